@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+// The part of the CUDA backend that compiles without CUDA: host code includes this, and no_cuda.cpp answers it where
+// CUDA is not built. What the streams and handles look like is in context_internal.h.
+namespace inlay::backend::cuda {
+
+// Owns the streams and handles; the CUDA sources see the real thing as GpuContext (context_internal.h).
+class Context {
+ public:
+  virtual ~Context() = default;
+};
+
+bool built();                   // compiled with CUDA
+bool available();               // built, and a GPU answers
+std::string device_name();
+std::size_t device_memory();    // bytes free now
+
+std::unique_ptr<Context> make_context();
+void* allocate(std::size_t bytes);
+void deallocate(void* memory);
+void copy_to_device(Context& context, void* to, const void* from, std::size_t bytes);
+void copy_to_host(Context& context, void* to, const void* from, std::size_t bytes);
+void fill_zero(Context& context, void* memory, std::size_t bytes);
+void synchronize(Context& context);
+
+}  // namespace inlay::backend::cuda

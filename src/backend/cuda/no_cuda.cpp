@@ -1,0 +1,26 @@
+#include "backend/cuda/context.h"
+#include "core/error.h"
+
+// Stands in for the CUDA backend where it is not built.
+namespace inlay::backend::cuda {
+
+namespace {
+[[noreturn]] void unavailable() {
+  user_error("device: cuda was asked for, but this inlay was built without CUDA (install nvcc and run ./dev build)");
+}
+}  // namespace
+
+bool built() { return false; }
+bool available() { return false; }
+std::string device_name() { return "none"; }
+std::size_t device_memory() { return 0; }
+
+std::unique_ptr<Context> make_context() { unavailable(); }
+void* allocate(std::size_t) { unavailable(); }
+void deallocate(void*) {}
+void copy_to_device(Context&, void*, const void*, std::size_t) { unavailable(); }
+void copy_to_host(Context&, void*, const void*, std::size_t) { unavailable(); }
+void fill_zero(Context&, void*, std::size_t) { unavailable(); }
+void synchronize(Context&) { unavailable(); }
+
+}  // namespace inlay::backend::cuda

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace inlay {
+
+// A document as it comes from data: labels stand at their tokens' positions, ignore_label where nothing is learned.
+inline constexpr std::int32_t ignore_label = -100;
+
+struct Document {
+  std::vector<std::int32_t> input_ids;
+  std::vector<std::int32_t> labels;
+};
+
+// Documents laid end to end. Padding does not exist. Position i predicts targets[i], which is the label of the next
+// token of the same document; a document's last position predicts nothing.
+struct PackedBatch {
+  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> targets;     // ignore_label where there is none
+  std::vector<std::int32_t> positions;   // restart at every document
+  std::vector<std::int32_t> cu_seqlens;  // documents + 1 offsets
+  std::vector<std::int32_t> valid_rows;  // ascending positions whose target counts
+
+  std::int64_t token_count() const { return static_cast<std::int64_t>(tokens.size()); }
+  std::int64_t document_count() const { return static_cast<std::int64_t>(cu_seqlens.size()) - 1; }
+  std::int64_t valid_count() const { return static_cast<std::int64_t>(valid_rows.size()); }
+};
+
+PackedBatch pack(std::span<const Document> documents);
+
+}  // namespace inlay

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ops/check.h"
+
+// Causal attention over packed documents: a token sees itself and earlier tokens of its own document, at most `window`
+// of them, itself included. Query head h reads key/value head h / (heads / kv_heads).
+namespace inlay::ops {
+
+struct AttentionSpec {
+  float scale = 1.0f;         // multiplies q·k
+  std::int64_t window = 0;    // 0: unlimited
+  ConstView cu_seqlens;       // device, int32 [documents + 1]
+  std::span<const std::int32_t> host_cu_seqlens;  // the same on the host; when planning, a representative batch
+  bool deterministic = true;  // CUDA backward: the fixed-order variant
+};
+
+// q [T, heads, D]; k, v [T, kv_heads, D], tokens may be strided; out like q; lse fp32 [T, heads]: the natural logarithm
+// of the sum of exponentials of the scaled scores.
+struct AttentionTensors {
+  ConstView q, k, v;
+  View out, lse;
+};
+void attention_forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec);
+
+// dq, dk, dv are overwritten; they may be strided like q, k, v, and must not overlap them.
+struct AttentionGrads {
+  View dq, dk, dv;
+};
+void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout, const AttentionTensors& tensors,
+                        const AttentionSpec& spec);
+
+}  // namespace inlay::ops

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "ops/check.h"
+
+// RMS normalisation over the last axis: y = x / sqrt(mean(x²) + eps) · weight. Rows are any leading axes ([T, H], or
+// [T, heads, D] with strided tokens). Statistics are fp32. The reciprocal root is not stored: the backward pass reads
+// the row anyway, and gets it from the same pass.
+namespace inlay::ops {
+
+void rms_norm_forward(Exec& exec, View out, ConstView x, ConstView weight, float eps);
+
+// sum = x + delta (rounded to the activation dtype), out = rms_norm(sum). sum may be x or delta itself.
+void residual_rms_norm_forward(Exec& exec, View out, View sum, ConstView x, ConstView delta, ConstView weight,
+                               float eps);
+
+struct RmsNormGrads {
+  View dx;  // may be dout itself; with accumulate: += (the residual stream's gradient)
+  Grad dx_mode = Grad::overwrite;
+  View dweight;  // fp32
+  Grad dweight_mode = Grad::skip;
+};
+void rms_norm_backward(Exec& exec, RmsNormGrads grads, ConstView dout, ConstView x, ConstView weight, float eps);
+
+}  // namespace inlay::ops

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "ops/check.h"
+
+// Rotary position embedding, half-split pairs (i, i + R/2) as in Hugging Face models. `table` is fp32
+// [positions, R/2, 2]: cosine and sine, already scaled (see model/rope_table.h). R may be smaller than the head: the
+// rest of the head passes unchanged.
+namespace inlay::ops {
+
+enum class Rotation : bool { forward, backward };  // backward rotates by the negative angle: the transpose
+
+// In place on x [T, heads, D]; positions int32 [T].
+void rope(Exec& exec, View x, ConstView positions, ConstView table, Rotation rotation);
+
+}  // namespace inlay::ops

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "ops/check.h"
+
+// act = silu(gate) · up. gate_up is [T, 2·I]: gate in the first I columns, up in the others.
+namespace inlay::ops {
+
+void swiglu_forward(Exec& exec, View act, ConstView gate_up);
+
+// Writes dgate_up (may be gate_up itself) and, where `act` is given, the activation once more for the weight gradient
+// of the layer behind it (act may be dact itself).
+void swiglu_backward(Exec& exec, View dgate_up, View act, ConstView dact, ConstView gate_up);
+
+}  // namespace inlay::ops
