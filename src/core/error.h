@@ -5,6 +5,9 @@
 #include <string_view>
 #include <utility>
 
+#if defined(__CUDACC__) && !defined(FMT_USE_CONSTEXPR)
+#define FMT_USE_CONSTEXPR 1  // fmt 9 half turns constexpr off under nvcc, and then does not compile as C++20
+#endif
 #include <fmt/format.h>
 
 namespace inlay {

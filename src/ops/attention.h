@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -31,5 +32,23 @@ struct AttentionGrads {
 };
 void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout, const AttentionTensors& tensors,
                         const AttentionSpec& spec);
+
+// Bytes of scratch that the ops take from the arena. They depend on the shape of q and of k alone, never on where
+// documents begin, so that a plan made with one batch holds for every batch of as many tokens.
+std::size_t attention_forward_workspace_bytes(Device device, ConstView q, ConstView k);
+std::size_t attention_backward_workspace_bytes(Device device, ConstView q, ConstView k);
+
+// The backends. Everything is checked, nothing is planned here; scratch is u8 [workspace bytes], aligned to 256.
+namespace cpu {
+void attention_forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec, View scratch);
+void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout, const AttentionTensors& tensors,
+                        const AttentionSpec& spec, View scratch);
+}  // namespace cpu
+
+namespace cuda {
+void attention_forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec, View scratch);
+void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout, const AttentionTensors& tensors,
+                        const AttentionSpec& spec, View scratch);
+}  // namespace cuda
 
 }  // namespace inlay::ops

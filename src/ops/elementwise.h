@@ -17,4 +17,24 @@ void gather_rows(Exec& exec, View to, ConstView from, ConstView rows);
 // to[rows[i]] = from[i], every other row of `to` is cleared. rows ascend.
 void scatter_rows(Exec& exec, View to, ConstView from, ConstView rows);
 
+// What the devices answer. Shapes are checked by then, and there is something to do (no empty tensors, no planning).
+// scratch: fp32 [min(T, 512), N] for partial column sums. scatter_rows clears the other rows itself (n may be 0).
+namespace cpu {
+void add_bias(Exec& exec, View y, ConstView bias);
+void bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, View scratch);
+void add(Exec& exec, View y, ConstView x);
+void cast(Exec& exec, View to, ConstView from);
+void gather_rows(Exec& exec, View to, ConstView from, ConstView rows);
+void scatter_rows(Exec& exec, View to, ConstView from, ConstView rows);
+}  // namespace cpu
+
+namespace cuda {
+void add_bias(Exec& exec, View y, ConstView bias);
+void bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, View scratch);
+void add(Exec& exec, View y, ConstView x);
+void cast(Exec& exec, View to, ConstView from);
+void gather_rows(Exec& exec, View to, ConstView from, ConstView rows);
+void scatter_rows(Exec& exec, View to, ConstView from, ConstView rows);
+}  // namespace cuda
+
 }  // namespace inlay::ops

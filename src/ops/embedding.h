@@ -12,7 +12,19 @@ void embedding_forward(Exec& exec, View out, ConstView tokens, ConstView table);
 struct TokenGroups {
   ConstView order, starts, ids;
 };
-// dtable (fp32 [V, H]) at the rows of the batch's tokens; overwrite clears the others first.
+// dtable (fp32 [V, H], contiguous) at the rows of the batch's tokens; overwrite clears the others first.
 void embedding_backward(Exec& exec, View dtable, Grad mode, ConstView dout, const TokenGroups& groups);
+
+// What the devices answer. Shapes are checked by then, and there is something to do (no empty tensors, no planning).
+// embedding_backward here is +=: the table was cleared before, where it had to be.
+namespace cpu {
+void embedding_forward(Exec& exec, View out, ConstView tokens, ConstView table);
+void embedding_backward(Exec& exec, View dtable, ConstView dout, const TokenGroups& groups);
+}  // namespace cpu
+
+namespace cuda {
+void embedding_forward(Exec& exec, View out, ConstView tokens, ConstView table);
+void embedding_backward(Exec& exec, View dtable, ConstView dout, const TokenGroups& groups);
+}  // namespace cuda
 
 }  // namespace inlay::ops

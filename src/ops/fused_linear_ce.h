@@ -5,27 +5,31 @@
 #include "ops/linear.h"
 
 // The head and the loss in one op: logits exist only as one reused chunk, and become their own gradient in place.
-// Arithmetic and options: REFERENCE in docs/fused_linear_ce.md.
+// The arithmetic and every option are described in docs/fused_linear_ce.md, and specified as short scalar code in
+// ops/reference/cross_entropy.h.
 namespace inlay::ops {
 
 enum class Reduction : std::uint8_t { mean, sum, none };
 
 struct LossOptions {
-  float label_smoothing = 0;
-  float softcap = 0;   // 0: none
+  float label_smoothing = 0;  // in [0, 1)
+  float softcap = 0;          // 0: none
   float z_loss = 0;
   Reduction reduction = Reduction::mean;
-  // mean divides by this where it is > 0 (valid labels of the whole global batch), else by this call's own weight sum.
+  // mean divides by this where it is > 0 (valid labels of the whole global batch), else by this call's own weight sum:
+  // Σ class weight of the label · token weight.
   double normalizer = 0;
-  std::int64_t chunk_tokens = 0;  // 0: chosen by the op
+  std::int64_t chunk_tokens = 0;  // rows of logits that exist at a time; 0: chosen by the op
+  // The z-loss's own divisor where it is > 0; else `normalizer` where that is given, else this call's Σ token weight.
+  double z_normalizer = 0;
 };
 
 // Rows of `hidden` [T, H] named by `rows` (int32 [N], ascending) carry a label; the others cost nothing.
 struct LossInputs {
-  ConstView hidden;         // [T, H]
-  ConstView targets;        // int32 [T]
-  ConstView rows;           // int32 [N]: positions with a label that counts
-  ConstView bias;           // [V], may be absent
+  ConstView hidden;         // [T, H]: fp32, bf16 or fp16; the logits have this dtype
+  ConstView targets;        // int32 [T]; in range at the rows that count (checked when the batch was made)
+  ConstView rows;           // int32 [N]: positions with a label that counts; absent: all of them
+  ConstView bias;           // [V] in hidden's dtype, may be absent
   ConstView class_weights;  // fp32 [V], may be absent
   ConstView token_weights;  // fp32 [T], may be absent
   ConstView upstream;       // fp32: [1] for mean and sum, [T] for none; absent means 1
@@ -34,15 +38,16 @@ struct LossInputs {
 // Each is written where it is given. Scalars are += so that micro-batches add up; clear them first.
 struct LossOutputs {
   View loss;         // fp32 [1]; for none: fp32 [T], = (0 at ignored rows)
-  View z_loss;       // fp32 [1]: the part of loss that is z-loss
-  View correct;      // int32 [1]: rows whose largest logit is the target's
+  View z_loss;       // shaped like loss: the part of it that is z-loss
+  View correct;      // int32 [1]: rows whose largest logit is the target's (the first one of equals counts)
   View predicted;    // int32 [T], = (-1 at ignored rows)
-  View dhidden;      // [T, H], =; may be hidden itself; absent: no gradient (head only, or evaluation)
+  View dhidden;      // [T, H], = (0 at ignored rows); may be hidden itself; absent: head only, or evaluation
   View dbias;        // fp32 [V], += or = by mode
   Grad dbias_mode = Grad::skip;
-  bool head_gradient = false;  // call head.accumulate
+  bool head_gradient = false;  // call head.accumulate (a frozen head is left alone all the same)
 };
 
+// Launches everything and waits for nothing. Where no gradient is asked for, logits are only read.
 void fused_linear_ce(Exec& exec, Linear& head, const LossInputs& inputs, const LossOutputs& outputs,
                      const LossOptions& options);
 

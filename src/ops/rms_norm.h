@@ -21,4 +21,22 @@ struct RmsNormGrads {
 };
 void rms_norm_backward(Exec& exec, RmsNormGrads grads, ConstView dout, ConstView x, ConstView weight, float eps);
 
+// What the devices answer. Shapes are checked by then, and there is something to do (no empty tensors, no planning).
+// scratch: fp32 [min(rows, 512), H] for partial sums of dweight; absent where dweight is not wanted.
+namespace cpu {
+void rms_norm_forward(Exec& exec, View out, ConstView x, ConstView weight, float eps);
+void residual_rms_norm_forward(Exec& exec, View out, View sum, ConstView x, ConstView delta, ConstView weight,
+                               float eps);
+void rms_norm_backward(Exec& exec, RmsNormGrads grads, ConstView dout, ConstView x, ConstView weight, float eps,
+                       View scratch);
+}  // namespace cpu
+
+namespace cuda {
+void rms_norm_forward(Exec& exec, View out, ConstView x, ConstView weight, float eps);
+void residual_rms_norm_forward(Exec& exec, View out, View sum, ConstView x, ConstView delta, ConstView weight,
+                               float eps);
+void rms_norm_backward(Exec& exec, RmsNormGrads grads, ConstView dout, ConstView x, ConstView weight, float eps,
+                       View scratch);
+}  // namespace cuda
+
 }  // namespace inlay::ops

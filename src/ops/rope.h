@@ -12,4 +12,13 @@ enum class Rotation : bool { forward, backward };  // backward rotates by the ne
 // In place on x [T, heads, D]; positions int32 [T].
 void rope(Exec& exec, View x, ConstView positions, ConstView table, Rotation rotation);
 
+// What the devices answer. Shapes are checked by then, and there is something to do (no empty tensors, no planning).
+namespace cpu {
+void rope(Exec& exec, View x, ConstView positions, ConstView table, Rotation rotation);
+}  // namespace cpu
+
+namespace cuda {
+void rope(Exec& exec, View x, ConstView positions, ConstView table, Rotation rotation);
+}  // namespace cuda
+
 }  // namespace inlay::ops

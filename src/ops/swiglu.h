@@ -11,4 +11,15 @@ void swiglu_forward(Exec& exec, View act, ConstView gate_up);
 // of the layer behind it (act may be dact itself).
 void swiglu_backward(Exec& exec, View dgate_up, View act, ConstView dact, ConstView gate_up);
 
+// What the devices answer. Shapes are checked by then, and there is something to do (no empty tensors, no planning).
+namespace cpu {
+void swiglu_forward(Exec& exec, View act, ConstView gate_up);
+void swiglu_backward(Exec& exec, View dgate_up, View act, ConstView dact, ConstView gate_up);
+}  // namespace cpu
+
+namespace cuda {
+void swiglu_forward(Exec& exec, View act, ConstView gate_up);
+void swiglu_backward(Exec& exec, View dgate_up, View act, ConstView dact, ConstView gate_up);
+}  // namespace cuda
+
 }  // namespace inlay::ops

@@ -1,5 +1,9 @@
 #pragma once
 
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -18,17 +22,23 @@ using i32x16 = std::int32_t __attribute__((vector_size(64)));
 using u32x16 = std::uint32_t __attribute__((vector_size(64)));
 using u16x16 = std::uint16_t __attribute__((vector_size(32)));
 
-inline f32x16 splat(float value) { return f32x16{} + value; }
+// value − 0 is value, −0 too, and costs a broadcast alone; 0 + value would be an addition as well.
+inline f32x16 splat(float value) { return value - f32x16{}; }
 
-inline f32x16 widen(u16x16 bits) { return (f32x16)(__builtin_convertvector(bits, u32x16) << 16); }
+inline f32x16 widen(u16x16 bits) {
+#ifdef __AVX512F__  // one instruction, where the compiler's conversion takes five
+  return (f32x16)((u32x16)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)bits) << 16);
+#else
+  return (f32x16)(__builtin_convertvector(bits, u32x16) << 16);
+#endif
+}
 
 // Round to nearest even, as bf16(float) does; NaN stays NaN.
 inline u16x16 narrow(f32x16 value) {
   const auto word = (u32x16)value;
-  const u32x16 rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
-  const u32x16 nan = (word >> 16) | 0x40u;
-  const u32x16 is_nan = (u32x16)((word & 0x7fffffffu) > 0x7f800000u);
-  return __builtin_convertvector((nan & is_nan) | (rounded & ~is_nan), u16x16);
+  const u32x16 rounded = word + 0x7fffu + ((word >> 16) & 1u);
+  const u32x16 kept = value != value ? word | 0x400000u : rounded;
+  return __builtin_convertvector(kept >> 16, u16x16);
 }
 
 inline f32x16 load(const float* from) {
@@ -41,10 +51,30 @@ inline f32x16 load(const bf16* from) {
   std::memcpy(&bits, from, sizeof bits);
   return widen(bits);
 }
+inline f32x16 load(const f16* from) {
+#ifdef __AVX512F__
+  u16x16 bits;
+  std::memcpy(&bits, from, sizeof bits);
+  return (f32x16)_mm512_maskz_cvtph_ps(0xffff, (__m256i)bits);
+#else
+  f32x16 value;
+  for (std::int64_t i = 0; i < lanes; ++i) value[i] = static_cast<float>(from[i]);
+  return value;
+#endif
+}
 inline void store(float* to, f32x16 value) { std::memcpy(to, &value, sizeof value); }
 inline void store(bf16* to, f32x16 value) {
   const u16x16 bits = narrow(value);
-  std::memcpy(to, &bits, sizeof bits);
+  std::memcpy(static_cast<void*>(to), &bits, sizeof bits);
+}
+
+inline void store(f16* to, f32x16 value) {
+#ifdef __AVX512F__
+  const __m256i bits = _mm512_maskz_cvtps_ph(0xffff, (__m512)value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  std::memcpy(static_cast<void*>(to), &bits, sizeof bits);
+#else
+  for (std::int64_t i = 0; i < lanes; ++i) to[i] = f16(value[i]);
+#endif
 }
 
 template <class T>
@@ -82,19 +112,20 @@ inline float largest(f32x16 v) {
   return x[0];
 }
 
-// e^x within 2 units in the last place; 0 below -87.3, clamped above 88.3 (no infinities).
+// e^x within a unit in the last place; 0 below -87.3, clamped above 88.3 (no infinities); NaN stays NaN.
 inline f32x16 exp(f32x16 x) {
-  const f32x16 clamped = minimum(maximum(x, splat(-87.33654f)), splat(88.3f));
+  const f32x16 clamped = minimum(splat(88.3f), maximum(splat(-87.33654f), x));  // in this order a NaN comes through
   // n = round(x / ln 2) by the magic-number trick; the remainder in two steps keeps its low bits.
   const f32x16 shifted = clamped * 1.44269504f + 12582912.0f;
   const f32x16 n = shifted - 12582912.0f;
   f32x16 r = clamped - n * 0.693145752f;
   r = r - n * 1.42860677e-6f;
-  f32x16 p = splat(1.3981999e-3f);
+  f32x16 p = splat(1.9875692e-4f);
+  p = p * r + 1.3981999e-3f;
   p = p * r + 8.3334519e-3f;
   p = p * r + 4.1665795e-2f;
   p = p * r + 1.6666665e-1f;
-  p = p * r + 5.0e-1f;
+  p = p * r + 5.0000001e-1f;
   p = p * r * r + r + 1.0f;
   const auto exponent = (i32x16)((((u32x16)shifted - 0x4b400000u) + 127u) << 23);
   const f32x16 result = p * (f32x16)exponent;

@@ -17,7 +17,8 @@ class Context {
 bool built();                   // compiled with CUDA
 bool available();               // built, and a GPU answers
 std::string device_name();
-std::size_t device_memory();    // bytes free now
+std::size_t device_memory();       // bytes free now
+std::size_t device_memory_used();  // bytes taken now, by anybody
 
 std::unique_ptr<Context> make_context();
 void* allocate(std::size_t bytes);

@@ -1,4 +1,5 @@
 #include "backend/cuda/context.h"
+#include "backend/cuda/matmul.h"
 #include "core/error.h"
 
 // Stands in for the CUDA backend where it is not built.
@@ -14,6 +15,7 @@ bool built() { return false; }
 bool available() { return false; }
 std::string device_name() { return "none"; }
 std::size_t device_memory() { return 0; }
+std::size_t device_memory_used() { return 0; }
 
 std::unique_ptr<Context> make_context() { unavailable(); }
 void* allocate(std::size_t) { unavailable(); }
@@ -22,5 +24,6 @@ void copy_to_device(Context&, void*, const void*, std::size_t) { unavailable(); 
 void copy_to_host(Context&, void*, const void*, std::size_t) { unavailable(); }
 void fill_zero(Context&, void*, std::size_t) { unavailable(); }
 void synchronize(Context&) { unavailable(); }
+void matmul(Exec&, View, View, ConstView, Transpose, ConstView, Transpose, MatmulScale) { unavailable(); }
 
 }  // namespace inlay::backend::cuda

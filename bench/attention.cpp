@@ -1,0 +1,106 @@
+#include "ops/attention.h"
+
+#include <cmath>
+
+#include "bench.h"
+#include "train/session.h"
+
+namespace inlay::bench {
+
+namespace {
+
+struct Arguments : Common {
+  std::int64_t documents = 1, length = 16384, heads = 32, kv_heads = 8, head_dim = 128, window = 0;
+  bool nondeterministic = false;
+};
+
+Report run(const Arguments& a) {
+  const Device device = train::resolve_device(a.device);
+  const DType dtype = train::resolve_dtype(a.dtype, device);
+  const std::int64_t tokens = a.documents * a.length, width = (a.heads + 2 * a.kv_heads) * a.head_dim;
+  std::vector<std::int32_t> cu_seqlens;
+  for (std::int64_t d = 0; d <= a.documents; ++d) cu_seqlens.push_back(static_cast<std::int32_t>(d * a.length));
+
+  double forward = 0, backward = 0;
+  const auto work = [&](backend::Exec& exec) {
+    Arena& arena = exec.arena();
+    const auto take = [&](std::string_view name, DType type, Shape shape) {
+      View view = arena.keep(MemoryClass::activations, name, type, shape);
+      if (!exec.planning()) fill_random(exec, view, 1.0f, static_cast<std::uint64_t>(shape[1]));
+      return view;
+    };
+    View qkv = take("qkv", dtype, {tokens, width}), dqkv = take("dqkv", dtype, {tokens, width});
+    View out = take("out", dtype, {tokens, a.heads * a.head_dim}), dout = take("dout", dtype, {tokens, a.heads * a.head_dim});
+    View lse = arena.keep(MemoryClass::activations, "lse", DType::f32, {tokens, a.heads});
+    View offsets = arena.keep(MemoryClass::batch, "cu_seqlens", DType::i32, {a.documents + 1});
+    exec.upload(offsets, cu_seqlens.data());
+    const auto split = [&](View fused, int part) {
+      const std::int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
+      if (part == 0) return fused.slice_cols(0, q).split_cols(a.heads);
+      return fused.slice_cols(q + (part - 1) * kv, q + part * kv).split_cols(a.kv_heads);
+    };
+    const ops::AttentionTensors tensors = {.q = split(qkv, 0), .k = split(qkv, 1), .v = split(qkv, 2), .out = out.split_cols(a.heads), .lse = lse};
+    const ops::AttentionSpec spec = {.scale = 1.0f / std::sqrt(static_cast<float>(a.head_dim)),
+                                     .window = a.window,
+                                     .cu_seqlens = offsets,
+                                     .host_cu_seqlens = cu_seqlens,
+                                     .deterministic = !a.nondeterministic};
+    const std::size_t before = arena.used();
+    const auto forward_call = [&] { ops::attention_forward(exec, tensors, spec); };
+    const auto backward_call = [&] {
+      ops::attention_backward(exec, {.dq = split(dqkv, 0), .dk = split(dqkv, 1), .dv = split(dqkv, 2)}, dout.split_cols(a.heads), tensors, spec);
+    };
+    if (exec.planning()) {
+      forward_call();
+      backward_call();
+    } else {
+      forward = median_ms(exec, a.iterations, forward_call);
+      backward = median_ms(exec, a.iterations, backward_call);
+    }
+    return before;
+  };
+  backend::Exec planner = backend::Exec::planner(device);
+  const std::size_t before = work(planner);
+  backend::Exec exec = backend::Exec::runner(device, planner.arena().peak());
+  work(exec);
+
+  // Scores and values, forward twice and backward five times a product over the band that is not masked.
+  const auto length = static_cast<double>(a.length);
+  const double reach = a.window > 0 ? std::min(length, static_cast<double>(a.window)) : length;
+  const double pairs = static_cast<double>(a.documents) * (reach * (reach + 1) / 2 + (length - reach) * reach);
+  const double flops = 2.0 * pairs * static_cast<double>(a.heads * a.head_dim) * (2 + 5);
+  return {{"ms", forward + backward},
+          {"forward_ms", forward},
+          {"backward_ms", backward},
+          {"tflops", flops / (forward + backward) * 1e-9},
+          {"floor_ms", flops / measured_matmul_rate(device, dtype) * 1e3},
+          {"peak_extra_bytes", planner.arena().peak() - before},
+          {"documents", a.documents},
+          {"length", a.length},
+          {"heads", a.heads},
+          {"kv_heads", a.kv_heads},
+          {"head_dim", a.head_dim},
+          {"window", a.window},
+          {"deterministic", !a.nondeterministic},
+          {"device", name_of(device)},
+          {"dtype", name_of(dtype)}};
+}
+
+}  // namespace
+
+Benchmark attention_benchmark() {
+  return {"attention", "causal attention over packed documents, forward and backward", [](CLI::App& command) -> std::function<Report()> {
+            auto a = std::make_shared<Arguments>();
+            add_common(command, *a);
+            command.add_option("--documents", a->documents);
+            command.add_option("--length", a->length);
+            command.add_option("--heads", a->heads);
+            command.add_option("--kv-heads", a->kv_heads);
+            command.add_option("--head-dim", a->head_dim);
+            command.add_option("--window", a->window);
+            command.add_flag("--nondeterministic", a->nondeterministic, "Let the backward pass sum in any order");
+            return [a] { return run(*a); };
+          }};
+}
+
+}  // namespace inlay::bench

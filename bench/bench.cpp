@@ -1,0 +1,63 @@
+#include "bench.h"
+
+#include "backend/matmul.h"
+#include "core/philox.h"
+
+namespace inlay::bench {
+
+std::vector<Benchmark> benchmarks() {
+  return {matmul_benchmark(), attention_benchmark(), fused_linear_ce_benchmark(), train_step_benchmark()};
+}
+
+void add_common(CLI::App& command, Common& common) {
+  command.add_option("--device", common.device, "auto, cpu or cuda");
+  command.add_option("--dtype", common.dtype, "fp32 or bf16");
+  command.add_option("--iterations", common.iterations, "Timed calls, of which the median counts")->check(CLI::PositiveNumber);
+}
+
+double median_ms(backend::Exec& exec, int iterations, const std::function<void()>& call) {
+  using clock = std::chrono::steady_clock;
+  for (int i = 0; i < 2; ++i) call();
+  exec.synchronize();
+  std::vector<double> times;
+  for (int i = 0; i < iterations; ++i) {
+    const auto began = clock::now();
+    call();
+    exec.synchronize();
+    times.push_back(std::chrono::duration<double, std::milli>(clock::now() - began).count());
+  }
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  return times[times.size() / 2];
+}
+
+void fill_random(backend::Exec& exec, View view, float scale, std::uint64_t seed) {
+  constexpr std::int64_t block = std::int64_t{1} << 20;
+  const Philox philox{seed};
+  std::vector<float> floats(static_cast<std::size_t>(std::min(block, std::max<std::int64_t>(view.size(), 1))));
+  for (std::size_t i = 0; i < floats.size(); ++i) floats[i] = scale * philox.normal(i);
+  std::vector<bf16> halves(floats.begin(), floats.end());
+  const bool half = view.dtype() == DType::bf16;
+  View flat = view.reshape({view.size()});
+  for (std::int64_t begin = 0; begin < view.size(); begin += block) {
+    const std::int64_t end = std::min(begin + block, view.size());
+    exec.upload(flat.slice_rows(begin, end), half ? static_cast<const void*>(halves.data()) : floats.data());
+  }
+}
+
+double measured_matmul_rate(Device device, DType dtype) {
+  const std::int64_t n = device == Device::cuda ? 8192 : 2048;
+  const auto bytes = static_cast<std::size_t>(3 * n * n) * size_of(dtype) + (std::size_t{80} << 20);
+  backend::Exec exec = backend::Exec::runner(device, bytes);
+  const auto matrix = [&](std::uint64_t seed) {
+    View view = exec.arena().keep(MemoryClass::workspace, "ceiling operand", dtype, {n, n});
+    fill_random(exec, view, 1.0f, seed);
+    return view;
+  };
+  View a = matrix(1), b = matrix(2), c = matrix(3);
+  const double ms = median_ms(exec, 10, [&] {
+    backend::matmul(exec, c, a, backend::Transpose::no, b, backend::Transpose::yes);
+  });
+  return 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / (ms * 1e-3);
+}
+
+}  // namespace inlay::bench

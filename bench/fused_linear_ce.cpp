@@ -1,0 +1,99 @@
+#include "ops/fused_linear_ce.h"
+
+#include "bench.h"
+#include "core/philox.h"
+#include "train/session.h"
+#include "weights/dense.h"
+
+namespace inlay::bench {
+
+namespace {
+
+struct Arguments : Common {
+  std::int64_t tokens = 16384, hidden = 4096, vocab = 128256, chunk = 0;
+  double ignored = 0;
+};
+
+Report run(const Arguments& a) {
+  const Device device = train::resolve_device(a.device);
+  const DType dtype = train::resolve_dtype(a.dtype, device);
+  const Philox philox{7};
+  std::vector<std::int32_t> targets, rows;
+  for (std::int64_t t = 0; t < a.tokens; ++t) {
+    const auto word = philox.words(static_cast<std::uint64_t>(t));
+    const bool counts = Philox::uniform(word[1]) >= a.ignored;
+    targets.push_back(counts ? static_cast<std::int32_t>(word[0] % static_cast<std::uint64_t>(a.vocab)) : -100);
+    if (counts) rows.push_back(static_cast<std::int32_t>(t));
+  }
+  double ms = 0;
+  const auto work = [&](backend::Exec& exec) {
+    Arena& arena = exec.arena();
+    weights::Parameter parameter;
+    parameter.name = "head";
+    parameter.shape = {a.vocab, a.hidden};
+    weights::allocate_value(exec, parameter, dtype);
+    parameter.grad = arena.keep(MemoryClass::gradients, "head.grad", DType::f32, parameter.shape);
+    weights::DenseWeight head(parameter);
+    View hidden = arena.keep(MemoryClass::activations, "hidden", dtype, {a.tokens, a.hidden});
+    View dhidden = arena.keep(MemoryClass::activations, "dhidden", dtype, {a.tokens, a.hidden});
+    View device_targets = arena.keep(MemoryClass::batch, "targets", DType::i32, {a.tokens});
+    View device_rows = arena.keep(MemoryClass::batch, "rows", DType::i32, {static_cast<std::int64_t>(rows.size())});
+    View loss = arena.keep(MemoryClass::batch, "loss", DType::f32, {1});
+    if (!exec.planning()) {
+      fill_random(exec, parameter.value, 0.02f, 1);
+      fill_random(exec, hidden, 1.0f, 2);
+    }
+    exec.upload(device_targets, targets.data());
+    exec.upload(device_rows, rows.data());
+    exec.fill_zero(loss);
+    const std::size_t before = arena.used();
+    const auto call = [&] {
+      parameter.forget_grad();
+      ops::fused_linear_ce(exec, head, {.hidden = hidden, .targets = device_targets, .rows = device_rows},
+                           {.loss = loss, .dhidden = dhidden, .head_gradient = true},
+                           {.normalizer = static_cast<double>(rows.size()), .chunk_tokens = a.chunk});
+    };
+    if (exec.planning()) {
+      call();
+    } else {
+      ms = median_ms(exec, a.iterations, call);
+    }
+    return before;
+  };
+  backend::Exec planner = backend::Exec::planner(device);
+  const std::size_t before = work(planner);
+  const std::size_t extra = planner.arena().peak() - before;
+  backend::Exec exec = backend::Exec::runner(device, planner.arena().peak());
+  work(exec);
+
+  const double flops = 6.0 * static_cast<double>(rows.size()) * static_cast<double>(a.hidden) * static_cast<double>(a.vocab);
+  const double floor = flops / measured_matmul_rate(device, dtype) * 1e3;
+  return {{"ms", ms},
+          {"peak_extra_bytes", extra},
+          {"floor_ms", floor},
+          {"share_of_floor", floor / ms},
+          {"tokens", a.tokens},
+          {"valid_tokens", rows.size()},
+          {"hidden", a.hidden},
+          {"vocab", a.vocab},
+          {"ignored", a.ignored},
+          {"device", name_of(device)},
+          {"dtype", name_of(dtype)}};
+}
+
+}  // namespace
+
+Benchmark fused_linear_ce_benchmark() {
+  return {"fused-linear-ce", "head and loss, forward and backward", [](CLI::App& command) -> std::function<Report()> {
+            auto a = std::make_shared<Arguments>();
+            add_common(command, *a);
+            command.add_option("--tokens", a->tokens)->check(CLI::PositiveNumber);
+            command.add_option("--hidden", a->hidden)->check(CLI::PositiveNumber);
+            command.add_option("--vocab", a->vocab)->check(CLI::PositiveNumber);
+            command.add_option("--ignored", a->ignored, "Share of labels that do not count")->check(CLI::Range(0.0, 1.0));
+            command.add_option("--chunk", a->chunk, "Rows of logits at once; 0: chosen");
+            return [a] { return run(*a); };
+          }};
+}
+
+}  // namespace inlay::bench

@@ -1,0 +1,55 @@
+#include <dnnl.h>
+#include <omp.h>
+
+#include <cstdlib>
+#include <mutex>
+
+#include "backend/cpu/gemm_kernels.h"
+#include "backend/cpu/parallel.h"
+#include "core/error.h"
+
+namespace inlay::backend::cpu {
+
+namespace {
+
+// oneDNN believes the AMX feature bits and then trusts CPUID leaf 0x1D, which many virtual machines leave empty: it dies
+// of an illegal instruction. Tiles have nothing to give to fp32, so it is never told of them. Whoever sets oneDNN's own
+// variable knows better.
+void cap_isa() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr || std::getenv("DNNL_MAX_CPU_ISA") != nullptr) return;
+    dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);  // refused where somebody has used oneDNN before: then it works
+  });
+}
+
+void multiply(const GemmArgs& g, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1) {
+  const float* const a = static_cast<const float*>(g.a) + (g.transpose_a ? m0 : m0 * g.lda);
+  const float* const b = static_cast<const float*>(g.b) + (g.transpose_b ? n0 * g.ldb : n0);
+  float* const c = static_cast<float*>(g.c) + m0 * g.ldc + n0;
+  const dnnl_status_t status = dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', m1 - m0, n1 - n0, g.k,
+                                          g.alpha, a, g.lda, b, g.ldb, g.beta, c, g.ldc);
+  INLAY_ASSERT(status == dnnl_success, "dnnl_sgemm of {} x {} x {} failed ({})", m1 - m0, n1 - n0, g.k,
+               static_cast<int>(status));
+}
+
+}  // namespace
+
+// oneDNN with several threads may share out the sum, and then its order is theirs. So C is cut into blocks that depend on
+// the shape alone, and every block is one product on one thread.
+void onednn_gemm(const GemmArgs& g, Threads threads) {
+  cap_isa();
+  constexpr std::int64_t rows = 512, cols = 1024;
+  const std::int64_t m_blocks = (g.m + rows - 1) / rows, n_blocks = (g.n + cols - 1) / cols;
+  const auto block = [&](std::int64_t i) {
+    const std::int64_t m = i / n_blocks, n = i % n_blocks;
+    multiply(g, g.m * m / m_blocks, g.m * (m + 1) / m_blocks, g.n * n / n_blocks, g.n * (n + 1) / n_blocks);
+  };
+  const std::int64_t blocks = m_blocks * n_blocks;
+  const bool alone = threads == Threads::one || omp_in_parallel() != 0;
+  // A region of its own also for one thread: oneDNN sees itself inside one and does not open another.
+#pragma omp parallel for schedule(dynamic, 1) num_threads(alone ? 1 : omp_get_max_threads())
+  for (std::int64_t i = 0; i < blocks; ++i) block(i);
+}
+
+}  // namespace inlay::backend::cpu

@@ -1,0 +1,145 @@
+#include <cublas_v2.h>
+
+#include "backend/cuda/context_internal.h"
+#include "core/arena.h"
+#include "core/error.h"
+
+namespace inlay::backend::cuda {
+
+void check(cudaError_t status, std::string_view what) {
+  if (status == cudaSuccess) return;
+  throw InternalError(
+      fmt::format("{}: CUDA error {} ({})", what, cudaGetErrorName(status), cudaGetErrorString(status)));
+}
+
+void check(cublasStatus_t status, std::string_view what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw InternalError(
+      fmt::format("{}: cuBLASLt error {} ({})", what, cublasLtGetStatusName(status), cublasLtGetStatusString(status)));
+}
+
+void check(cudnnStatus_t status, std::string_view what) {
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  char message[512] = {};
+  cudnnGetLastErrorString(message, sizeof message);
+  throw InternalError(fmt::format("{}: cuDNN error {} ({})", what, cudnnGetErrorString(status), message));
+}
+
+GpuContext::GpuContext() {
+  int device = 0;
+  check(cudaGetDevice(&device), "context");
+  check(cudaGetDeviceProperties(&properties_, device), "context");
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "context");
+}
+
+// A destructor does not throw: what fails here fails because the device is already lost, and that was reported before.
+GpuContext::~GpuContext() {
+  cudaStreamSynchronize(stream_);
+  parts_.clear();
+  if (cudnn_ != nullptr) cudnnDestroy(cudnn_);
+  if (cublaslt_ != nullptr) cublasLtDestroy(cublaslt_);
+  cudaStreamDestroy(stream_);
+}
+
+cublasLtHandle_t GpuContext::cublaslt_handle() {
+  if (cublaslt_ == nullptr) check(cublasLtCreate(&cublaslt_), "cublasLtCreate");
+  return cublaslt_;
+}
+
+cudnnHandle_t GpuContext::cudnn_handle() {
+  if (cudnn_ == nullptr) {
+    check(cudnnCreate(&cudnn_), "cudnnCreate");
+    check(cudnnSetStream(cudnn_, stream_), "cudnnSetStream");
+  }
+  return cudnn_;
+}
+
+GpuContext& gpu(Exec& exec) { return static_cast<GpuContext&>(exec.cuda()); }
+
+namespace {
+
+// Why there is no GPU to work on; empty when there is one. A missing driver is an answer here, not an error.
+std::string no_device_because() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && count > 0) return {};
+  cudaGetLastError();  // forget it: the next check must not find this one
+  return status == cudaSuccess ? std::string("no GPU was found") : std::string(cudaGetErrorString(status));
+}
+
+struct MemoryInfo {
+  std::size_t free = 0, total = 0;
+};
+
+MemoryInfo memory_info() {
+  MemoryInfo info;
+  if (no_device_because().empty()) check(cudaMemGetInfo(&info.free, &info.total), "memory_info");
+  return info;
+}
+
+}  // namespace
+
+bool built() { return true; }
+bool available() { return no_device_because().empty(); }
+
+std::string device_name() {
+  if (!available()) return "none";
+  int device = 0;
+  cudaDeviceProp properties{};
+  check(cudaGetDevice(&device), "device_name");
+  check(cudaGetDeviceProperties(&properties, device), "device_name");
+  return properties.name;
+}
+
+std::size_t device_memory() { return memory_info().free; }
+
+std::size_t device_memory_used() {
+  const MemoryInfo info = memory_info();
+  return info.total - info.free;
+}
+
+std::unique_ptr<Context> make_context() {
+  if (const std::string why = no_device_because(); !why.empty()) {
+    user_error("device: cuda was asked for, but no GPU can be used: {} (use device: cpu, or check nvidia-smi)", why);
+  }
+  return std::make_unique<GpuContext>();
+}
+
+void* allocate(std::size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t status = cudaMalloc(&memory, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    const auto [free, total] = memory_info();
+    user_error("the GPU ({}) has {} free of {}, and {} were asked for: other processes may hold some of it; see "
+               "`inlay plan` for what would fit",
+               device_name(), format_bytes(free), format_bytes(total), format_bytes(bytes));
+  }
+  check(status, fmt::format("allocate {}", format_bytes(bytes)));
+  return memory;
+}
+
+// Called from destructors, so it does not throw.
+void deallocate(void* memory) { cudaFree(memory); }
+
+void copy_to_device(Context& context, void* to, const void* from, std::size_t bytes) {
+  const cudaStream_t stream = static_cast<GpuContext&>(context).stream();
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "copy_to_device");
+  check(cudaStreamSynchronize(stream), "copy_to_device");
+}
+
+void copy_to_host(Context& context, void* to, const void* from, std::size_t bytes) {
+  const cudaStream_t stream = static_cast<GpuContext&>(context).stream();
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream), "copy_to_host");
+  check(cudaStreamSynchronize(stream), "copy_to_host");
+}
+
+void fill_zero(Context& context, void* memory, std::size_t bytes) {
+  check(cudaMemsetAsync(memory, 0, bytes, static_cast<GpuContext&>(context).stream()), "fill_zero");
+}
+
+void synchronize(Context& context) {
+  check(cudaStreamSynchronize(static_cast<GpuContext&>(context).stream()), "synchronize");
+}
+
+}  // namespace inlay::backend::cuda

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+// One file a subcommand. Each adds itself to the program and leaves behind what to do when it is the one that was called;
+// the returned value is the exit code.
+namespace inlay::cli {
+
+using Action = std::function<int()>;
+
+struct Program {
+  CLI::App app{"Fine-tunes language models natively: Hugging Face checkpoints in and out, no Python"};
+  Action action;
+};
+
+void add_train(Program& program);
+void add_eval(Program& program);
+void add_info(Program& program);
+void add_plan(Program& program);
+void add_grad(Program& program);
+void add_init(Program& program);
+void add_generate(Program& program);
+void add_bench(Program& program);
+
+// What is left on a command line after its own options: "--learning_rate 1e-4" or "--learning-rate=1e-4".
+std::vector<std::pair<std::string, std::string>> parse_overrides(const std::vector<std::string>& rest);
+
+}  // namespace inlay::cli

@@ -1,0 +1,85 @@
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/model_arguments.h"
+#include "io/safetensors_writer.h"
+#include "model/families/family.h"
+
+namespace inlay::cli {
+
+namespace {
+
+struct GradArguments : ModelArguments {
+  std::string out;
+  bool logits = false;
+};
+
+struct NamedTensor {
+  io::TensorSpec spec;
+  std::vector<float> values;
+};
+
+std::vector<std::int64_t> dims(const Shape& shape) {
+  std::vector<std::int64_t> result;
+  for (int axis = 0; axis < shape.rank(); ++axis) result.push_back(shape[axis]);
+  return result;
+}
+
+int run(const GradArguments& arguments) {
+  if (std::filesystem::exists(arguments.out)) user_error("{}: already exists; choose another --out", arguments.out);
+  train::Console console;
+  const model::ModelConfig config = model::load_config(arguments.model);
+  const std::vector<Document> documents = train::read_documents({arguments.data}, config.vocab, console);
+  const auto engine = load_engine(arguments, config, documents,
+                                  arguments.logits ? Purpose::gradients_and_logits : Purpose::gradients, console);
+
+  const PackedBatch batch = pack(documents);
+  const train::StepResult step = engine->gradients({batch});
+  const double loss = engine->decoder().read_loss(engine->exec()).loss;
+
+  std::vector<NamedTensor> tensors;
+  engine->decoder().parameters().for_each([&](weights::Parameter& p) {
+    if (!p.grad_written()) engine->exec().fill_zero(p.grad);
+    for (const weights::Part& part : p.parts) {
+      tensors.push_back({{"grad." + part.checkpoint_name, DType::f32, dims(model::part_shape(p, part))},
+                         model::read_gradient(engine->exec(), p, part)});
+    }
+  });
+  if (arguments.logits) {
+    // Document by document, so that each can be held against a model that saw it alone.
+    for (std::size_t d = 0; d < documents.size(); ++d) {
+      const PackedBatch alone = pack(std::span(documents).subspan(d, 1));
+      std::vector<std::int32_t> rows(static_cast<std::size_t>(alone.token_count()));
+      for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::int32_t>(i);
+      tensors.push_back({{"logits." + std::to_string(d), DType::f32, {alone.token_count(), config.vocab}},
+                         engine->decoder().logits(engine->exec(), alone, rows)});
+    }
+  }
+  std::vector<io::TensorSpec> specs;
+  for (const NamedTensor& tensor : tensors) specs.push_back(tensor.spec);
+  io::SafetensorsWriter writer(arguments.out, specs);
+  for (const NamedTensor& tensor : tensors) writer.write(tensor.spec.name, std::as_bytes(std::span(tensor.values)));
+  writer.finish();
+
+  const nlohmann::ordered_json json = {{"loss", loss}, {"tokens", step.valid}, {"out", arguments.out}};
+  if (arguments.json) {
+    fmt::print("{}\n", json.dump());
+  } else {
+    fmt::print("loss {:.9g} over {} labels; gradients in {}\n", loss, step.valid, arguments.out);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_grad(Program& program) {
+  auto arguments = std::make_shared<GradArguments>();
+  CLI::App* command = program.app.add_subcommand("grad", "Write every parameter's gradient of one batch of all documents");
+  arguments->add_to(*command);
+  command->add_option("--out", arguments->out, "safetensors file to write")->required();
+  command->add_flag("--logits", arguments->logits, "Write logits.<document> as well");
+  command->add_option("--policy", arguments->policy, "Activation policy: keep, recompute, ...");
+  command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace inlay::cli

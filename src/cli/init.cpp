@@ -1,0 +1,59 @@
+#include <filesystem>
+
+#include "cli/commands.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "data/byte_tokenizer.h"
+#include "io/file.h"
+#include "model/families/family.h"
+#include "model/presets.h"
+
+namespace inlay::cli {
+
+namespace {
+
+int run(const std::string& preset_name, const std::filesystem::path& folder, std::uint64_t seed) {
+  namespace fs = std::filesystem;
+  using data::ByteTokenizer;
+  std::string known;
+  const model::Preset* chosen = nullptr;
+  const auto presets = model::presets(ByteTokenizer::size, ByteTokenizer::bos, ByteTokenizer::eos, ByteTokenizer::pad);
+  for (const model::Preset& preset : presets) {
+    if (preset.name == preset_name) chosen = &preset;
+    known += (known.empty() ? "" : ", ") + preset.name;
+  }
+  if (chosen == nullptr) user_error("--preset: '{}' is unknown; known are {}", preset_name, known);
+  if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder))) {
+    user_error("{}: is not empty; init writes into a new folder only", folder.string());
+  }
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) user_error("{}: cannot be created: {}", folder.string(), error.message());
+  io::write_file_atomic(folder / "config.json", chosen->config_json);
+  io::write_file_atomic(folder / "tokenizer.json", ByteTokenizer::tokenizer_json());
+  io::write_file_atomic(folder / "tokenizer_config.json", ByteTokenizer::tokenizer_config_json());
+  const model::ModelConfig config = model::load_config(folder);
+  model::write_random_weights(config, seed, folder);
+  fmt::print("{}: a {} of {} parameters with random weights (seed {})\n", folder.string(), config.model_type,
+             format_count(config.parameter_count()), seed);
+  return 0;
+}
+
+}  // namespace
+
+void add_init(Program& program) {
+  struct Arguments {
+    std::string preset = "tiny", folder;
+    std::uint64_t seed = 0;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = program.app.add_subcommand("init", "Make a small model with random weights and a byte-level tokenizer");
+  command->add_option("--preset", arguments->preset, "tiny or small");
+  command->add_option("folder", arguments->folder, "New folder to write")->required();
+  command->add_option("--seed", arguments->seed, "Of the random weights");
+  command->callback([&program, arguments] {
+    program.action = [arguments] { return run(arguments->preset, arguments->folder, arguments->seed); };
+  });
+}
+
+}  // namespace inlay::cli

@@ -1,0 +1,42 @@
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "cli/commands.h"
+#include "core/error.h"
+
+namespace {
+
+constexpr int user_mistake = 2, our_mistake = 1;
+
+int report(int code, const char* kind, const char* what) {
+  std::fprintf(stderr, "inlay: %s%s\n", kind, what);
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace inlay;
+  try {
+    cli::Program program;
+    program.app.require_subcommand(1);
+    program.app.set_version_flag("--version", "inlay 0.1.0");
+    for (const auto add : {cli::add_train, cli::add_eval, cli::add_info, cli::add_plan, cli::add_grad, cli::add_init,
+                           cli::add_generate, cli::add_bench}) {
+      add(program);
+    }
+    try {
+      program.app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      return program.app.exit(error) == 0 ? 0 : user_mistake;
+    }
+    return program.action();
+  } catch (const UserError& error) {
+    return report(user_mistake, "", error.what());
+  } catch (const std::bad_alloc&) {
+    return report(user_mistake, "", "out of host memory");
+  } catch (const std::exception& error) {
+    return report(our_mistake, "internal error: ", error.what());
+  }
+}

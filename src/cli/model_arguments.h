@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "train/console.h"
+#include "train/engine.h"
+#include "train/session.h"
+
+namespace inlay::cli {
+
+// What the commands that hold a model against a file of documents have in common.
+struct ModelArguments {
+  std::string model, data;
+  std::string device = "auto", dtype = "fp32", policy = "keep";
+  std::int64_t max_tokens = 16384;
+  bool json = false;
+
+  void add_to(CLI::App& command) {
+    command.add_option("model", model, "Hugging Face model folder")->required();
+    command.add_option("--data", data, "JSONL with input_ids and labels")->required();
+    command.add_option("--device", device, "auto, cpu or cuda");
+    command.add_option("--dtype", dtype, "fp32 or bf16 (auto: as training would)");
+    command.add_flag("--json", json, "Print one JSON object");
+  }
+};
+
+enum class Purpose : std::uint8_t { evaluation, gradients, gradients_and_logits, generation };
+
+// The model loaded and ready for batches of at most max_tokens (or the longest document).
+std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, const model::ModelConfig& config,
+                                           const std::vector<Document>& documents, Purpose purpose,
+                                           train::Console& console);
+
+}  // namespace inlay::cli

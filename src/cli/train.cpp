@@ -1,0 +1,28 @@
+#include "cli/commands.h"
+#include "train/run.h"
+
+namespace inlay::cli {
+
+void add_train(Program& program) {
+  struct Arguments {
+    std::string config;
+    bool resume = false, quiet = false;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = program.app.add_subcommand("train", "Train a model as a YAML file says; --key value overrides a key");
+  command->add_option("config", arguments->config, "YAML file")->required();
+  command->add_flag("--resume", arguments->resume, "Go on from the latest checkpoint in output_dir");
+  command->add_flag("--quiet", arguments->quiet, "Print errors only");
+  command->allow_extras();
+  command->callback([&program, command, arguments] {
+    program.action = [command, arguments] {
+      train::Console console(arguments->quiet);
+      const train::TrainOptions options = train::load_options(arguments->config, parse_overrides(command->remaining()));
+      train::install_interrupt_handler();
+      constexpr int interrupted = 130;
+      return train::run_training(options, arguments->resume, console) == train::RunEnd::finished ? 0 : interrupted;
+    };
+  });
+}
+
+}  // namespace inlay::cli

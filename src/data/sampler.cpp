@@ -1,0 +1,200 @@
+#include "data/sampler.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "core/error.h"
+#include "core/philox.h"
+
+namespace inlay::data {
+namespace {
+
+using Batches = std::vector<std::vector<std::int64_t>>;
+
+// Documents that are sorted and packed together. Small enough that an epoch's order decides who meets whom, large
+// enough that micro-batches fill.
+constexpr std::size_t window_documents = 4096;
+
+// The two shuffles of an epoch draw from streams of their own.
+enum class Purpose : std::uint64_t { documents = 0, batches = 1 };
+
+template <class T>
+void shuffle(std::vector<T>& items, std::uint64_t seed, std::int64_t epoch, Purpose purpose) {
+  const Philox philox{seed};
+  const std::uint64_t stream = 2 * static_cast<std::uint64_t>(epoch) + static_cast<std::uint64_t>(purpose);
+  for (std::size_t i = items.size(); i > 1; --i) {
+    std::swap(items[i - 1], items[random_below(philox, i, stream, i)]);
+  }
+}
+
+void check(const BatchOptions& options) {
+  if (options.sequence_len < 1) user_error("sequence_len: expected a positive integer, got {}", options.sequence_len);
+  if (options.micro_batch_size < 1) {
+    user_error("micro_batch_size: expected a positive integer, got {}", options.micro_batch_size);
+  }
+  constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max();  // offsets in a batch are 32-bit
+  if (options.micro_batch_size > limit / options.sequence_len) {
+    user_error("micro_batch_size x sequence_len: {} x {} tokens are more than a micro-batch can have ({})",
+               options.micro_batch_size, options.sequence_len, limit);
+  }
+}
+
+}  // namespace
+
+std::optional<Oversized> parse_oversized(std::string_view text) {
+  if (text == "truncate") return Oversized::truncate;
+  if (text == "raise") return Oversized::raise;
+  if (text == "drop") return Oversized::drop;
+  return std::nullopt;
+}
+
+BatchSampler::BatchSampler(std::vector<std::int64_t> lengths, const BatchOptions& options)
+    : options_(options), lengths_(std::move(lengths)) {
+  check(options_);
+  const std::int64_t limit = options_.sequence_len;
+  kept_.reserve(lengths_.size());
+  for (std::size_t i = 0; i < lengths_.size(); ++i) {
+    std::int64_t& length = lengths_[i];
+    INLAY_ASSERT(length >= 1, "document {} has {} tokens", i, length);
+    if (length > limit && options_.oversized == Oversized::raise) {
+      user_error(
+          "document {} has {} tokens, sequence_len is {}: set sequence_len to at least {}, or excess_length_strategy "
+          "to "
+          "truncate or drop",
+          i + 1, length, limit, *std::max_element(lengths_.begin(), lengths_.end()));
+    }
+    if (length > limit && options_.oversized == Oversized::drop) {
+      ++dropped_;
+      continue;
+    }
+    if (length > limit) {
+      ++truncated_;
+      truncated_tokens_ += length - limit;
+      length = limit;
+    }
+    kept_.push_back(static_cast<std::int64_t>(i));
+    tokens_ += length;
+  }
+  if (kept_.empty()) {
+    if (lengths_.empty()) user_error("there are no documents to make batches of");
+    user_error(
+        "all {} documents are longer than sequence_len ({}), and excess_length_strategy is drop: nothing is left",
+        lengths_.size(), limit);
+  }
+}
+
+// Longest first inside a window, each into the micro-batch with the least room that still holds it. Micro-batches stay
+// open over windows, so that only the last ones of an epoch are left part empty.
+Batches BatchSampler::pack_best_fit(std::span<const std::int64_t> order) const {
+  Batches batches;
+  std::set<std::pair<std::int64_t, std::size_t>> open;  // (room, batch): ties go to the oldest
+  while (!order.empty()) {
+    const auto taken = order.first(std::min(order.size(), window_documents));
+    order = order.subspan(taken.size());
+    std::vector<std::int64_t> window(taken.begin(), taken.end());
+    std::ranges::stable_sort(window, std::greater<>(), [this](std::int64_t document) { return length_of(document); });
+    for (const std::int64_t document : window) {
+      const std::int64_t length = length_of(document);
+      std::size_t target = batches.size();
+      std::int64_t room = max_tokens();
+      if (const auto fitting = open.lower_bound({length, 0}); fitting != open.end()) {
+        std::tie(room, target) = *fitting;
+        open.erase(fitting);
+      } else {
+        batches.emplace_back();
+      }
+      batches[target].push_back(document);
+      if (room > length) open.emplace(room - length, target);
+    }
+  }
+  return batches;
+}
+
+Batches BatchSampler::pack_in_order(std::span<const std::int64_t> order) const {
+  Batches batches;
+  std::int64_t room = 0;
+  for (const std::int64_t document : order) {
+    const std::int64_t cost = options_.sample_packing ? length_of(document) : options_.sequence_len;
+    if (cost > room) {
+      batches.emplace_back();
+      room = max_tokens();
+    }
+    batches.back().push_back(document);
+    room -= cost;
+  }
+  return batches;
+}
+
+const BatchSampler::Plan& BatchSampler::plan(std::int64_t epoch) const {
+  INLAY_ASSERT(epoch >= 0, "epoch {}", epoch);
+  if (plan_.epoch == epoch) return plan_;
+  std::vector<std::int64_t> order = kept_;
+  if (options_.shuffle) shuffle(order, options_.seed, epoch, Purpose::documents);
+  const bool best_fit = options_.shuffle && options_.sample_packing;
+  Batches batches = best_fit ? pack_best_fit(order) : pack_in_order(order);
+  if (best_fit) shuffle(batches, options_.seed, epoch, Purpose::batches);
+
+  Plan fresh;
+  fresh.epoch = epoch;
+  fresh.documents.reserve(order.size());
+  fresh.offsets = {0};
+  for (const auto& documents : batches) {
+    fresh.documents.insert(fresh.documents.end(), documents.begin(), documents.end());
+    fresh.offsets.push_back(static_cast<std::int64_t>(fresh.documents.size()));
+  }
+  plan_ = std::move(fresh);
+  return plan_;
+}
+
+std::int64_t BatchSampler::batches_per_epoch(std::int64_t epoch) const {
+  return static_cast<std::int64_t>(plan(epoch).offsets.size()) - 1;
+}
+
+std::span<const std::int64_t> BatchSampler::batch(std::int64_t epoch, std::int64_t index) const {
+  INLAY_ASSERT(0 <= index && index < batches_per_epoch(epoch), "micro-batch {} of epoch {}, which has {}", index, epoch,
+               batches_per_epoch(epoch));
+  const Plan& current = plan(epoch);
+  const auto begin = static_cast<std::size_t>(current.offsets[static_cast<std::size_t>(index)]);
+  const auto end = static_cast<std::size_t>(current.offsets[static_cast<std::size_t>(index) + 1]);
+  return std::span(current.documents).subspan(begin, end - begin);
+}
+
+std::vector<std::int64_t> BatchSampler::documents_of(std::int64_t epoch, std::int64_t index) const {
+  const auto documents = batch(epoch, index);
+  return {documents.begin(), documents.end()};
+}
+
+std::int64_t BatchSampler::tokens_of(std::int64_t epoch, std::int64_t index) const {
+  std::int64_t tokens = 0;
+  for (const std::int64_t document : batch(epoch, index)) tokens += length_of(document);
+  return tokens;
+}
+
+double BatchSampler::efficiency(std::int64_t epoch) const {
+  return static_cast<double>(tokens_) /
+         (static_cast<double>(batches_per_epoch(epoch)) * static_cast<double>(max_tokens()));
+}
+
+std::vector<std::int64_t> lengths_of(std::span<const Document> documents) {
+  std::vector<std::int64_t> lengths;
+  lengths.reserve(documents.size());
+  for (const Document& document : documents) lengths.push_back(static_cast<std::int64_t>(document.input_ids.size()));
+  return lengths;
+}
+
+std::vector<Document> take_batch(const BatchSampler& sampler, std::span<const Document> documents, std::int64_t epoch,
+                                 std::int64_t index) {
+  std::vector<Document> batch;
+  for (const std::int64_t i : sampler.documents_of(epoch, index)) {
+    const Document& whole = documents[static_cast<std::size_t>(i)];
+    const auto length = static_cast<std::ptrdiff_t>(sampler.length_of(i));
+    batch.push_back({.input_ids = {whole.input_ids.begin(), whole.input_ids.begin() + length},
+                     .labels = {whole.labels.begin(), whole.labels.begin() + length}});
+  }
+  return batch;
+}
+
+}  // namespace inlay::data

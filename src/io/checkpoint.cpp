@@ -1,0 +1,131 @@
+#include "io/checkpoint.h"
+
+#include <algorithm>
+#include <map>
+#include <system_error>
+
+#include "core/error.h"
+#include "io/json.h"
+
+namespace inlay::io {
+namespace {
+
+constexpr std::string_view single_name = "model.safetensors";
+constexpr std::string_view index_name = "model.safetensors.index.json";
+
+// Says what stands there instead, so that the user knows what to do about it.
+[[noreturn]] void no_weights(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::directory_iterator entries(folder, error);
+  if (error) user_error("{}: cannot be read: {}", folder.string(), error.message());
+  bool pickled = false;
+  std::vector<std::string> others;
+  for (const auto& entry : entries) {
+    const std::string name = entry.path().filename().string();
+    pickled = pickled || (name.starts_with("pytorch_model") && name.ends_with(".bin"));
+    if (name.ends_with(".safetensors")) others.push_back(name);
+  }
+  if (pickled) {
+    user_error(
+        "{}: holds pytorch_model.bin only, which is not read (a pickle can run code); convert it to safetensors: load "
+        "the model with transformers and call save_pretrained(folder, safe_serialization=True)",
+        folder.string());
+  }
+  if (!others.empty()) {
+    std::ranges::sort(others);
+    user_error("{}: has neither {} nor {} (it does have {})", folder.string(), single_name, index_name,
+               in_quotes(others.front()));
+  }
+  user_error("{}: has neither {} nor {}", folder.string(), single_name, index_name);
+}
+
+// A shard lies beside its index; a name that leads anywhere else is an attack or a mistake.
+bool is_plain_file_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
+  std::error_code error;
+  const auto status = std::filesystem::status(folder, error);
+  if (!std::filesystem::exists(status)) user_error("{}: no such folder", folder.string());
+  if (!std::filesystem::is_directory(status)) user_error("{}: is not a folder, expected a model's", folder.string());
+  // Where both stand there, transformers takes the single file; so do we.
+  if (std::filesystem::exists(folder / single_name, error)) {
+    open_single(folder / single_name);
+  } else if (std::filesystem::exists(folder / index_name, error)) {
+    open_sharded(folder / index_name);
+  } else {
+    no_weights(folder);
+  }
+  names_.reserve(file_of_.size());
+  for (const auto& [name, file] : file_of_) {
+    names_.push_back(name);
+    total_bytes_ += files_[file].find(name)->bytes();
+  }
+  std::ranges::sort(names_);
+}
+
+void Checkpoint::open_single(const std::filesystem::path& path) {
+  files_.emplace_back(path);
+  for (const TensorInfo& info : files_.front().tensors()) file_of_.emplace(info.name, 0);
+  if (file_of_.empty()) user_error("{}: holds no tensors", path.string());
+}
+
+void Checkpoint::open_sharded(const std::filesystem::path& index) {
+  const Json json = Json::read(index);
+  const Json map = json.object("weight_map");
+  std::map<std::string, std::size_t> shards;
+  for (const std::string& name : map.keys()) {
+    const std::string file = map.string(name);
+    if (!is_plain_file_name(file) || !file.ends_with(".safetensors")) {
+      map.fail(name,
+               fmt::format("expected the name of a .safetensors file in the same folder, got {}", in_quotes(file)));
+    }
+    const auto [shard, is_new] = shards.emplace(file, files_.size());
+    if (is_new) {
+      std::error_code error;
+      if (!std::filesystem::exists(folder_ / file, error)) {
+        map.fail(name, fmt::format("its file {} is missing from the folder", in_quotes(file)));
+      }
+      files_.emplace_back(folder_ / file);
+    }
+    if (files_[shard->second].find(name) == nullptr) {
+      map.fail(name, fmt::format("its file {} has no such tensor", in_quotes(file)));
+    }
+    file_of_.emplace(name, shard->second);
+  }
+  if (file_of_.empty()) json.fail("weight_map", "lists no tensors");
+}
+
+const SafetensorsFile* Checkpoint::file_of(std::string_view name) const {
+  const auto found = file_of_.find(std::string(name));
+  return found == file_of_.end() ? nullptr : &files_[found->second];
+}
+
+const TensorInfo* Checkpoint::find(std::string_view name) const {
+  const SafetensorsFile* file = file_of(name);
+  return file == nullptr ? nullptr : file->find(name);
+}
+
+ConstView Checkpoint::tensor(std::string_view name) const {
+  const SafetensorsFile* file = file_of(name);
+  if (file == nullptr) user_error("{}: the model has no tensor {}", folder_.string(), in_quotes(name));
+  return file->tensor(name);
+}
+
+void Checkpoint::prefetch(std::string_view name) const {
+  if (const SafetensorsFile* file = file_of(name)) file->prefetch(name);
+}
+
+void Checkpoint::drop(std::string_view name) const {
+  if (const SafetensorsFile* file = file_of(name)) file->drop(name);
+}
+
+std::filesystem::path Checkpoint::path_of(std::string_view name) const {
+  const SafetensorsFile* file = file_of(name);
+  return file == nullptr ? folder_ : file->path();
+}
+
+}  // namespace inlay::io

@@ -1,0 +1,201 @@
+#include "io/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "core/arena.h"
+#include "core/error.h"
+
+namespace inlay::io {
+namespace {
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+// Closes on every way out.
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return value_; }
+
+ private:
+  int value_;
+};
+
+int open_for_reading(const std::filesystem::path& path) {
+  // Not blocking: opening a pipe that nobody writes to would wait for ever, and pipes are refused just below.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) {
+    const int error = errno;
+    if (error == ENOENT) user_error("{}: no such file", path.string());
+    user_error("{}: cannot be opened: {}", path.string(), reason(error));
+  }
+  return descriptor;
+}
+
+std::uint64_t regular_size(int descriptor, const std::filesystem::path& path) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) user_error("{}: cannot be read: {}", path.string(), reason(errno));
+  if (S_ISDIR(status.st_mode)) user_error("{}: is a folder, expected a file", path.string());
+  if (!S_ISREG(status.st_mode)) user_error("{}: is not a regular file", path.string());
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+}  // namespace
+
+std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) {
+  const Descriptor file(open_for_reading(path));
+  const std::uint64_t size = regular_size(file.get(), path);
+  if (size > max_bytes) {
+    user_error("{}: has {}, at most {} are read here", path.string(), format_bytes(size), format_bytes(max_bytes));
+  }
+  std::string text(size, '\0');
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t got = ::read(file.get(), text.data() + done, text.size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) user_error("{}: cannot be read: {}", path.string(), reason(errno));
+    if (got == 0) break;  // it shrank meanwhile
+    done += static_cast<std::size_t>(got);
+  }
+  text.resize(done);
+  return text;
+}
+
+MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
+  const Descriptor file(open_for_reading(path));
+  size_ = regular_size(file.get(), path);
+  if (size_ == 0) return;  // mmap refuses length 0
+  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (address == MAP_FAILED) user_error("{}: cannot be mapped: {}", path.string(), reason(errno));
+  data_ = static_cast<const std::byte*>(address);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+void MappedFile::advise(std::span<const std::byte> range, int advice) const {
+  if (range.empty()) return;
+  // Whole pages, rounded outwards: a neighbour's page that goes too is only read again.
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto base = reinterpret_cast<std::uintptr_t>(data_);
+  const std::uintptr_t begin = std::max(base, reinterpret_cast<std::uintptr_t>(range.data()) / page * page);
+  const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(range.data()) + range.size();
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, advice);  // advice only: a refusal changes nothing
+}
+
+void MappedFile::prefetch(std::span<const std::byte> range) const { advise(range, MADV_WILLNEED); }
+void MappedFile::drop(std::span<const std::byte> range) const { advise(range, MADV_DONTNEED); }
+
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+  static std::atomic<unsigned> counter{0};
+  if (!path_.has_filename()) user_error("{}: is not the name of a file to write", path_.string());
+  if (std::error_code ignored; std::filesystem::is_directory(path_, ignored)) fail(EISDIR);
+  const std::filesystem::path folder = folder_of(path_);
+  for (;;) {
+    temporary_ = folder / fmt::format(".{}.tmp-{}-{}", path_.filename().string(), ::getpid(), counter++);
+    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor_ >= 0) return;
+    if (errno == EEXIST || errno == EINTR) continue;  // left by a killed process with our number: take the next name
+    const int error = errno;
+    if (error == ENOENT) user_error("cannot write {}: the folder {} does not exist", path_.string(), folder.string());
+    fail(error);
+  }
+}
+
+AtomicFile::~AtomicFile() { discard(); }
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+void AtomicFile::fail(int error) const { user_error("cannot write {}: {}", path_.string(), reason(error)); }
+
+void AtomicFile::discard() noexcept {
+  if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  temporary_.clear();
+}
+
+void AtomicFile::reserve(std::uint64_t bytes) {
+  INLAY_ASSERT(descriptor_ >= 0, "{} is closed", path_.string());
+  if (bytes == 0) return;
+  int result;
+  do {
+    result = ::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes));
+  } while (result != 0 && errno == EINTR);
+  if (result == 0) return;
+  const int error = errno;
+  if (error == ENOSPC || error == EFBIG || error == EDQUOT) {
+    user_error("cannot write {}: {} are needed: {}", path_.string(), format_bytes(bytes), reason(error));
+  }
+  // Anything else: this file system does not reserve. Writing will tell.
+}
+
+void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  INLAY_ASSERT(descriptor_ >= 0, "{} is closed", path_.string());
+  while (!bytes.empty()) {
+    const ssize_t done = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) fail(errno);
+    if (done == 0) fail(ENOSPC);
+    offset += static_cast<std::uint64_t>(done);
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
+  }
+}
+
+void AtomicFile::seal() {
+  if (descriptor_ < 0) return;
+  if (::fsync(descriptor_) != 0) fail(errno);
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail(errno);
+}
+
+void AtomicFile::commit() {
+  INLAY_ASSERT(!temporary_.empty(), "{} was committed already", path_.string());
+  seal();
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(errno);
+  temporary_.clear();
+  // The name itself is on disk only when its folder is. Some file systems cannot sync a folder: nothing to be done.
+  const Descriptor folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() >= 0 && ::fsync(folder.get()) != 0 && errno != EINVAL) fail(errno);
+}
+
+void write_file_atomic(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  AtomicFile file(path);
+  file.write_at(0, bytes);
+  file.commit();
+}
+
+void write_file_atomic(const std::filesystem::path& path, std::string_view text) {
+  write_file_atomic(path, std::as_bytes(std::span(text)));
+}
+
+}  // namespace inlay::io

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/view.h"
+#include "io/file.h"
+
+namespace inlay::io {
+
+// A tensor to be written: declared first, its bytes follow later.
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;
+
+  std::uint64_t bytes() const;
+};
+
+using SafetensorsMetadata = std::map<std::string, std::string>;
+
+// What transformers wants to find in the files of a model.
+inline const SafetensorsMetadata model_metadata = {{"format", "pt"}};
+
+// Writes a safetensors file of any size without holding more than the caller's current piece of it. All tensors are
+// declared at once; their bytes then come in any order, whole or in parts. The file appears under its name in finish();
+// without it nothing stays behind. Disk full, no permission: UserError naming the file. A tensor left out, written
+// twice over or with the wrong size is a defect of the caller's. The same input gives the same bytes.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(std::filesystem::path path, std::vector<TensorSpec> tensors,
+                    const SafetensorsMetadata& metadata = model_metadata);
+
+  void write(std::string_view name, std::span<const std::byte> bytes);
+  // Checks dtype and shape as well; the view is contiguous and in host memory.
+  void write(std::string_view name, ConstView tensor);
+  // A part of a tensor, from a byte offset on.
+  void write_part(std::string_view name, std::uint64_t offset, std::span<const std::byte> bytes);
+
+  // Everything is written (and then on disk after seal(), still without a name).
+  bool complete() const { return written_ == total_; }
+  void seal();
+  void finish();
+
+  const std::filesystem::path& path() const { return file_.path(); }
+  std::uint64_t tensor_bytes() const { return total_; }
+
+ private:
+  struct Slot {
+    std::size_t spec;
+    std::uint64_t begin, bytes, written = 0;
+  };
+
+  Slot& slot(std::string_view name);
+
+  std::vector<TensorSpec> tensors_;
+  AtomicFile file_;
+  std::unordered_map<std::string, Slot> slots_;
+  std::uint64_t total_ = 0, written_ = 0;
+};
+
+// Writes a model's weights into a folder as Hugging Face lays them out: model.safetensors, or, where that would have
+// more than max_shard_bytes, model-00001-of-0000N.safetensors and model.safetensors.index.json. No name appears before
+// finish(); finish() also removes the weights of an earlier save that would contradict the new ones.
+class ShardedWriter {
+ public:
+  static constexpr std::uint64_t default_shard_bytes = 5'000'000'000;  // "5GB", as transformers counts
+
+  ShardedWriter(std::filesystem::path folder, std::vector<TensorSpec> tensors,
+                std::uint64_t max_shard_bytes = default_shard_bytes);
+
+  void write(std::string_view name, std::span<const std::byte> bytes);
+  void write(std::string_view name, ConstView tensor);
+  void write_part(std::string_view name, std::uint64_t offset, std::span<const std::byte> bytes);
+  void finish();
+
+  std::size_t shard_count() const { return shards_.size(); }
+  std::uint64_t tensor_bytes() const { return total_; }
+
+ private:
+  struct Shard {
+    std::string file;
+    std::vector<TensorSpec> tensors;  // moved into the writer when it opens
+    std::optional<SafetensorsWriter> writer;
+  };
+
+  Shard& shard(std::string_view name);
+  void remove_stale_files() const;
+
+  std::filesystem::path folder_;
+  std::vector<Shard> shards_;
+  std::unordered_map<std::string, std::size_t> shard_of_;
+  std::uint64_t total_ = 0;
+};
+
+// Which tensors go into which shard: in order, a new one where the next tensor no longer fits. A tensor larger than
+// max_bytes has a shard for itself. At least one shard.
+std::vector<std::vector<TensorSpec>> plan_shards(std::vector<TensorSpec> tensors, std::uint64_t max_bytes);
+
+}  // namespace inlay::io

@@ -1,0 +1,114 @@
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "io/file.h"
+#include "io/safetensors_writer.h"
+
+namespace inlay::io {
+namespace {
+
+constexpr std::string_view single_name = "model.safetensors";
+constexpr std::string_view index_name = "model.safetensors.index.json";
+
+bool is_shard_name(std::string_view name) {
+  return name.starts_with("model-") && name.ends_with(".safetensors") && name.find("-of-") != name.npos;
+}
+
+}  // namespace
+
+std::vector<std::vector<TensorSpec>> plan_shards(std::vector<TensorSpec> tensors, std::uint64_t max_bytes) {
+  std::vector<std::vector<TensorSpec>> shards(1);
+  std::uint64_t filled = 0;
+  for (TensorSpec& spec : tensors) {
+    const std::uint64_t bytes = spec.bytes();
+    if (!shards.back().empty() && (bytes > max_bytes || filled > max_bytes - bytes)) {
+      shards.emplace_back();
+      filled = 0;
+    }
+    filled += bytes;
+    shards.back().push_back(std::move(spec));
+  }
+  return shards;
+}
+
+ShardedWriter::ShardedWriter(std::filesystem::path folder, std::vector<TensorSpec> tensors,
+                             std::uint64_t max_shard_bytes)
+    : folder_(std::move(folder)) {
+  auto plan = plan_shards(std::move(tensors), max_shard_bytes);
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    for (const TensorSpec& spec : plan[i]) {
+      INLAY_ASSERT(shard_of_.emplace(spec.name, i).second, "tensor {} is declared twice", spec.name);
+      total_ += spec.bytes();
+    }
+    std::string file = plan.size() == 1 ? std::string(single_name)
+                                        : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, plan.size());
+    shards_.push_back({.file = std::move(file), .tensors = std::move(plan[i]), .writer = std::nullopt});
+  }
+}
+
+// The shard that holds a tensor, opened at its first use: only those that are being written hold a file open.
+ShardedWriter::Shard& ShardedWriter::shard(std::string_view name) {
+  const auto found = shard_of_.find(std::string(name));
+  INLAY_ASSERT(found != shard_of_.end(), "tensor {} was not declared for {}", name, folder_.string());
+  Shard& shard = shards_[found->second];
+  if (!shard.writer) shard.writer.emplace(folder_ / shard.file, std::move(shard.tensors));
+  return shard;
+}
+
+void ShardedWriter::write_part(std::string_view name, std::uint64_t offset, std::span<const std::byte> bytes) {
+  Shard& target = shard(name);
+  target.writer->write_part(name, offset, bytes);
+  if (target.writer->complete()) target.writer->seal();
+}
+
+void ShardedWriter::write(std::string_view name, std::span<const std::byte> bytes) {
+  Shard& target = shard(name);
+  target.writer->write(name, bytes);
+  if (target.writer->complete()) target.writer->seal();
+}
+
+void ShardedWriter::write(std::string_view name, ConstView tensor) {
+  Shard& target = shard(name);
+  target.writer->write(name, tensor);
+  if (target.writer->complete()) target.writer->seal();
+}
+
+void ShardedWriter::finish() {
+  nlohmann::json map = nlohmann::json::object();
+  for (const auto& [name, i] : shard_of_) map[name] = shards_[i].file;
+  for (Shard& shard : shards_) {
+    if (!shard.writer) shard.writer.emplace(folder_ / shard.file, std::move(shard.tensors));
+    shard.writer->seal();  // all are on disk before the first takes its name
+  }
+  for (Shard& shard : shards_) shard.writer->finish();
+  if (shards_.size() > 1) {
+    const nlohmann::json index = {{"metadata", {{"total_size", total_}}}, {"weight_map", std::move(map)}};
+    write_file_atomic(folder_ / index_name, index.dump(2) + "\n");
+  }
+  remove_stale_files();
+}
+
+// A reader would take an old model.safetensors before the new index, or an old index beside new shards.
+void ShardedWriter::remove_stale_files() const {
+  std::set<std::string> current;
+  for (const Shard& shard : shards_) current.insert(shard.file);
+  if (shards_.size() > 1) current.insert(std::string(index_name));
+  std::error_code error;
+  std::vector<std::filesystem::path> stale;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = name == single_name || name == index_name || is_shard_name(name);
+    if (ours && !current.contains(name)) stale.push_back(entry.path());
+  }
+  for (const auto& path : stale) {
+    if (!std::filesystem::remove(path, error) && error) {
+      user_error("{}: is left from an earlier save and cannot be removed: {}", path.string(), error.message());
+    }
+  }
+}
+
+}  // namespace inlay::io

@@ -1,0 +1,60 @@
+#pragma once
+
+#include "model/activations.h"
+#include "model/config.h"
+#include "model/device_batch.h"
+#include "ops/attention.h"
+#include "weights/dense.h"
+
+// Norm, q/k/v product, rotation, attention, output product. The residual addition that follows belongs to the MLP
+// block, which fuses it with its norm.
+namespace inlay::model {
+
+struct AttentionParameters {
+  weights::Parameter norm, qkv, output;
+  weights::Parameter qkv_bias, output_bias;  // empty shape where the model has none
+  weights::Parameter q_norm, k_norm;
+};
+
+// What one step gives to all layers.
+struct LayerContext {
+  const DeviceBatch& batch;
+  ConstView rope_table;
+  bool deterministic_attention = true;
+};
+
+class AttentionBlock {
+ public:
+  AttentionBlock(const ModelConfig& config, const LayerConfig& layer, AttentionParameters& parameters);
+
+  // Kept tensors; those the policy does not keep are absent between forward and backward.
+  struct Saved {
+    View norm, qkv, out, lse;
+  };
+
+  // delta = attention(norm(x)); keeps what the policy says.
+  void forward(Exec& exec, View delta, ConstView x, const LayerContext& context, const ActivationPolicy& policy,
+               Saved& saved);
+  // Brings back in scratch what was not kept and the backward pass needs.
+  void recompute(Exec& exec, ConstView x, const LayerContext& context, Saved& saved);
+  // The output product alone: how the residual stream is brought back.
+  void output(Exec& exec, View delta, const Saved& saved);
+  // grad holds dL/d(delta) = dL/d(residual) and receives += dL/dx through the norm.
+  void backward(Exec& exec, View grad, ConstView x, const LayerContext& context, const Saved& saved);
+
+ private:
+  View normed(Exec& exec, ConstView x);
+  void project(Exec& exec, View qkv, ConstView norm, const LayerContext& context);
+  // Queries and keys as attention reads them: in qkv itself, or normed copies in scratch where the model norms them.
+  View rotated(Exec& exec, View qkv, const LayerContext& context);
+  void attend(Exec& exec, View rotated, const LayerContext& context, const Saved& saved);
+  ops::AttentionTensors tensors(View rotated, const Saved& saved) const;
+  ops::AttentionSpec spec(const LayerContext& context) const;
+
+  const ModelConfig& config_;
+  LayerConfig layer_;
+  AttentionParameters& parameters_;
+  weights::DenseWeight qkv_, output_;
+};
+
+}  // namespace inlay::model

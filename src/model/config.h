@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+
+// What a model is, in terms that no family name appears in: the blocks read this and nothing else.
+namespace inlay::model {
+
+enum class RopeKind : std::uint8_t { plain, linear, llama3, yarn };
+
+struct RopeConfig {
+  RopeKind kind = RopeKind::plain;
+  double theta = 10000.0;
+  double factor = 1.0;
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
+  double beta_fast = 32.0, beta_slow = 1.0;              // yarn
+  bool truncate = true;                                  // yarn: round the correction range to whole dimensions
+  double attention_factor = 0.0;                         // yarn: scales cosine and sine; 0 means 0.1·ln(factor) + 1
+  std::int64_t original_positions = 0;
+  std::int64_t rotary_dim = 0;  // how much of a head rotates
+};
+
+struct LayerConfig {
+  std::int64_t window = 0;  // sliding attention window, 0: none
+};
+
+// How a checkpoint spells its tensors; "{}" stands for the layer. Linears are named without ".weight" and ".bias".
+struct NameMap {
+  std::string embedding = "model.embed_tokens.weight";
+  std::string final_norm = "model.norm.weight";
+  std::string head = "lm_head.weight";
+  std::string attention_norm = "model.layers.{}.input_layernorm.weight";
+  std::string q = "model.layers.{}.self_attn.q_proj";
+  std::string k = "model.layers.{}.self_attn.k_proj";
+  std::string v = "model.layers.{}.self_attn.v_proj";
+  std::string output = "model.layers.{}.self_attn.o_proj";
+  std::string q_norm = "model.layers.{}.self_attn.q_norm.weight";
+  std::string k_norm = "model.layers.{}.self_attn.k_norm.weight";
+  std::string mlp_norm = "model.layers.{}.post_attention_layernorm.weight";
+  std::string gate = "model.layers.{}.mlp.gate_proj";
+  std::string up = "model.layers.{}.mlp.up_proj";
+  std::string down = "model.layers.{}.mlp.down_proj";
+};
+
+struct ModelConfig {
+  std::string model_type;  // as in config.json
+  std::int64_t hidden = 0, intermediate = 0, vocab = 0;
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  std::int64_t max_positions = 0;
+  float norm_eps = 1e-6f;
+  RopeConfig rope;
+  bool tied_embeddings = false;
+  bool qkv_bias = false, output_bias = false, mlp_bias = false;
+  bool qk_norm = false;  // RMS norm on every query and key head
+  DType dtype = DType::f32;  // of the checkpoint
+  std::vector<LayerConfig> layers;
+  NameMap names;
+
+  std::int64_t q_width() const { return heads * head_dim; }
+  std::int64_t kv_width() const { return kv_heads * head_dim; }
+  std::int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
+  std::int64_t layer_count() const { return static_cast<std::int64_t>(layers.size()); }
+  std::int64_t parameter_count() const;
+  // Multiply-adds ×2 of one token's forward and backward through all matrices (attention scores aside).
+  double matmul_flops_per_token() const;
+};
+
+}  // namespace inlay::model

@@ -1,0 +1,199 @@
+#include "model/decoder.h"
+
+#include <algorithm>
+
+#include "model/rope_table.h"
+#include "ops/elementwise.h"
+#include "ops/embedding.h"
+#include "ops/rms_norm.h"
+
+namespace inlay::model {
+
+using backend::Grad;
+using backend::ScratchScope;
+
+Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& options)
+    : config_(config), options_(options), parameters_(config_) {
+  Arena& arena = exec.arena();
+  parameters_.for_each([&](weights::Parameter& p) { weights::allocate_value(exec, p, options_.compute); });
+  if (options_.training) {
+    parameters_.for_each([&](weights::Parameter& p) { weights::allocate_training_state(exec, p); });
+  }
+  for (std::size_t l = 0; l < parameters_.layers.size(); ++l) {
+    layers_.push_back(std::make_unique<Layer>(config_, config_.layers[l], *parameters_.layers[l]));
+  }
+  head_ = std::make_unique<weights::DenseWeight>(config_.tied_embeddings ? parameters_.embedding : parameters_.head);
+
+  const Shape table_shape{options_.max_positions, config_.rope.rotary_dim / 2, 2};
+  rope_table_ = arena.keep(MemoryClass::batch, "rope table", DType::f32, table_shape);
+  if (!exec.planning()) exec.upload(rope_table_, rope_table(config_.rope, options_.max_positions).data());
+  loss_ = arena.keep(MemoryClass::batch, "loss", DType::f32, {1});
+  correct_ = arena.keep(MemoryClass::batch, "correct predictions", DType::i32, {1});
+}
+
+LayerContext Decoder::context(const DeviceBatch& batch) const {
+  return {.batch = batch, .rope_table = rope_table_, .deterministic_attention = options_.deterministic_attention};
+}
+
+void Decoder::begin_step(Exec& exec) {
+  parameters_.for_each([](weights::Parameter& p) { p.forget_grad(); });
+  exec.fill_zero(loss_);
+  exec.fill_zero(correct_);
+}
+
+LossSums Decoder::read_loss(Exec& exec) {
+  float loss = 0;
+  std::int32_t correct = 0;
+  exec.download(&loss, loss_);
+  exec.download(&correct, correct_);
+  return {.loss = loss, .correct = correct};
+}
+
+void Decoder::forward_layer(Exec& exec, std::size_t layer, View out, ConstView x, const LayerContext& context,
+                            const ActivationPolicy& policy, LayerSaved& saved) {
+  Arena& arena = exec.arena();
+  const ScratchScope scope(arena);
+  View residual = policy.keeps(Activation::residual)
+                      ? arena.keep(MemoryClass::activations, "residual", x.dtype(), x.shape())
+                      : arena.scratch("residual", x.dtype(), x.shape());
+  layers_[layer]->attention.forward(exec, residual, x, context, policy, saved.attention);
+  layers_[layer]->mlp.forward(exec, out, residual, x, policy, options_.mlp_tile, saved.mlp);
+  if (policy.keeps(Activation::residual)) saved.mlp.residual = residual;
+}
+
+void Decoder::backward_layer(Exec& exec, std::size_t layer, View grad, ConstView x, const LayerContext& context,
+                             LayerSaved& saved) {
+  Arena& arena = exec.arena();
+  const ScratchScope scope(arena);
+  Layer& blocks = *layers_[layer];
+  blocks.attention.recompute(exec, x, context, saved.attention);
+  {
+    const ScratchScope mlp_scope(arena);
+    if (saved.mlp.residual.absent()) {
+      saved.mlp.residual = arena.scratch("residual", x.dtype(), x.shape());
+      blocks.attention.output(exec, saved.mlp.residual, saved.attention);
+      ops::add(exec, saved.mlp.residual, x);
+    }
+    blocks.mlp.backward(exec, grad, saved.mlp.residual, options_.mlp_tile, saved.mlp);
+  }
+  blocks.attention.backward(exec, grad, x, context, saved.attention);
+}
+
+void Decoder::head_loss(Exec& exec, View hidden, const DeviceBatch& batch, double normalizer, bool gradients) {
+  const ops::LossInputs inputs = {.hidden = hidden, .targets = batch.targets, .rows = batch.valid_rows};
+  ops::LossOutputs outputs = {.loss = loss_, .correct = correct_};
+  if (gradients) {
+    outputs.dhidden = hidden;
+    outputs.head_gradient = head_->trainable();
+  }
+  ops::fused_linear_ce(exec, *head_, inputs, outputs,
+                       {.reduction = ops::Reduction::mean, .normalizer = normalizer, .chunk_tokens = options_.loss_chunk});
+}
+
+void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double normalizer) {
+  INLAY_ASSERT(options_.training, "this decoder was made for evaluation");
+  Arena& arena = exec.arena();
+  const std::size_t mark = arena.mark();
+  const ScratchScope step_scope(arena);
+  arena.begin_phase("forward");
+  const DeviceBatch batch = upload(exec, packed);
+  const LayerContext layer_context = context(batch);
+  const Shape stream_shape{batch.token_count, config_.hidden};
+  const auto keep_stream = [&] {
+    return arena.keep(MemoryClass::activations, "layer input", options_.compute, stream_shape);
+  };
+
+  std::vector<View> inputs = {keep_stream()};
+  std::vector<LayerSaved> saved(layers_.size());
+  ops::embedding_forward(exec, inputs[0], batch.tokens, parameters_.embedding.value);
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    access_->acquire(exec, static_cast<std::int64_t>(l));
+    saved[l].mark = arena.mark();
+    inputs.push_back(keep_stream());
+    forward_layer(exec, l, inputs[l + 1], inputs[l], layer_context, options_.policy, saved[l]);
+    access_->release(exec, static_cast<std::int64_t>(l));
+  }
+
+  arena.begin_phase("loss");
+  View grad = arena.scratch(MemoryClass::activations, "residual gradient", options_.compute, stream_shape);
+  {
+    const ScratchScope scope(arena);
+    View hidden = arena.scratch("final hidden state", options_.compute, stream_shape);
+    weights::Parameter& norm = parameters_.final_norm;
+    ops::rms_norm_forward(exec, hidden, inputs.back(), norm.value, config_.norm_eps);
+    head_loss(exec, hidden, batch, normalizer, true);  // hidden becomes its own gradient
+    ops::rms_norm_backward(
+        exec,
+        {.dx = grad, .dx_mode = Grad::overwrite, .dweight = norm.grad, .dweight_mode = norm.next_grad_mode()}, hidden,
+        inputs.back(), norm.value, config_.norm_eps);
+  }
+
+  arena.begin_phase("backward");
+  for (std::size_t l = layers_.size(); l-- > 0;) {
+    access_->acquire(exec, static_cast<std::int64_t>(l));
+    backward_layer(exec, l, grad, inputs[l], layer_context, saved[l]);
+    arena.release_to(saved[l].mark);
+    access_->release(exec, static_cast<std::int64_t>(l));
+  }
+  weights::Parameter& table = parameters_.embedding;
+  ops::embedding_backward(exec, table.grad, table.next_grad_mode(), grad, batch.token_groups);
+  arena.release_to(mark);
+}
+
+View Decoder::forward_only(Exec& exec, const DeviceBatch& batch) {
+  Arena& arena = exec.arena();
+  const Shape stream_shape{batch.token_count, config_.hidden};
+  const LayerContext layer_context = context(batch);
+  View x = arena.scratch("hidden state", options_.compute, stream_shape);
+  View next = arena.scratch("next hidden state", options_.compute, stream_shape);
+  ops::embedding_forward(exec, x, batch.tokens, parameters_.embedding.value);
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    access_->acquire(exec, static_cast<std::int64_t>(l));
+    LayerSaved nothing;
+    forward_layer(exec, l, next, x, layer_context, ActivationPolicy::recompute_all(), nothing);
+    std::swap(x, next);
+    access_->release(exec, static_cast<std::int64_t>(l));
+  }
+  ops::rms_norm_forward(exec, next, x, parameters_.final_norm.value, config_.norm_eps);
+  return next;
+}
+
+void Decoder::evaluate(Exec& exec, const PackedBatch& packed, double normalizer) {
+  Arena& arena = exec.arena();
+  const std::size_t mark = arena.mark();
+  arena.begin_phase("evaluation");
+  {
+    const ScratchScope scope(arena);
+    const DeviceBatch batch = upload(exec, packed);
+    head_loss(exec, forward_only(exec, batch), batch, normalizer, false);
+  }
+  arena.release_to(mark);
+}
+
+std::vector<float> Decoder::logits(Exec& exec, const PackedBatch& packed, const std::vector<std::int32_t>& rows) {
+  constexpr std::int64_t chunk = 256;
+  Arena& arena = exec.arena();
+  const std::size_t mark = arena.mark();
+  std::vector<float> result(rows.size() * static_cast<std::size_t>(config_.vocab));
+  {
+    const ScratchScope scope(arena);
+    const DeviceBatch batch = upload(exec, packed);
+    const View hidden = forward_only(exec, batch);
+    const auto count = static_cast<std::int64_t>(rows.size());
+    const std::int64_t most = std::min(chunk, std::max<std::int64_t>(count, 1));
+    View index = arena.scratch("logit rows", DType::i32, {most});
+    View picked = arena.scratch("picked hidden states", options_.compute, {most, config_.hidden});
+    View slab = arena.scratch(MemoryClass::logits, "logits", DType::f32, {most, config_.vocab});
+    for (std::int64_t begin = 0; begin < count; begin += most) {
+      const std::int64_t n = std::min(most, count - begin);
+      exec.upload(index.slice_rows(0, n), rows.data() + begin);
+      ops::gather_rows(exec, picked.slice_rows(0, n), hidden, index.slice_rows(0, n));
+      head_->forward(exec, slab.slice_rows(0, n), picked.slice_rows(0, n));
+      exec.download(result.data() + begin * config_.vocab, slab.slice_rows(0, n));
+    }
+  }
+  arena.release_to(mark);
+  return result;
+}
+
+}  // namespace inlay::model

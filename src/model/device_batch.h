@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/exec.h"
+#include "core/batch.h"
+#include "ops/embedding.h"
+
+namespace inlay::model {
+
+using backend::Exec;
+
+// A packed batch where the kernels can read it. Everything a kernel would need a sort or a count for is prepared here,
+// on the host, so that nothing inside a step waits for the device.
+struct DeviceBatch {
+  ConstView tokens, targets, positions, cu_seqlens, valid_rows;
+  ops::TokenGroups token_groups;
+  std::vector<std::int32_t> host_cu_seqlens;
+  std::int64_t token_count = 0, valid_count = 0;
+};
+
+// Takes memory from the bottom of the arena; the caller releases it to the mark from before.
+DeviceBatch upload(Exec& exec, const PackedBatch& batch);
+
+}  // namespace inlay::model

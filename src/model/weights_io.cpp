@@ -1,0 +1,125 @@
+#include "model/weights_io.h"
+
+#include <algorithm>
+
+#include "ops/adamw.h"
+#include "ops/elementwise.h"
+
+namespace inlay::model {
+
+using backend::ScratchScope;
+using weights::Parameter;
+using weights::Part;
+
+namespace {
+
+constexpr std::int64_t piece_elements = std::int64_t{8} << 20;
+
+// Splits a part into ranges of its parameter's rows of at most piece_elements (but at least one row).
+template <class Body>
+void for_each_piece(const Parameter& parameter, const Part& part, const Body& body) {
+  const std::int64_t columns = parameter.size() / parameter.rows();
+  const std::int64_t step = std::max<std::int64_t>(1, piece_elements / columns);
+  for (std::int64_t begin = 0; begin < part.rows; begin += step) body(begin, std::min(begin + step, part.rows));
+}
+
+Shape piece_shape(const Parameter& parameter, std::int64_t rows) {
+  Shape shape = parameter.shape;
+  shape[0] = rows;
+  return shape;
+}
+
+// The file's tensor, checked against what the model's configuration says.
+ConstView checked_tensor(const io::Checkpoint& checkpoint, const Parameter& parameter, const Part& part) {
+  const Shape expected = part_shape(parameter, part);
+  const io::TensorInfo* info = checkpoint.find(part.checkpoint_name);
+  if (info == nullptr) {
+    user_error("{}: tensor {} is missing; by config.json it should be there with shape {}",
+               checkpoint.folder().string(), part.checkpoint_name, expected.str());
+  }
+  const std::string file = checkpoint.path_of(part.checkpoint_name).string();
+  if (info->shape.size() != static_cast<std::size_t>(expected.rank()) || Shape(info->shape) != expected) {
+    user_error("{}: tensor {} has shape {}, but by config.json it should be {}", file, part.checkpoint_name,
+               info->shape_text(), expected.str());
+  }
+  if (!info->dtype || !is_floating(*info->dtype) || *info->dtype == DType::f64) {
+    user_error("{}: tensor {} is {}; weights must be F32, F16 or BF16", file, part.checkpoint_name, info->format_dtype);
+  }
+  return checkpoint.tensor(part.checkpoint_name);
+}
+
+void load_piece(Exec& exec, Parameter& parameter, std::int64_t row, const ConstView* source, const Shape& shape) {
+  Arena& arena = exec.arena();
+  const ScratchScope scope(arena);
+  // On a GPU the file's bytes travel through scratch. The plan does not know the file's dtype and takes the widest.
+  ConstView from = source != nullptr ? *source : ConstView(arena.scratch("file piece", DType::f32, shape));
+  if (exec.on_cuda() && source != nullptr) {
+    View staged = arena.scratch("file piece", source->dtype(), shape);
+    exec.upload(staged, source->data());
+    from = staged;
+  }
+  const View value = parameter.value.slice_rows(row, row + shape[0]);
+  if (parameter.low.absent()) {
+    ops::cast(exec, value, from);
+    return;
+  }
+  View master = arena.scratch("master piece", DType::f32, shape);
+  ops::cast(exec, master, from);
+  ops::split_master(exec, value, parameter.low.slice_rows(row, row + shape[0]), master);
+}
+
+}  // namespace
+
+Shape part_shape(const Parameter& parameter, const Part& part) { return piece_shape(parameter, part.rows); }
+
+void load_weights(Exec& exec, ModelParameters& parameters, const io::Checkpoint* checkpoint, const Progress& progress) {
+  INLAY_ASSERT(checkpoint != nullptr || exec.planning(), "weights are loaded from nowhere");
+  std::uint64_t done = 0;
+  parameters.for_each([&](Parameter& parameter) {
+    for (const Part& part : parameter.parts) {
+      ConstView tensor;
+      if (checkpoint != nullptr) tensor = checked_tensor(*checkpoint, parameter, part);
+      for_each_piece(parameter, part, [&](std::int64_t begin, std::int64_t end) {
+        const ConstView piece = checkpoint != nullptr ? tensor.slice_rows(begin, end) : ConstView();
+        load_piece(exec, parameter, part.row + begin, checkpoint != nullptr ? &piece : nullptr,
+                   piece_shape(parameter, end - begin));
+      });
+      if (checkpoint == nullptr) continue;
+      done += tensor.bytes();
+      exec.synchronize();
+      checkpoint->drop(part.checkpoint_name);
+      if (progress) progress(done, checkpoint->total_bytes());
+    }
+  });
+}
+
+void read_part(Exec& exec, const Parameter& parameter, const Part& part, DType dtype,
+               const std::function<void(std::span<const std::byte>)>& sink) {
+  std::vector<std::byte> host;
+  for_each_piece(parameter, part, [&](std::int64_t begin, std::int64_t end) {
+    Arena& arena = exec.arena();
+    const ScratchScope scope(arena);
+    const Shape shape = piece_shape(parameter, end - begin);
+    const View value = parameter.value.slice_rows(part.row + begin, part.row + end);
+    View converted = arena.scratch("file piece", dtype, shape);
+    if (parameter.low.absent()) {
+      ops::cast(exec, converted, value);
+    } else {
+      View master = arena.scratch("master piece", DType::f32, shape);
+      ops::join_master(exec, master, value, parameter.low.slice_rows(part.row + begin, part.row + end));
+      ops::cast(exec, converted, master);
+    }
+    host.resize(converted.bytes());
+    exec.download(host.data(), converted);
+    if (!exec.planning()) sink(host);
+  });
+}
+
+std::vector<float> read_gradient(Exec& exec, const Parameter& parameter, const Part& part) {
+  const View gradient = parameter.grad.slice_rows(part.row, part.row + part.rows);
+  std::vector<float> host(static_cast<std::size_t>(gradient.size()));
+  exec.download(host.data(), gradient);
+  return host;
+}
+
+}  // namespace inlay::model

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <functional>
+
+#include "io/checkpoint.h"
+#include "model/parameters.h"
+
+// Between a checkpoint's tensors and the model's parameters: parts are cut out of and put together to fused matrices, and
+// dtypes converted, a bounded piece at a time.
+namespace inlay::model {
+
+// Called with bytes done and bytes in all.
+using Progress = std::function<void(std::uint64_t, std::uint64_t)>;
+
+// Every part must be there, in its shape; errors name the file and the tensor. When planning, only the scratch is taken
+// and the checkpoint may be null.
+void load_weights(Exec& exec, ModelParameters& parameters, const io::Checkpoint* checkpoint, const Progress& progress = {});
+
+// One part as host bytes in the given dtype, exact where the dtype can hold the fp32 master. `sink` gets consecutive
+// pieces.
+void read_part(Exec& exec, const weights::Parameter& parameter, const weights::Part& part, DType dtype,
+               const std::function<void(std::span<const std::byte>)>& sink);
+// The same for the part's gradient, in fp32.
+std::vector<float> read_gradient(Exec& exec, const weights::Parameter& parameter, const weights::Part& part);
+
+// The shape of a part in the checkpoint.
+Shape part_shape(const weights::Parameter& parameter, const weights::Part& part);
+
+}  // namespace inlay::model

@@ -1,0 +1,98 @@
+#include "ops/adamw.h"
+
+#include <cmath>
+
+namespace inlay::ops {
+
+AdamWFactors::AdamWFactors(const AdamWSettings& settings)
+    : decay(static_cast<float>(1.0 - settings.lr * settings.weight_decay)),
+      m_rate(static_cast<float>(1.0 - settings.beta1)),
+      beta2(static_cast<float>(settings.beta2)),
+      v_rate(static_cast<float>(1.0 - settings.beta2)),
+      step_size(static_cast<float>(settings.lr / (1.0 - std::pow(settings.beta1, static_cast<double>(settings.step))))),
+      v_root(static_cast<float>(std::sqrt(1.0 - std::pow(settings.beta2, static_cast<double>(settings.step))))),
+      eps(static_cast<float>(settings.eps)) {}
+
+void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView grad_scale,
+                const AdamWSettings& settings) {
+  constexpr std::string_view op = "adamw_step";
+  const auto& [value, low, m, v] = state;
+  check_activation(op, "value", value);
+  check_activation(op, "m", m);
+  check_activation(op, "grad", grad);
+  check_dtype(op, "v", v, m.dtype());
+  for (const ConstView& view : {ConstView(m), ConstView(v), grad}) check_shape(op, "a tensor", view, value.shape());
+  INLAY_ASSERT(value.contiguous() && m.contiguous() && v.contiguous() && grad.contiguous(), "{}: a strided tensor", op);
+  INLAY_ASSERT((value.dtype() == DType::bf16) == static_cast<bool>(low),
+               "{}: bf16 weights, and only they, have a low half", op);
+  if (low) {
+    check_shape(op, "low", low, value.shape());
+    check_dtype(op, "low", low, DType::i16);
+    INLAY_ASSERT(low.contiguous(), "{}: low is strided", op);
+  }
+  if (grad_scale) {
+    check_shape(op, "grad_scale", grad_scale, {1});
+    check_dtype(op, "grad_scale", grad_scale, DType::f32);
+  }
+  INLAY_ASSERT(settings.step >= 1, "{}: step {}, the first is 1", op, settings.step);
+  if (exec.planning() || value.size() == 0) return;
+  const AdamWFactors factors(settings);
+  if (exec.on_cuda()) return cuda::adamw_step(exec, state, grad, grad_scale, factors);
+  cpu::adamw_step(exec, state, grad, grad_scale, factors);
+}
+
+namespace {
+
+void check_master(std::string_view op, ConstView value, ConstView low, ConstView master) {
+  check_dtype(op, "master", master, DType::f32);
+  check_shape(op, "value", value, master.shape());
+  check_dtype(op, "value", value, DType::bf16);
+  check_shape(op, "low", low, master.shape());
+  check_dtype(op, "low", low, DType::i16);
+  INLAY_ASSERT(value.contiguous() && low.contiguous() && master.contiguous(), "{}: a strided tensor", op);
+}
+
+}  // namespace
+
+void split_master(Exec& exec, View value, View low, ConstView master) {
+  check_master("split_master", value, low, master);
+  if (exec.planning() || master.size() == 0) return;
+  if (exec.on_cuda()) return cuda::split_master(exec, value, low, master);
+  cpu::split_master(exec, value, low, master);
+}
+
+void join_master(Exec& exec, View master, ConstView value, ConstView low) {
+  check_master("join_master", value, low, master);
+  if (exec.planning() || master.size() == 0) return;
+  if (exec.on_cuda()) return cuda::join_master(exec, master, value, low);
+  cpu::join_master(exec, master, value, low);
+}
+
+void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x) {
+  constexpr std::string_view op = "sum_of_squares";
+  check_activation(op, "x", x);
+  check_dtype(op, "sums", sums, DType::f64);
+  INLAY_ASSERT(x.contiguous(), "{}: x is strided", op);
+  INLAY_ASSERT(sums.rank() == 1 && 0 <= slot && slot < sums.dim(0), "{}: slot {} of {}", op, slot, sums.shape().str());
+  ScratchScope scope(exec.arena());
+  const View scratch = exec.arena().scratch("partial sums of squares", DType::f64, {1024});
+  if (exec.planning()) return;
+  if (x.size() == 0) return exec.fill_zero(sums.slice(0, slot, slot + 1));
+  if (exec.on_cuda()) return cuda::sum_of_squares(exec, sums, slot, x, scratch);
+  cpu::sum_of_squares(exec, sums, slot, x, scratch);
+}
+
+void clip_scale(Exec& exec, View norm, View scale, ConstView sums, float max_norm) {
+  constexpr std::string_view op = "clip_scale";
+  for (const ConstView& view : {ConstView(norm), ConstView(scale)}) {
+    check_shape(op, "norm or scale", view, {1});
+    check_dtype(op, "norm or scale", view, DType::f32);
+  }
+  check_dtype(op, "sums", sums, DType::f64);
+  INLAY_ASSERT(sums.rank() == 1 && sums.size() > 0 && sums.contiguous(), "{}: sums are {}", op, sums.shape().str());
+  if (exec.planning()) return;
+  if (exec.on_cuda()) return cuda::clip_scale(exec, norm, scale, sums, max_norm);
+  cpu::clip_scale(exec, norm, scale, sums, max_norm);
+}
+
+}  // namespace inlay::ops

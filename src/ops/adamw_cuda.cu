@@ -1,0 +1,278 @@
+#include "backend/cuda/context_internal.h"
+#include "backend/cuda/reduce.cuh"
+#include "backend/cuda/rows.cuh"
+#include "backend/cuda/vec.cuh"
+#include "ops/adamw.h"
+
+namespace inlay::ops::cuda {
+
+namespace {
+
+using namespace backend::cuda;
+
+constexpr int vector = 8;  // 16 bytes of bf16 weights and of their low halves, 32 of each fp32 tensor
+
+// An fp32 master as a bf16 value and 16 more bits; see AdamWState for the rule. The same as in adamw_cpu.cpp.
+__device__ __forceinline__ float join(std::uint32_t value, std::uint32_t low) {
+  const auto extended = static_cast<std::int32_t>(static_cast<std::int16_t>(low));
+  return __uint_as_float((value << 16) + static_cast<std::uint32_t>(extended));
+}
+
+__device__ __forceinline__ void split(float master, std::uint32_t& value, std::uint32_t& low) {
+  std::uint32_t word = __float_as_uint(master);
+  const std::uint32_t magnitude = word & 0x7fffffffu;
+  const bool is_nan = magnitude > 0x7f800000u;
+  if (magnitude > 0x7f7f7fffu && magnitude < 0x7f800000u) word = (word & 0x80000000u) | 0x7f7f7fffu;
+  const std::uint32_t rounded = (word + 0x8000u) >> 16;
+  value = is_nan ? (word >> 16) | 0x40u : rounded;
+  low = is_nan ? 0u : (word - (rounded << 16)) & 0xffffu;
+}
+
+// V 16-bit numbers, two a word.
+template <int V>
+using Shorts = Pack<__nv_bfloat16, V>;
+
+template <int V>
+__device__ __forceinline__ void join(float (&master)[V], const Shorts<V>& value, const Shorts<V>& low) {
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    const int shift = V == 1 ? 0 : 16 * (i % 2);
+    const int word = V == 1 ? 0 : i / 2;
+    master[i] = join((value.word[word] >> shift) & 0xffffu, (low.word[word] >> shift) & 0xffffu);
+  }
+}
+
+template <int V>
+__device__ __forceinline__ void split(const float (&master)[V], Shorts<V>& value, Shorts<V>& low) {
+  std::uint32_t values[V], lows[V];
+#pragma unroll
+  for (int i = 0; i < V; ++i) split(master[i], values[i], lows[i]);
+#pragma unroll
+  for (int i = 0; i < Shorts<V>::words; ++i) {
+    using Word = typename Shorts<V>::Word;
+    if constexpr (V == 1) {
+      value.word[i] = static_cast<Word>(values[i]);
+      low.word[i] = static_cast<Word>(lows[i]);
+    } else {
+      value.word[i] = values[2 * i] | (values[2 * i + 1] << 16);
+      low.word[i] = lows[2 * i] | (lows[2 * i + 1] << 16);
+    }
+  }
+}
+
+template <class Value, class Moment, class Gradient, int V>
+__global__ void __launch_bounds__(256) step(Value* value, std::int16_t* low, Moment* m, Moment* v, const Gradient* grad,
+                                            const float* grad_scale, AdamWFactors f, RowGrid grid) {
+  const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
+  if (!at.inside) return;
+  constexpr bool halves = std::is_same_v<Value, __nv_bfloat16>;
+  // All loads first: they are what the time goes into.
+  Pack<Value, V> value_pack;
+  Shorts<V> low_pack;
+  Pack<Moment, V> m_pack, v_pack;
+  Pack<Gradient, V> grad_pack;
+  value_pack.load(value + at.col);
+  if constexpr (halves) low_pack.load(low + at.col);
+  m_pack.load(m + at.col);
+  v_pack.load(v + at.col);
+  grad_pack.load(grad + at.col);
+  const float scale = grad_scale != nullptr ? *grad_scale : 1.0f;
+
+  float p[V], mean[V], square[V], g[V];
+  m_pack.get(mean);
+  v_pack.get(square);
+  grad_pack.get(g);
+  if constexpr (halves) {
+    join(p, value_pack, low_pack);
+  } else {
+    value_pack.get(p);
+  }
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    g[i] *= scale;
+    mean[i] += (g[i] - mean[i]) * f.m_rate;
+    square[i] = square[i] * f.beta2 + g[i] * g[i] * f.v_rate;
+    const float denominator = sqrtf(square[i]) / f.v_root + f.eps;
+    p[i] = p[i] * f.decay - mean[i] * f.step_size / denominator;
+  }
+  store(m + at.col, mean);
+  store(v + at.col, square);
+  if constexpr (halves) {
+    split(p, value_pack, low_pack);
+    value_pack.store(value + at.col);
+    low_pack.store(low + at.col);
+  } else {
+    store(value + at.col, p);
+  }
+}
+
+template <int V>
+__global__ void __launch_bounds__(256) split_values(__nv_bfloat16* value, std::int16_t* low, const float* master,
+                                                    RowGrid grid) {
+  const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
+  if (!at.inside) return;
+  float x[V];
+  load(x, master + at.col);
+  Shorts<V> value_pack, low_pack;
+  split(x, value_pack, low_pack);
+  value_pack.store(value + at.col);
+  low_pack.store(low + at.col);
+}
+
+template <int V>
+__global__ void __launch_bounds__(256) join_values(float* master, const __nv_bfloat16* value, const std::int16_t* low,
+                                                   RowGrid grid) {
+  const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
+  if (!at.inside) return;
+  Shorts<V> value_pack, low_pack;
+  value_pack.load(value + at.col);
+  low_pack.load(low + at.col);
+  float x[V];
+  join(x, value_pack, low_pack);
+  store(master + at.col, x);
+}
+
+constexpr int sum_threads = 256;
+
+template <class T, int V>
+__device__ __forceinline__ void add_squares(double& sum, const Pack<T, V>& pack) {
+  float x[V];
+  pack.get(x);
+#pragma unroll
+  for (int i = 0; i < V; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+}
+
+// partials[block] = Σ x² over the block's vectors, each thread in the order of the addresses, then a fixed tree. What
+// is left over of the last vector goes to the first threads of block 0.
+template <class T, int V>
+__global__ void __launch_bounds__(sum_threads) square_sums(double* partials, const T* x, std::int64_t size) {
+  __shared__ double shared[32];
+  const std::int64_t vectors = size / V, stride = std::int64_t{gridDim.x} * sum_threads;
+  double sum = 0;
+  // Four loads under way before the first is used.
+  constexpr int batch = 4;
+  std::int64_t i = std::int64_t{blockIdx.x} * sum_threads + threadIdx.x;
+  for (; i + (batch - 1) * stride < vectors; i += batch * stride) {
+    Pack<T, V> packs[batch];
+#pragma unroll
+    for (int k = 0; k < batch; ++k) packs[k].load(x + (i + k * stride) * V);
+#pragma unroll
+    for (int k = 0; k < batch; ++k) add_squares(sum, packs[k]);
+  }
+  for (; i < vectors; i += stride) {
+    Pack<T, V> pack;
+    pack.load(x + i * V);
+    add_squares(sum, pack);
+  }
+  if (const std::int64_t rest = vectors * V + threadIdx.x; blockIdx.x == 0 && rest < size) {
+    Pack<T, 1> pack;
+    pack.load(x + rest);
+    add_squares(sum, pack);
+  }
+  sum = block_sum(sum, shared);
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+// The sum of `count` numbers by one block of 1024, in a fixed order.
+__device__ __forceinline__ double sum_all(const double* numbers, std::int64_t count) {
+  __shared__ double shared[32];
+  double sum = 0;
+  for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += numbers[i];
+  return block_sum(sum, shared);
+}
+
+__global__ void __launch_bounds__(1024) finish_sum(double* sum, const double* partials, int count) {
+  const double total = sum_all(partials, count);
+  if (threadIdx.x == 0) *sum = total;  // =
+}
+
+__global__ void __launch_bounds__(1024) finish_clip(float* norm, float* scale, const double* sums, std::int64_t count,
+                                                    float max_norm) {
+  const double total = sum_all(sums, count);
+  if (threadIdx.x != 0) return;
+  const auto root = static_cast<float>(sqrt(total));
+  const float factor = max_norm / (root + 1e-6f);
+  *norm = root;
+  *scale = max_norm <= 0.0f || factor >= 1.0f ? 1.0f : factor;  // a NaN stays one
+}
+
+// Calls body with the width that the flat tensors allow.
+template <class Body, class... Views>
+void with_vectors(const Body& body, const Views&... views) {
+  if (vectors_fit(vector, flat(views)...)) {
+    body(std::integral_constant<int, vector>{});
+  } else {
+    body(std::integral_constant<int, 1>{});
+  }
+}
+
+}  // namespace
+
+void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView grad_scale,
+                const AdamWFactors& factors) {
+  const auto launch = [&](auto value_type, auto moment_type, auto gradient_type, auto width) {
+    using Value = decltype(value_type);
+    using Moment = decltype(moment_type);
+    using Gradient = decltype(gradient_type);
+    const RowGrid grid(1, state.value.size(), width);
+    step<Value, Moment, Gradient, width><<<grid.blocks, grid.threads, 0, stream_of(exec)>>>(
+        pointer<Value>(state.value), pointer<std::int16_t>(state.low), pointer<Moment>(state.m),
+        pointer<Moment>(state.v), pointer<Gradient>(grad), pointer<float>(grad_scale), factors, grid);
+  };
+  const View low = state.low ? state.low : state.value;  // an absent tensor must not decide the width
+  with_activation_type(state.value.dtype(), [&](auto value_type) {
+    with_activation_type(state.m.dtype(), [&](auto moment_type) {
+      with_activation_type(grad.dtype(), [&](auto gradient_type) {
+        with_vectors([&](auto width) { launch(value_type, moment_type, gradient_type, width); }, state.value, low,
+                     state.m, state.v, grad);
+      });
+    });
+  });
+  check_launch("adamw_step");
+}
+
+void split_master(Exec& exec, View value, View low, ConstView master) {
+  with_vectors(
+      [&](auto width) {
+        const RowGrid grid(1, master.size(), width);
+        split_values<width><<<grid.blocks, grid.threads, 0, stream_of(exec)>>>(
+            pointer<__nv_bfloat16>(value), pointer<std::int16_t>(low), pointer<float>(master), grid);
+      },
+      value, low, master);
+  check_launch("split_master");
+}
+
+void join_master(Exec& exec, View master, ConstView value, ConstView low) {
+  with_vectors(
+      [&](auto width) {
+        const RowGrid grid(1, master.size(), width);
+        join_values<width><<<grid.blocks, grid.threads, 0, stream_of(exec)>>>(
+            pointer<float>(master), pointer<__nv_bfloat16>(value), pointer<std::int16_t>(low), grid);
+      },
+      value, low, master);
+  check_launch("join_master");
+}
+
+void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x, View scratch) {
+  int blocks = 0;
+  with_activation_type(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    with_width<T>(reinterpret_cast<std::uintptr_t>(x.data()) % 16 == 0, [&](auto width) {
+      constexpr std::int64_t chunk = std::int64_t{sum_threads} * width * 4;
+      blocks = static_cast<int>(std::min<std::int64_t>(scratch.dim(0), (x.size() + chunk - 1) / chunk));
+      square_sums<T, width><<<static_cast<unsigned>(blocks), sum_threads, 0, stream_of(exec)>>>(
+          pointer<double>(scratch), pointer<T>(x), x.size());
+    });
+  });
+  check_launch("sum_of_squares");
+  finish_sum<<<1, 1024, 0, stream_of(exec)>>>(pointer<double>(sums) + slot, pointer<double>(scratch), blocks);
+  check_launch("sum_of_squares");
+}
+
+void clip_scale(Exec& exec, View norm, View scale, ConstView sums, float max_norm) {
+  finish_clip<<<1, 1024, 0, stream_of(exec)>>>(pointer<float>(norm), pointer<float>(scale), pointer<double>(sums),
+                                               sums.size(), max_norm);
+  check_launch("clip_scale");
+}
+
+}  // namespace inlay::ops::cuda

@@ -1,0 +1,41 @@
+#include "ops/adamw.h"
+#include "ops/elementwise.h"
+#include "ops/embedding.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/swiglu.h"
+
+// Stands in for the CUDA kernels where CUDA is not built. An Exec that runs on the GPU cannot be made then, so nobody
+// gets here.
+namespace inlay::ops::cuda {
+
+namespace {
+void unreachable() { INLAY_ASSERT(false, "a CUDA kernel in a build without CUDA"); }
+}  // namespace
+
+void rms_norm_forward(Exec&, View, ConstView, ConstView, float) { unreachable(); }
+void residual_rms_norm_forward(Exec&, View, View, ConstView, ConstView, ConstView, float) { unreachable(); }
+void rms_norm_backward(Exec&, RmsNormGrads, ConstView, ConstView, ConstView, float, View) { unreachable(); }
+
+void rope(Exec&, View, ConstView, ConstView, Rotation) { unreachable(); }
+
+void swiglu_forward(Exec&, View, ConstView) { unreachable(); }
+void swiglu_backward(Exec&, View, View, ConstView, ConstView) { unreachable(); }
+
+void embedding_forward(Exec&, View, ConstView, ConstView) { unreachable(); }
+void embedding_backward(Exec&, View, ConstView, const TokenGroups&) { unreachable(); }
+
+void add_bias(Exec&, View, ConstView) { unreachable(); }
+void bias_backward(Exec&, View, Grad, ConstView, View) { unreachable(); }
+void add(Exec&, View, ConstView) { unreachable(); }
+void cast(Exec&, View, ConstView) { unreachable(); }
+void gather_rows(Exec&, View, ConstView, ConstView) { unreachable(); }
+void scatter_rows(Exec&, View, ConstView, ConstView) { unreachable(); }
+
+void adamw_step(Exec&, const AdamWState&, ConstView, ConstView, const AdamWFactors&) { unreachable(); }
+void split_master(Exec&, View, View, ConstView) { unreachable(); }
+void join_master(Exec&, View, ConstView, ConstView) { unreachable(); }
+void sum_of_squares(Exec&, View, std::int64_t, ConstView, View) { unreachable(); }
+void clip_scale(Exec&, View, View, ConstView, float) { unreachable(); }
+
+}  // namespace inlay::ops::cuda

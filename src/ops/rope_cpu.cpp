@@ -1,0 +1,44 @@
+#include <vector>
+
+#include "ops/rope.h"
+#include "ops/rows.h"
+
+namespace inlay::ops::cpu {
+
+namespace {
+
+template <class T>
+void rotate(View x, ConstView positions, ConstView table, float sign) {
+  const std::int64_t heads = x.dim(1), half = table.dim(1);
+  const auto* position = positions.as<std::int32_t>();
+  parallel_for(x.dim(0), row_grain(heads * x.dim(2)), [&](std::int64_t begin, std::int64_t end) {
+    // Cosines and sines of a token, apart from each other; all its heads use them.
+    std::vector<float> cosines(static_cast<std::size_t>(half)), sines(static_cast<std::size_t>(half));
+    for (std::int64_t token = begin; token < end; ++token) {
+      const float* pairs = table.as<float>() + position[token] * half * 2;
+      for (std::int64_t i = 0; i < half; ++i) {
+        cosines[static_cast<std::size_t>(i)] = pairs[2 * i];
+        sines[static_cast<std::size_t>(i)] = sign * pairs[2 * i + 1];
+      }
+      for (std::int64_t head = 0; head < heads; ++head) {
+        T* first = x.as<T>() + token * x.stride(0) + head * x.stride(1);
+        T* second = first + half;
+        each_vector(0, half, [&](std::int64_t i, auto part) {
+          const f32x16 a = load(first + i, part), b = load(second + i, part);
+          const f32x16 c = load(cosines.data() + i, part), s = load(sines.data() + i, part);
+          store(first + i, a * c - b * s, part);
+          store(second + i, b * c + a * s, part);
+        });
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void rope(Exec&, View x, ConstView positions, ConstView table, Rotation rotation) {
+  const float sign = rotation == Rotation::forward ? 1.0f : -1.0f;
+  with_activation(x.dtype(), [&](auto type) { rotate<decltype(type)>(x, positions, table, sign); });
+}
+
+}  // namespace inlay::ops::cpu

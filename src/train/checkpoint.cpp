@@ -1,0 +1,195 @@
+#include "train/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "io/json.h"
+#include "io/safetensors_writer.h"
+
+namespace inlay::train {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view prefix = "checkpoint-";
+constexpr const char* state_file = "trainer_state.json";
+constexpr const char* optimizer_file = "optimizer.safetensors";
+
+std::vector<std::int64_t> dims(const Shape& shape) {
+  std::vector<std::int64_t> result;
+  for (int axis = 0; axis < shape.rank(); ++axis) result.push_back(shape[axis]);
+  return result;
+}
+
+// Everything of the base model that is not weights: configuration, tokenizer, templates, licences.
+void copy_companions(const fs::path& base, const fs::path& folder) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(base)) {
+    if (!entry.is_regular_file()) continue;
+    const std::string name = entry.path().filename().string(), extension = entry.path().extension().string();
+    const bool ours = name == state_file || name == optimizer_file;
+    const bool weights = extension == ".safetensors" || extension == ".bin" || extension == ".pt" ||
+                         extension == ".pth" || extension == ".gguf" || name.ends_with(".index.json");
+    const bool text = extension == ".json" || extension == ".jinja" || extension == ".txt" || extension == ".model" ||
+                      extension == ".md" || extension == ".tiktoken" || name == "LICENSE" || name == "NOTICE";
+    if (ours || weights || !text) continue;
+    const fs::path target = folder / name;
+    if (fs::exists(target)) continue;
+    std::error_code error;
+    fs::copy_file(entry.path(), target, error);
+    if (error) user_error("{}: cannot be copied to {}: {}", entry.path().string(), folder.string(), error.message());
+  }
+}
+
+std::optional<std::int64_t> step_of(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  if (!name.starts_with(prefix)) return std::nullopt;
+  std::int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto [at, error] = std::from_chars(name.data() + prefix.size(), end, step);
+  if (error != std::errc() || at != end) return std::nullopt;
+  return step;
+}
+
+std::map<std::int64_t, fs::path> checkpoints(const fs::path& output_dir) {
+  std::map<std::int64_t, fs::path> found;
+  if (!fs::is_directory(output_dir)) return found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(output_dir)) {
+    const auto step = step_of(entry.path());
+    if (step && fs::exists(entry.path() / state_file)) found[*step] = entry.path();
+  }
+  return found;
+}
+
+void write_optimizer(Engine& engine, const fs::path& path) {
+  std::vector<io::TensorSpec> specs;
+  engine.optimizer().for_each_state([&](const std::string& name, View tensor) {
+    specs.push_back({name, tensor.dtype(), dims(tensor.shape())});
+  });
+  io::SafetensorsWriter writer(path, specs, {{"format", "inlay"}});
+  std::vector<std::byte> host;
+  engine.optimizer().for_each_state([&](const std::string& name, View tensor) {
+    host.resize(tensor.bytes());
+    engine.exec().download(host.data(), tensor);
+    writer.write(name, host);
+  });
+  writer.finish();
+}
+
+void create_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) user_error("{}: cannot be created: {}", folder.string(), error.message());
+}
+
+}  // namespace
+
+void save_model(Engine& engine, const fs::path& base, const fs::path& folder) {
+  create_folder(folder);
+  const io::Checkpoint source(base);
+  std::map<std::string, std::pair<weights::Parameter*, const weights::Part*>> parts;
+  engine.decoder().parameters().for_each([&](weights::Parameter& p) {
+    for (const weights::Part& part : p.parts) parts[part.checkpoint_name] = {&p, &part};
+  });
+  // A tied model may carry its head as a tensor of its own: it is the embedding once more.
+  const model::NameMap& names = engine.decoder().config().names;
+  if (engine.decoder().config().tied_embeddings) parts[names.head] = parts.at(names.embedding);
+
+  std::vector<io::TensorSpec> specs;
+  for (const std::string& name : source.names()) {
+    const io::TensorInfo& info = *source.find(name);
+    if (!info.dtype) user_error("{}: tensor {} is {}, which cannot be written back", source.path_of(name).string(), name, info.format_dtype);
+    specs.push_back({name, *info.dtype, info.shape});
+  }
+  io::ShardedWriter writer(folder, specs);
+  for (const io::TensorSpec& spec : specs) {
+    const auto found = parts.find(spec.name);
+    if (found == parts.end()) {  // not a tensor that trains: as it was
+      writer.write(spec.name, source.tensor(spec.name));
+      source.drop(spec.name);
+      continue;
+    }
+    const auto [parameter, part] = found->second;
+    std::uint64_t offset = 0;
+    model::read_part(engine.exec(), *parameter, *part, spec.dtype, [&](std::span<const std::byte> piece) {
+      writer.write_part(spec.name, offset, piece);
+      offset += piece.size();
+    });
+  }
+  writer.finish();
+  copy_companions(base, folder);
+}
+
+fs::path save_checkpoint(Engine& engine, const fs::path& base, const fs::path& output_dir, const TrainerState& state) {
+  const fs::path target = output_dir / (std::string(prefix) + std::to_string(state.step));
+  const fs::path partial = output_dir / ("." + target.filename().string() + ".partial");
+  std::error_code ignored;
+  fs::remove_all(partial, ignored);
+  try {
+    save_model(engine, base, partial);
+    write_optimizer(engine, partial / optimizer_file);
+    const nlohmann::json json = {{"step", state.step},
+                                 {"epoch", state.epoch},
+                                 {"batch", state.batch},
+                                 {"tokens", state.tokens},
+                                 {"seconds", state.seconds},
+                                 {"data_fingerprint", state.data_fingerprint},
+                                 {"compute", state.compute}};
+    io::write_file_atomic(partial / state_file, json.dump(2) + "\n");
+  } catch (...) {
+    fs::remove_all(partial, ignored);  // the disk may be full of it; earlier checkpoints stay
+    throw;
+  }
+  fs::remove_all(target, ignored);
+  std::error_code error;
+  fs::rename(partial, target, error);
+  if (error) user_error("{}: cannot be put in place: {}", target.string(), error.message());
+  return target;
+}
+
+TrainerState load_checkpoint(Engine& engine, const fs::path& folder) {
+  const io::Json json = io::Json::read(folder / state_file);
+  TrainerState state;
+  state.step = json.integer("step", io::non_negative_integer);
+  state.epoch = json.integer("epoch", io::non_negative_integer);
+  state.batch = json.integer("batch", io::non_negative_integer);
+  state.tokens = json.integer("tokens", io::non_negative_integer);
+  state.seconds = json.number("seconds", io::non_negative_number);
+  state.data_fingerprint = json.string("data_fingerprint");
+  state.compute = json.string("compute");
+
+  const io::SafetensorsFile file(folder / optimizer_file);
+  engine.optimizer().for_each_state([&](const std::string& name, View tensor) {
+    const ConstView saved = file.tensor(name);
+    if (saved.dtype() != tensor.dtype() || saved.shape() != tensor.shape()) {
+      user_error("{}: {} is {} {}, but this run has {} {}; resume with the dtype and optimizer_state of the run",
+                 file.path().string(), name, name_of(saved.dtype()), saved.shape().str(), name_of(tensor.dtype()),
+                 tensor.shape().str());
+    }
+    engine.exec().upload(tensor, saved.data());
+    file.drop(name);
+  });
+  return state;
+}
+
+std::optional<fs::path> latest_checkpoint(const fs::path& output_dir) {
+  const auto found = checkpoints(output_dir);
+  if (found.empty()) return std::nullopt;
+  return found.rbegin()->second;
+}
+
+void remove_old_checkpoints(const fs::path& output_dir, std::int64_t keep) {
+  if (keep <= 0) return;
+  auto found = checkpoints(output_dir);
+  while (static_cast<std::int64_t>(found.size()) > keep) {
+    std::error_code ignored;
+    fs::remove_all(found.begin()->second, ignored);
+    found.erase(found.begin());
+  }
+}
+
+}  // namespace inlay::train

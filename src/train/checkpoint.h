@@ -1,0 +1,38 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "train/engine.h"
+
+// What a run leaves on disk. A checkpoint is a Hugging Face model folder with two more files: trainer_state.json (where the
+// run stands) and optimizer.safetensors (every bit that training needs to go on as if it had never stopped).
+namespace inlay::train {
+
+// Where a run stands after `step` optimizer steps.
+struct TrainerState {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0, batch = 0;  // the next micro-batch to read
+  std::int64_t tokens = 0;            // seen so far
+  double seconds = 0;                 // spent so far
+  std::string data_fingerprint;       // of the documents, so that a resumed run reads the same ones
+  std::string compute;                // dtype
+};
+
+// Writes the model as Hugging Face has it: the base model's tensor names and dtypes, its configuration and tokenizer
+// files, with the trained values. `base` is where the model came from.
+void save_model(Engine& engine, const std::filesystem::path& base, const std::filesystem::path& folder);
+
+// Writes output_dir/checkpoint-STEP whole or not at all.
+std::filesystem::path save_checkpoint(Engine& engine, const std::filesystem::path& base,
+                                      const std::filesystem::path& output_dir, const TrainerState& state);
+// Reads the state and puts every tensor back, bit for bit.
+TrainerState load_checkpoint(Engine& engine, const std::filesystem::path& folder);
+
+// The checkpoint of the most steps in a run's folder.
+std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& output_dir);
+// Removes the oldest ones beyond `keep` (0: keeps all).
+void remove_old_checkpoints(const std::filesystem::path& output_dir, std::int64_t keep);
+
+}  // namespace inlay::train

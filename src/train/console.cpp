@@ -1,0 +1,79 @@
+#include "train/console.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "core/arena.h"
+
+namespace inlay::train {
+
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::size_t terminal_width() {
+  winsize size{};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return 100;
+}
+
+}  // namespace
+
+Console::Console(bool quiet) : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1 && std::getenv("TERM") != nullptr) {}
+
+Console::~Console() { clear_status(); }
+
+void Console::clear_status() {
+  if (!status_shown_) return;
+  std::fputs("\r\033[K", stderr);
+  status_shown_ = false;
+}
+
+void Console::line(std::string_view text) {
+  if (quiet_) return;
+  clear_status();
+  fmt::print(stderr, "{}\n", text);
+}
+
+void Console::status(std::string_view text, bool important) {
+  if (quiet_) return;
+  if (!terminal_) {
+    if (important) line(text);
+    return;
+  }
+  const std::size_t width = terminal_width();
+  fmt::print(stderr, "\r\033[K{}", text.substr(0, width > 1 ? width - 1 : 0));
+  std::fflush(stderr);
+  status_shown_ = true;
+}
+
+void Console::progress(std::string_view what, std::uint64_t done, std::uint64_t total) {
+  if (quiet_) return;
+  const double time = now();
+  if (progress_what_ != what) {
+    progress_what_ = what;
+    progress_began_ = progress_shown_ = time;
+  }
+  const bool due = time - progress_began_ > 1.0 && time - progress_shown_ > (terminal_ ? 0.2 : 5.0);
+  if (!due) return;
+  progress_shown_ = time;
+  std::string text = fmt::format("{} {}", what, format_bytes(done));
+  if (total > 0) {
+    text += fmt::format(" of {}", format_bytes(total));
+    if (done > 0 && done < total) {
+      const double left = (time - progress_began_) * static_cast<double>(total - done) / static_cast<double>(done);
+      text += fmt::format(", {:.0f} s left", left);
+    }
+  }
+  status(text, true);
+}
+
+}  // namespace inlay::train

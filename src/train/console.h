@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace inlay::train {
+
+// What a person sees: one line that is rewritten on a terminal, plain lines elsewhere, nothing but errors when quiet.
+// Everything goes to standard error, so that standard output stays for results.
+class Console {
+ public:
+  explicit Console(bool quiet = false);
+  ~Console();
+
+  // A line that stays.
+  void line(std::string_view text);
+  // A line that the next one replaces; off a terminal it is printed only where `important`.
+  void status(std::string_view text, bool important = false);
+
+  // "loading weights 1.2 GiB of 16.0 GiB", at most a few times a second; silent for what ends within a second.
+  void progress(std::string_view what, std::uint64_t done, std::uint64_t total);
+
+ private:
+  void clear_status();
+
+  bool quiet_, terminal_;
+  bool status_shown_ = false;
+  double progress_began_ = 0, progress_shown_ = 0;
+  std::string progress_what_;
+};
+
+}  // namespace inlay::train

@@ -1,0 +1,134 @@
+#include "train/engine.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "backend/cuda/context.h"
+
+namespace inlay::train {
+
+namespace {
+
+// A batch as large as any that may come: documents as long as allowed, every label counted.
+PackedBatch largest_batch(const EngineOptions& options) {
+  std::vector<Document> documents;
+  for (std::int64_t left = options.max_tokens; left > 0;) {
+    const auto length = static_cast<std::size_t>(std::min(left, options.max_document));
+    Document document;
+    document.input_ids.assign(length, 0);
+    document.labels.assign(length, 0);
+    documents.push_back(std::move(document));
+    left -= static_cast<std::int64_t>(length);
+  }
+  return pack(documents);
+}
+
+model::DecoderOptions decoder_options(const EngineOptions& options) {
+  return {.compute = options.compute,
+          .training = options.training,
+          .policy = options.policy,
+          .mlp_tile = options.mlp_tile,
+          .max_positions = options.max_document,
+          .deterministic_attention = options.deterministic};
+}
+
+}  // namespace
+
+Engine::Engine(Exec exec, const model::ModelConfig& config, const EngineOptions& options)
+    : exec_(std::move(exec)), options_(options), decoder_(exec_, config, decoder_options(options)) {
+  if (options.training && options.optimizer_state) {
+    optimizer_ = std::make_unique<Optimizer>(exec_, decoder_.parameters(), options.optimizer);
+  }
+}
+
+void Engine::rehearse() {
+  INLAY_ASSERT(exec_.planning(), "only a plan is rehearsed");
+  Arena& arena = exec_.arena();
+  arena.begin_phase("loading");
+  model::load_weights(exec_, decoder_.parameters(), nullptr);
+  const PackedBatch batch = largest_batch(options_);
+  if (options_.training) {
+    decoder_.begin_step(exec_);
+    decoder_.forward_backward(exec_, batch, 1.0);
+  }
+  decoder_.evaluate(exec_, batch, 1.0);
+  if (options_.logit_rows > 0) {
+    decoder_.logits(exec_, batch, std::vector<std::int32_t>(static_cast<std::size_t>(options_.logit_rows)));
+  }
+  if (optimizer_ == nullptr) return;
+  optimizer_->step(exec_, 1, 0.0);
+  arena.begin_phase("saving");
+  decoder_.parameters().for_each([&](weights::Parameter& p) {
+    for (const weights::Part& part : p.parts) model::read_part(exec_, p, part, DType::f32, [](auto) {});
+  });
+}
+
+MemoryPlan Engine::plan(const model::ModelConfig& config, const EngineOptions& options) {
+  Engine engine(Exec::planner(options.device), config, options);
+  engine.rehearse();
+  const Arena& arena = engine.exec_.arena();
+  return {.device_peak = arena.peak(), .classes = arena.peak_by_class(), .phases = arena.phases(), .policy = options.policy};
+}
+
+std::unique_ptr<Engine> Engine::create(const model::ModelConfig& config, const EngineOptions& options) {
+  const std::size_t bytes = plan(config, options).device_peak;
+  return std::make_unique<Engine>(Exec::runner(options.device, bytes), config, options);
+}
+
+void Engine::load(const io::Checkpoint& checkpoint, const model::Progress& progress) {
+  model::load_weights(exec_, decoder_.parameters(), &checkpoint, progress);
+}
+
+StepResult Engine::gradients(const std::vector<PackedBatch>& micro_batches) {
+  StepResult result;
+  for (const PackedBatch& batch : micro_batches) {
+    result.tokens += batch.token_count();
+    result.valid += batch.valid_count();
+  }
+  decoder_.begin_step(exec_);
+  for (const PackedBatch& batch : micro_batches) {
+    decoder_.forward_backward(exec_, batch, static_cast<double>(std::max<std::int64_t>(result.valid, 1)));
+  }
+  return result;
+}
+
+StepResult Engine::train_step(const std::vector<PackedBatch>& micro_batches, std::int64_t step, double learning_rate) {
+  StepResult result = gradients(micro_batches);
+  optimizer_->step(exec_, step, learning_rate);
+  result.loss = decoder_.read_loss(exec_).loss;
+  result.grad_norm = optimizer_->read_grad_norm(exec_);
+  return result;
+}
+
+model::LossSums Engine::evaluate(const PackedBatch& batch) {
+  decoder_.begin_step(exec_);
+  decoder_.evaluate(exec_, batch, 1.0);
+  return decoder_.read_loss(exec_);
+}
+
+model::ActivationPolicy choose_policy(const model::ModelConfig& config, EngineOptions options, std::size_t budget) {
+  for (const char* name : {"keep", "recompute_norms", "recompute_mlp", "attention"}) {
+    options.policy = model::ActivationPolicy::parse(name);
+    if (Engine::plan(config, options).device_peak <= budget) return options.policy;
+  }
+  return model::ActivationPolicy::recompute_all();
+}
+
+std::size_t memory_budget(Device device) {
+  if (device == Device::cuda) {
+    // The driver fragments a little, and libraries load code lazily.
+    constexpr std::size_t reserve = std::size_t{512} << 20;
+    const std::size_t free = backend::cuda::device_memory();
+    return free > reserve ? free - reserve : 0;
+  }
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key;
+  std::size_t kib = 0;
+  while (meminfo >> key >> kib) {
+    if (key == "MemAvailable:") return kib * 1024 / 10 * 9;
+    meminfo.ignore(64, '\n');
+  }
+  return Arena::unlimited;
+}
+
+}  // namespace inlay::train

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint.h"
+#include "model/decoder.h"
+#include "model/weights_io.h"
+#include "train/optimizer.h"
+
+namespace inlay::train {
+
+struct EngineOptions {
+  Device device = Device::cpu;
+  DType compute = DType::f32;
+  bool training = true;
+  model::ActivationPolicy policy = model::ActivationPolicy::keep_all();
+  std::int64_t mlp_tile = 0;
+  bool deterministic = true;
+  OptimizerOptions optimizer;
+  bool optimizer_state = true;      // false: gradients only (inlay grad, benchmarks of the passes alone)
+  std::int64_t max_tokens = 0;      // of the largest micro-batch
+  std::int64_t max_document = 0;    // of the longest document
+  std::int64_t logit_rows = 0;      // rows whose logits are asked for at once; 0: never
+};
+
+// Where the bytes go, before any is allocated.
+struct MemoryPlan {
+  std::size_t device_peak = 0;
+  MemoryByClass classes{};  // at the peak
+  std::vector<PhasePeak> phases;
+  model::ActivationPolicy policy = model::ActivationPolicy::keep_all();
+};
+
+struct StepResult {
+  double loss = 0;       // mean over the step's valid labels
+  float grad_norm = 0;   // before clipping
+  std::int64_t tokens = 0, valid = 0;
+};
+
+// A model on a device, ready to take batches. Made twice for a run: once over a planning Exec, whose arena then says how
+// much the second one needs.
+class Engine {
+ public:
+  Engine(Exec exec, const model::ModelConfig& config, const EngineOptions& options);
+
+  // Memory for a step, an evaluation, loading and saving, by going through all of them without doing any.
+  static MemoryPlan plan(const model::ModelConfig& config, const EngineOptions& options);
+  // Plans, allocates exactly that, and builds the model there.
+  static std::unique_ptr<Engine> create(const model::ModelConfig& config, const EngineOptions& options);
+
+  Exec& exec() { return exec_; }
+  model::Decoder& decoder() { return decoder_; }
+  Optimizer& optimizer() { return *optimizer_; }
+  const EngineOptions& options() const { return options_; }
+
+  void load(const io::Checkpoint& checkpoint, const model::Progress& progress = {});
+
+  // One optimizer step over the micro-batches; the loss is divided by the valid labels of all of them. step counts from 1.
+  StepResult train_step(const std::vector<PackedBatch>& micro_batches, std::int64_t step, double learning_rate);
+  // Gradients alone, left in the parameters.
+  StepResult gradients(const std::vector<PackedBatch>& micro_batches);
+  // Sums over one batch.
+  model::LossSums evaluate(const PackedBatch& batch);
+
+ private:
+  // Every pass once, with the largest batch that may come.
+  void rehearse();
+
+  Exec exec_;
+  EngineOptions options_;
+  model::Decoder decoder_;
+  std::unique_ptr<Optimizer> optimizer_;
+};
+
+// The first of keep, recompute_norms, recompute_mlp, "attention" and recompute whose plan fits; or the last, which then
+// fails with a message when it is allocated.
+model::ActivationPolicy choose_policy(const model::ModelConfig& config, EngineOptions options, std::size_t budget);
+
+// What the device can give: free GPU memory less a reserve for the driver, or the host's available memory.
+std::size_t memory_budget(Device device);
+
+}  // namespace inlay::train

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/device.h"
+#include "core/dtype.h"
+#include "model/activations.h"
+#include "train/schedule.h"
+
+// What a run is asked to do. Read once, validated once: nothing after this looks at YAML, and no option is accepted that
+// nothing reads. Keys are axolotl's where axolotl has the key.
+namespace inlay::train {
+
+struct TrainOptions {
+  std::string base_model;
+  std::string output_dir;
+  std::vector<std::string> datasets;
+  std::vector<std::string> test_datasets;
+
+  std::string device = "auto";  // auto, cpu, cuda
+  std::string dtype = "auto";   // auto, fp32, bf16
+
+  std::int64_t sequence_len = 2048;
+  std::int64_t micro_batch_size = 1;
+  std::int64_t gradient_accumulation_steps = 1;
+  bool sample_packing = true;
+  std::string excess_length_strategy = "truncate";  // truncate, drop, raise
+  bool shuffle = true;
+  std::int64_t seed = 42;
+
+  double num_epochs = 1;
+  std::int64_t max_steps = 0;  // 0: by epochs
+  double learning_rate = 0;
+  std::string lr_scheduler = "cosine";
+  std::int64_t warmup_steps = 0;
+  double warmup_ratio = 0;
+  double cosine_min_lr_ratio = 0;
+
+  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8, weight_decay = 0;
+  bool weight_decay_all = false;
+  double max_grad_norm = 1.0;
+  std::string optimizer_state = "fp32";  // fp32, bf16
+
+  std::int64_t logging_steps = 1;
+  std::int64_t eval_steps = 0;
+  std::int64_t save_steps = 0;
+  std::int64_t save_total_limit = 0;
+
+  std::string activation_policy = "auto";
+  std::int64_t mlp_tile = 0;
+  bool deterministic = true;
+};
+
+// One key of the configuration, for the reference, the schema and the messages.
+struct OptionKey {
+  std::string name, type, default_value, meaning;
+};
+std::vector<OptionKey> option_keys();
+
+// Keys given on the command line override the file's. source names the file in messages.
+using Overrides = std::vector<std::pair<std::string, std::string>>;
+TrainOptions load_options(const std::filesystem::path& file, const Overrides& overrides);
+TrainOptions parse_options(const std::string& yaml, const std::string& source, const Overrides& overrides);
+
+// Every key with the value in force, as YAML that load_options reads back.
+std::string to_yaml(const TrainOptions& options);
+
+}  // namespace inlay::train

@@ -1,0 +1,343 @@
+#include "train/run.h"
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "backend/cuda/context.h"
+#include "core/text.h"
+#include "io/file.h"
+#include "io/hash.h"
+#include "model/families/family.h"
+#include "train/checkpoint.h"
+#include "train/evaluation.h"
+#include "train/metrics.h"
+#include "train/session.h"
+
+namespace inlay::train {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string fingerprint(const std::vector<Document>& documents) {
+  io::Hasher hasher;
+  for (const Document& d : documents) {
+    hasher.update(std::as_bytes(std::span(d.input_ids)));
+    hasher.update(std::as_bytes(std::span(d.labels)));
+  }
+  return fmt::format("{:016x}-{}", hasher.digest(), documents.size());
+}
+
+// A folder that holds a run is never written into unasked.
+void claim_output(const fs::path& output, bool resume) {
+  const bool holds_run = fs::exists(output / "metrics.jsonl") || fs::exists(output / "summary.json") || latest_checkpoint(output);
+  if (holds_run && !resume) {
+    user_error("{}: output_dir already holds a run; add --resume to go on with it, or choose another folder", output.string());
+  }
+  std::error_code error;
+  fs::create_directories(output, error);
+  if (error) user_error("{}: output_dir cannot be created: {}", output.string(), error.message());
+  if (!resume && (fs::exists(output / "model.safetensors") || fs::exists(output / "model.safetensors.index.json"))) {
+    user_error("{}: output_dir already holds a model; choose another folder", output.string());
+  }
+}
+
+// Micro-batches in the order of the run: epoch after epoch.
+class BatchStream {
+ public:
+  BatchStream(const data::BatchSampler& sampler, const std::vector<Document>& documents, std::int64_t epoch, std::int64_t batch)
+      : sampler_(sampler), documents_(documents), epoch_(epoch), batch_(batch) {}
+
+  PackedBatch next() {
+    if (batch_ >= sampler_.batches_per_epoch(epoch_)) {
+      ++epoch_;
+      batch_ = 0;
+    }
+    return pack(data::take_batch(sampler_, documents_, epoch_, batch_++));
+  }
+  // Micro-batches left in the current epoch; 0 at its end.
+  std::int64_t left_in_epoch() const { return sampler_.batches_per_epoch(epoch_) - batch_; }
+  std::int64_t epoch() const { return epoch_; }
+  std::int64_t batch() const { return batch_; }
+
+ private:
+  const data::BatchSampler& sampler_;
+  const std::vector<Document>& documents_;
+  std::int64_t epoch_, batch_;
+};
+
+// Steps of an epoch: the last one takes what is left, so that a step never mixes epochs.
+std::int64_t steps_per_epoch(const data::BatchSampler& sampler, std::int64_t epoch, std::int64_t accumulation) {
+  return (sampler.batches_per_epoch(epoch) + accumulation - 1) / accumulation;
+}
+
+std::int64_t total_steps(const TrainOptions& o, const data::BatchSampler& sampler) {
+  if (o.max_steps > 0) return o.max_steps;
+  std::int64_t steps = 0;
+  const auto whole = static_cast<std::int64_t>(std::floor(o.num_epochs));
+  for (std::int64_t epoch = 0; epoch < whole; ++epoch) steps += steps_per_epoch(sampler, epoch, o.gradient_accumulation_steps);
+  const double rest = o.num_epochs - static_cast<double>(whole);
+  if (rest > 0) {
+    steps += static_cast<std::int64_t>(std::ceil(rest * static_cast<double>(steps_per_epoch(sampler, whole, o.gradient_accumulation_steps))));
+  }
+  return std::max<std::int64_t>(steps, 1);
+}
+
+Schedule schedule_of(const TrainOptions& o, std::int64_t steps) {
+  Schedule schedule;
+  schedule.kind = o.lr_scheduler == "constant" ? ScheduleKind::constant
+                  : o.lr_scheduler == "linear" ? ScheduleKind::linear
+                                               : ScheduleKind::cosine;
+  schedule.peak = o.learning_rate;
+  schedule.total_steps = steps;
+  schedule.min_ratio = schedule.kind == ScheduleKind::cosine ? o.cosine_min_lr_ratio : 0.0;
+  schedule.warmup_steps =
+      o.warmup_steps > 0 ? o.warmup_steps : static_cast<std::int64_t>(std::ceil(o.warmup_ratio * static_cast<double>(steps)));
+  return schedule;
+}
+
+void describe_data(const data::BatchSampler& sampler, Console& console) {
+  console.line(fmt::format("data: {} documents, {} tokens, {} micro-batches an epoch ({:.1f} % full)",
+                           format_count(sampler.document_count()), format_count(sampler.tokens_per_epoch()),
+                           format_count(sampler.batches_per_epoch(0)), 100 * sampler.efficiency(0)));
+  if (sampler.truncated_documents() > 0) {
+    console.line(fmt::format("data: {} documents were longer than sequence_len and lost {} tokens",
+                             format_count(sampler.truncated_documents()), format_count(sampler.truncated_tokens())));
+  }
+  if (sampler.dropped_documents() > 0) {
+    console.line(fmt::format("data: {} documents longer than sequence_len were dropped", format_count(sampler.dropped_documents())));
+  }
+}
+
+class Run {
+ public:
+  Run(const TrainOptions& options, bool resume, Console& console)
+      : options_(options),
+        console_(console),
+        output_(options.output_dir),
+        config_(model::load_config(options.base_model)),
+        documents_(read_documents(options.datasets, config_.vocab, console)),
+        test_documents_(read_documents(options.test_datasets, config_.vocab, console)),
+        sampler_(data::lengths_of(documents_), batch_options(options)) {
+    for (Document& document : test_documents_) clip(document);
+    claim_output(output_, resume);
+    describe_data(sampler_, console_);
+    start_engine();
+    steps_ = total_steps(options_, sampler_);
+    state_.data_fingerprint = fingerprint(documents_);
+    state_.compute = name_of(engine_->options().compute);
+    if (resume) resume_from_latest();
+    io::write_file_atomic(output_ / "config.yaml", to_yaml(options_));
+    metrics_ = std::make_unique<MetricsFile>(output_ / "metrics.jsonl", state_.step);
+  }
+
+  RunEnd execute() {
+    const Schedule schedule = schedule_of(options_, steps_);
+    BatchStream stream(sampler_, documents_, state_.epoch, state_.batch);
+    const double began = now() - state_.seconds;
+    while (state_.step < steps_) {
+      const double step_began = now();
+      const std::vector<PackedBatch> micro_batches = take_step(stream);
+      const double rate = schedule.rate(state_.step);
+      const StepResult result = engine_->train_step(micro_batches, state_.step + 1, rate);
+      ++state_.step;
+      state_.epoch = stream.epoch();
+      state_.batch = stream.batch();
+      state_.tokens += result.tokens;
+      state_.seconds = now() - began;
+      host_peak_ = std::max(host_peak_, resident_bytes());
+      check_finite(result);
+      report(result, rate, now() - step_began);
+      if (options_.eval_steps > 0 && state_.step % options_.eval_steps == 0 && state_.step < steps_) evaluate_now();
+      if (interrupted != 0 && state_.step < steps_) return stop_early();
+      if (options_.save_steps > 0 && state_.step % options_.save_steps == 0) save();
+    }
+    finish();
+    return RunEnd::finished;
+  }
+
+ private:
+  void clip(Document& document) const {
+    const auto most = static_cast<std::size_t>(options_.sequence_len);
+    if (document.input_ids.size() <= most) return;
+    document.input_ids.resize(most);
+    document.labels.resize(most);
+  }
+
+  void start_engine() {
+    BatchBounds bounds = bounds_of(sampler_);
+    for (const Document& d : test_documents_) {
+      bounds.document = std::max(bounds.document, static_cast<std::int64_t>(d.input_ids.size()));
+    }
+    bounds.tokens = std::max(bounds.tokens, bounds.document);
+    EngineOptions engine = engine_options(options_, bounds);
+    resolve_policy(options_, config_, engine);
+    plan_ = Engine::plan(config_, engine);
+    const std::string device = engine.device == Device::cuda ? backend::cuda::device_name() : "CPU";
+    console_.line(fmt::format("model: {}, {} parameters, {} on {}, activations: {}, plan: {}", config_.model_type,
+                              format_count(config_.parameter_count()), name_of(engine.compute), device,
+                              engine.policy.str(), format_bytes(plan_.device_peak)));
+    const std::size_t budget = memory_budget(engine.device);
+    if (plan_.device_peak > budget) {
+      user_error("the run needs {} of {} memory, but {} are free; lower micro_batch_size or sequence_len, or set "
+                 "activation_policy: recompute (inlay plan shows where the bytes go)",
+                 format_bytes(plan_.device_peak), name_of(engine.device), format_bytes(budget));
+    }
+    engine_ = Engine::create(config_, engine);
+    const io::Checkpoint weights(options_.base_model);
+    engine_->load(weights, [&](std::uint64_t done, std::uint64_t total) { console_.progress("loading weights", done, total); });
+  }
+
+  void resume_from_latest() {
+    const auto folder = latest_checkpoint(output_);
+    if (!folder) user_error("{}: --resume finds no checkpoint there; start without it", output_.string());
+    const TrainerState saved = load_checkpoint(*engine_, *folder);
+    if (saved.data_fingerprint != state_.data_fingerprint) {
+      user_error("{}: the datasets are not those of the run (fingerprint {} now, {} then)", folder->string(),
+                 state_.data_fingerprint, saved.data_fingerprint);
+    }
+    state_ = saved;
+    console_.line(fmt::format("resuming after step {} from {}", state_.step, folder->string()));
+  }
+
+  std::vector<PackedBatch> take_step(BatchStream& stream) {
+    std::vector<PackedBatch> micro_batches;
+    do {
+      micro_batches.push_back(stream.next());
+    } while (static_cast<std::int64_t>(micro_batches.size()) < options_.gradient_accumulation_steps && stream.left_in_epoch() > 0);
+    return micro_batches;
+  }
+
+  void check_finite(const StepResult& result) {
+    if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
+    const auto last = latest_checkpoint(output_);
+    user_error("step {}: the loss is {} and the gradient norm {}; stopped. {} A lower learning_rate or a longer warm-up usually helps",
+               state_.step, result.loss, result.grad_norm,
+               last ? "The last good checkpoint is " + last->string() + "." : "No checkpoint was written yet.");
+  }
+
+  void report(const StepResult& result, double rate, double seconds) {
+    const double speed = static_cast<double>(result.tokens) / seconds;
+    const std::size_t device_peak = engine_->exec().arena().peak();
+    last_loss_ = result.loss;
+    metrics_->write({{"step", state_.step},
+                     {"epoch", state_.epoch},
+                     {"loss", result.loss},
+                     {"grad_norm", result.grad_norm},
+                     {"lr", rate},
+                     {"tokens", result.tokens},
+                     {"valid_tokens", result.valid},
+                     {"tokens_total", state_.tokens},
+                     {"tokens_per_second", speed},
+                     {"seconds", state_.seconds},
+                     {"device_peak_bytes", device_peak},
+                     {"host_peak_bytes", host_peak_}});
+    std::string share;
+    if (engine_->options().device == Device::cuda) {
+      const double peak = matmul_peak(backend::cuda::device_name());
+      if (peak > 0) share = fmt::format("  {:.0f} % of peak", 100 * speed * config_.matmul_flops_per_token() / peak);
+    }
+    // The remaining time by this run's recent pace, which the first steps (warm-up of caches) do not know yet.
+    pace_ = pace_ == 0 ? seconds : 0.9 * pace_ + 0.1 * seconds;
+    const std::string line = fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {} tok/s{}  {}  ETA {}", state_.step,
+                                         steps_, result.loss, result.grad_norm, rate, format_count(std::llround(speed)), share,
+                                         format_bytes(device_peak), format_duration(pace_ * static_cast<double>(steps_ - state_.step)));
+    const bool due = state_.step % options_.logging_steps == 0 || state_.step == steps_;
+    console_.status(line, due);
+  }
+
+  void evaluate_now() {
+    if (test_documents_.empty()) return;
+    evaluation_ = evaluate(*engine_, test_documents_);
+    metrics_->write({{"step", state_.step},
+                     {"eval_loss", evaluation_.loss},
+                     {"eval_perplexity", std::exp(evaluation_.loss)},
+                     {"eval_accuracy", evaluation_.accuracy},
+                     {"eval_tokens", evaluation_.tokens}});
+    console_.line(fmt::format("step {}: eval loss {:.4f}, perplexity {:.2f}, accuracy {:.1f} %", state_.step,
+                              evaluation_.loss, std::exp(evaluation_.loss), 100 * evaluation_.accuracy));
+  }
+
+  fs::path save() {
+    console_.status(fmt::format("step {}: saving a checkpoint", state_.step));
+    const fs::path folder = save_checkpoint(*engine_, options_.base_model, output_, state_);
+    remove_old_checkpoints(output_, options_.save_total_limit);
+    return folder;
+  }
+
+  RunEnd stop_early() {
+    const fs::path folder = save();
+    console_.line(fmt::format("interrupted after step {}; {} holds everything. To go on, run the same command with --resume",
+                              state_.step, folder.string()));
+    return RunEnd::interrupted;
+  }
+
+  void finish() {
+    evaluate_now();
+    save_model(*engine_, options_.base_model, output_);
+    ordered_json summary = {{"steps", state_.step},
+                            {"loss", last_loss_},
+                            {"tokens", state_.tokens},
+                            {"seconds", state_.seconds},
+                            {"tokens_per_second", static_cast<double>(state_.tokens) / std::max(state_.seconds, 1e-9)},
+                            {"parameters", config_.parameter_count()},
+                            {"device", engine_->options().device == Device::cuda ? backend::cuda::device_name() : "cpu"},
+                            {"dtype", name_of(engine_->options().compute)},
+                            {"activation_policy", engine_->options().policy.str()},
+                            {"deterministic", engine_->options().device == Device::cpu || options_.deterministic},
+                            {"planned_device_peak_bytes", plan_.device_peak},
+                            {"device_peak_bytes", engine_->exec().arena().peak()},
+                            {"host_peak_bytes", host_peak_}};
+    if (!test_documents_.empty()) {
+      summary["eval_loss"] = evaluation_.loss;
+      summary["eval_accuracy"] = evaluation_.accuracy;
+    }
+    io::write_file_atomic(output_ / "summary.json", summary.dump(2) + "\n");
+    console_.line(fmt::format("done: {} steps in {}, loss {:.4f}; the model is in {}", state_.step,
+                              format_duration(state_.seconds), last_loss_, output_.string()));
+  }
+
+  TrainOptions options_;
+  Console& console_;
+  fs::path output_;
+  model::ModelConfig config_;
+  std::vector<Document> documents_, test_documents_;
+  data::BatchSampler sampler_;
+  MemoryPlan plan_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<MetricsFile> metrics_;
+  TrainerState state_;
+  Evaluation evaluation_;
+  std::int64_t steps_ = 0;
+  double last_loss_ = 0, pace_ = 0;
+  std::size_t host_peak_ = 0;
+};
+
+}  // namespace
+
+void install_interrupt_handler() {
+  struct sigaction action {};
+  action.sa_handler = [](int) {
+    if (interrupted != 0) std::_Exit(130);  // a second time: at once
+    interrupted = 1;
+  };
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
+RunEnd run_training(const TrainOptions& options, bool resume, Console& console) {
+  return Run(options, resume, console).execute();
+}
+
+}  // namespace inlay::train

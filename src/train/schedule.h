@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+namespace inlay::train {
+
+enum class ScheduleKind : std::uint8_t { constant, linear, cosine };
+
+// The learning rate of every optimizer step: a linear warm-up from zero, then constant, linear to zero, or half a cosine
+// down to min_ratio of the peak.
+struct Schedule {
+  ScheduleKind kind = ScheduleKind::cosine;
+  double peak = 0;
+  std::int64_t warmup_steps = 0;
+  std::int64_t total_steps = 1;
+  double min_ratio = 0;
+
+  // step counts from 0.
+  double rate(std::int64_t step) const;
+};
+
+}  // namespace inlay::train

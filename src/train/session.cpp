@@ -1,0 +1,99 @@
+#include "train/session.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+
+#include "backend/cpu/gemm.h"
+#include "backend/cuda/context.h"
+#include "data/jsonl.h"
+
+namespace inlay::train {
+
+Device resolve_device(const std::string& text) {
+  if (text == "cpu") return Device::cpu;
+  if (text == "cuda") return Device::cuda;
+  if (text == "auto") return backend::cuda::available() ? Device::cuda : Device::cpu;
+  user_error("device: expected auto, cpu or cuda, got '{}'", text);
+}
+
+DType resolve_dtype(const std::string& text, Device device) {
+  if (text == "auto") {
+    return device == Device::cuda || backend::cpu::amx_usable() ? DType::bf16 : DType::f32;
+  }
+  const auto dtype = parse_floating_dtype(text);
+  if (!dtype || *dtype == DType::f16) user_error("dtype: expected auto, fp32 or bf16, got '{}'", text);
+  return *dtype;
+}
+
+std::vector<Document> read_documents(const std::vector<std::string>& files, std::int64_t vocab, Console& console) {
+  std::vector<Document> documents;
+  for (const std::string& file : files) {
+    std::error_code ignored;
+    const std::uint64_t total = std::filesystem::file_size(file, ignored);
+    std::vector<Document> more =
+        data::read_jsonl(file, vocab, [&](std::uint64_t done) { console.progress("reading " + file, done, total); });
+    std::move(more.begin(), more.end(), std::back_inserter(documents));
+  }
+  return documents;
+}
+
+data::BatchOptions batch_options(const TrainOptions& options) {
+  return {.sequence_len = options.sequence_len,
+          .micro_batch_size = options.micro_batch_size,
+          .sample_packing = options.sample_packing,
+          .seed = static_cast<std::uint64_t>(options.seed),
+          .shuffle = options.shuffle,
+          .oversized = *data::parse_oversized(options.excess_length_strategy)};
+}
+
+BatchBounds bounds_of(const data::BatchSampler& sampler) {
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t epoch_batch = 0; epoch_batch < sampler.batches_per_epoch(0); ++epoch_batch) {
+    for (const std::int64_t document : sampler.documents_of(0, epoch_batch)) lengths.push_back(sampler.length_of(document));
+  }
+  std::sort(lengths.begin(), lengths.end(), std::greater<>());
+  const std::int64_t rows = sampler.options().micro_batch_size;
+  BatchBounds bounds{.tokens = 0, .document = lengths.front()};
+  if (sampler.options().sample_packing) {
+    bounds.tokens = std::min(sampler.max_tokens(), sampler.tokens_per_epoch());
+  } else {
+    const auto count = std::min<std::size_t>(static_cast<std::size_t>(rows), lengths.size());
+    bounds.tokens = std::accumulate(lengths.begin(), lengths.begin() + static_cast<std::ptrdiff_t>(count), std::int64_t{0});
+  }
+  return bounds;
+}
+
+BatchBounds bounds_of(const TrainOptions& options) {
+  const std::int64_t tokens = options.micro_batch_size * options.sequence_len;
+  return {.tokens = tokens, .document = options.sequence_len};
+}
+
+EngineOptions engine_options(const TrainOptions& o, const BatchBounds& bounds) {
+  const Device device = resolve_device(o.device);
+  return {.device = device,
+          .compute = resolve_dtype(o.dtype, device),
+          .mlp_tile = o.mlp_tile,
+          .deterministic = o.deterministic,
+          .optimizer = {.beta1 = o.adam_beta1,
+                        .beta2 = o.adam_beta2,
+                        .eps = o.adam_epsilon,
+                        .weight_decay = o.weight_decay,
+                        .decay_vectors = o.weight_decay_all,
+                        .max_grad_norm = o.max_grad_norm,
+                        .moments = o.optimizer_state == "bf16" ? DType::bf16 : DType::f32},
+          .max_tokens = bounds.tokens,
+          .max_document = bounds.document};
+}
+
+void resolve_policy(const TrainOptions& options, const model::ModelConfig& config, EngineOptions& engine) {
+  if (options.activation_policy != "auto") {
+    engine.policy = model::ActivationPolicy::parse(options.activation_policy);
+    return;
+  }
+  // Without the device there is nothing to fit into: the plan then shows what keeping everything takes.
+  const bool blind = engine.device == Device::cuda && !backend::cuda::available();
+  engine.policy = choose_policy(config, engine, blind ? Arena::unlimited : memory_budget(engine.device));
+}
+
+}  // namespace inlay::train

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <vector>
+
+#include "data/sampler.h"
+#include "train/console.h"
+#include "train/engine.h"
+#include "train/options.h"
+
+// From options to what they mean on this machine: device, dtype, documents, the largest batch, the policy.
+namespace inlay::train {
+
+Device resolve_device(const std::string& text);
+DType resolve_dtype(const std::string& text, Device device);
+
+std::vector<Document> read_documents(const std::vector<std::string>& files, std::int64_t vocab, Console& console);
+data::BatchOptions batch_options(const TrainOptions& options);
+
+// The most tokens and the longest document that a micro-batch may have, whatever the epoch's order.
+struct BatchBounds {
+  std::int64_t tokens = 0, document = 0;
+};
+BatchBounds bounds_of(const data::BatchSampler& sampler);
+// Without documents at hand: by the configuration alone.
+BatchBounds bounds_of(const TrainOptions& options);
+
+// Everything but the policy, which needs a plan.
+EngineOptions engine_options(const TrainOptions& options, const BatchBounds& bounds);
+// The policy asked for, or the first that fits.
+void resolve_policy(const TrainOptions& options, const model::ModelConfig& config, EngineOptions& engine);
+
+}  // namespace inlay::train

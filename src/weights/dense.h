@@ -1,0 +1,25 @@
+#pragma once
+
+#include "ops/linear.h"
+#include "weights/parameter.h"
+
+namespace inlay::weights {
+
+// A plain matrix [out, in]. Frozen where the parameter has no gradient: accumulate() then does nothing.
+class DenseWeight final : public ops::Linear {
+ public:
+  explicit DenseWeight(Parameter& parameter) : parameter_(&parameter) {}
+
+  std::int64_t in_features() const override { return parameter_->shape[1]; }
+  std::int64_t out_features() const override { return parameter_->shape[0]; }
+  bool trainable() const override { return parameter_->trainable && !parameter_->grad.absent(); }
+
+  void forward(Exec& exec, View y, ConstView x) override;
+  void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const float* device_alpha) override;
+  void accumulate(Exec& exec, ConstView dy, ConstView x, const float* device_alpha) override;
+
+ private:
+  Parameter* parameter_;
+};
+
+}  // namespace inlay::weights

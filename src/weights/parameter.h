@@ -1,0 +1,51 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "backend/exec.h"
+
+// A tensor of the model as training sees it: its value in the compute dtype, what completes it to fp32, its gradient.
+namespace inlay::weights {
+
+using backend::Exec;
+using backend::Grad;
+
+// A checkpoint tensor that makes up some rows of a parameter. Query, key and value share one matrix here, and so do gate
+// and up: one GEMM instead of three.
+struct Part {
+  std::string checkpoint_name;
+  std::int64_t row = 0, rows = 0;
+};
+
+struct Parameter {
+  std::string name;         // ours, for messages and plans: "layers.3.attention.qkv"
+  std::vector<Part> parts;  // in order, covering all rows
+  Shape shape;
+  bool trainable = true;
+
+  View value;  // compute dtype
+  View low;    // int16: bf16 value + low = fp32 master, exactly (ops/adamw.h); absent where value is fp32 or frozen
+  View grad;   // fp32; absent where frozen
+
+  std::int64_t rows() const { return shape[0]; }
+  std::int64_t size() const { return shape.size(); }
+
+  // The mode of the next write to grad: the first one of a step overwrites, so that nobody has to clear it.
+  Grad next_grad_mode() {
+    if (grad.absent()) return Grad::skip;
+    return std::exchange(grad_written_, true) ? Grad::accumulate : Grad::overwrite;
+  }
+  bool grad_written() const { return grad_written_; }
+  void forget_grad() { grad_written_ = false; }
+
+ private:
+  bool grad_written_ = false;
+};
+
+// Takes memory for the values of a parameter, and, where it is to be trained, for the rest.
+void allocate_value(Exec& exec, Parameter& parameter, DType compute);
+void allocate_training_state(Exec& exec, Parameter& parameter);
+
+}  // namespace inlay::weights

@@ -1,0 +1,389 @@
+#include "backend/matmul.h"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <tuple>
+
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/gemm_kernels.h"
+#include "backend/cpu/small_gemm.h"
+#include "support/device_tensors.h"
+
+// Products against fp64 sums of the rounded operands. C lies in a larger, poisoned frame: what is past its edges must
+// stay as it was, and with beta = 0 what was in it must not come through.
+namespace inlay::testing {
+
+namespace {
+
+using backend::MatmulScale;
+using backend::Transpose;
+using backend::cpu::GemmArgs;
+using backend::cpu::Threads;
+
+struct Extents {
+  std::int64_t m, n, k;
+};
+
+// Edges of tiles (16, 32), of vectors (16), of the blocks for the caches, and what lies one beside them.
+const std::vector<Extents>& awkward() {
+  static const std::vector<Extents> list = {{1, 1, 1},    {1, 1, 37},   {5, 1, 64},    {1, 33, 2},    {3, 47, 31},
+                                            {16, 16, 32}, {17, 31, 33}, {32, 32, 31},  {33, 64, 96},  {64, 48, 65},
+                                            {67, 101, 7}, {13, 19, 330}, {130, 70, 41}, {37, 290, 129}};
+  return list;
+}
+
+std::string text(const Extents& x) { return fmt::format("{} x {} x {}", x.m, x.n, x.k); }
+
+// What a matrix is made of: rounded numbers, and how they lie in memory.
+struct Operand {
+  std::vector<double> values;  // op(X), row-major, as rounded
+  std::vector<double> stored;  // X with its padding
+  std::int64_t rows = 0, cols = 0, ld = 0;  // of X as stored
+};
+
+Operand operand(DType dtype, std::int64_t rows, std::int64_t cols, bool transposed, std::int64_t padding,
+                std::uint64_t seed) {
+  Operand x;
+  x.values = rounded(random_values(rows * cols, seed), dtype);
+  x.rows = transposed ? cols : rows;
+  x.cols = transposed ? rows : cols;
+  x.ld = x.cols + padding;
+  // The padding holds NaN: reading it spoils the result.
+  x.stored.assign(static_cast<std::size_t>(x.rows * x.ld), std::numeric_limits<double>::quiet_NaN());
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < cols; ++j) {
+      x.stored[static_cast<std::size_t>(transposed ? j * x.ld + i : i * x.ld + j)] =
+          x.values[static_cast<std::size_t>(i * cols + j)];
+    }
+  }
+  return x;
+}
+
+// Numbers enough for any operand, cheaper than as many normal ones: a prime number of them, over and over.
+std::vector<double> numbers(std::int64_t count, std::uint64_t seed) {
+  constexpr std::int64_t period = 10007;
+  const auto pool = random_values(period, seed);
+  std::vector<double> result(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) result[static_cast<std::size_t>(i)] = pool[static_cast<std::size_t>(i % period)];
+  return result;
+}
+
+std::vector<double> reference(const Extents& x, const Operand& a, const Operand& b, double alpha, double beta,
+                              const std::vector<double>& c) {
+  std::vector<double> result(static_cast<std::size_t>(x.m * x.n), 0.0);
+  for (std::int64_t i = 0; i < x.m; ++i) {
+    double* const row = result.data() + i * x.n;
+    for (std::int64_t k = 0; k < x.k; ++k) {
+      const double factor = alpha * a.values[static_cast<std::size_t>(i * x.k + k)];
+      const double* const other = b.values.data() + k * x.n;
+      for (std::int64_t j = 0; j < x.n; ++j) row[j] += factor * other[j];
+    }
+    if (beta != 0.0) {
+      for (std::int64_t j = 0; j < x.n; ++j) row[j] += beta * c[static_cast<std::size_t>(i * x.n + j)];
+    }
+  }
+  return result;
+}
+
+// Any function with the arguments of gemm().
+using Gemm = std::function<void(const GemmArgs&, DType, DType)>;
+
+struct Case {
+  Extents extents;
+  DType in, out;
+  bool transpose_a, transpose_b;
+  float alpha, beta;
+  std::int64_t padding;
+
+  std::string str() const {
+    return fmt::format("{} {} -> {}, A{} B{}, alpha {}, beta {}, padding {}", text(extents), name_of(in), name_of(out),
+                       transpose_a ? "ᵀ" : "", transpose_b ? "ᵀ" : "", alpha, beta, padding);
+  }
+};
+
+// The C of a case: a frame two rows taller and `padding` wider than C, all of it NaN but C where beta wants it read.
+struct Frame {
+  View whole, inner;
+};
+
+Frame frame(TestBench& bench, const Case& x, const std::vector<double>& values) {
+  const std::int64_t ld = x.extents.n + x.padding;
+  std::vector<double> stored(static_cast<std::size_t>((x.extents.m + 2) * ld), std::numeric_limits<double>::quiet_NaN());
+  if (x.beta != 0.0f) {
+    for (std::int64_t i = 0; i < x.extents.m; ++i) {
+      std::copy_n(values.begin() + i * x.extents.n, x.extents.n, stored.begin() + (i + 1) * ld);
+    }
+  }
+  const View whole = bench.tensor(x.out, {x.extents.m + 2, ld}, stored);
+  return {whole, whole.slice_rows(1, x.extents.m + 1).slice_cols(0, x.extents.n)};
+}
+
+std::int64_t count_numbers(const std::vector<double>& values) {
+  return std::count_if(values.begin(), values.end(), [](double v) { return !std::isnan(v); });
+}
+
+// Calls `product(c, a, b)` on views of the case's device and compares.
+template <class Product>
+void check_case(TestBench& bench, const Case& x, const Product& product) {
+  SCOPED_TRACE(x.str());
+  const auto mark = bench.exec.arena().mark();
+  const Operand a = operand(x.in, x.extents.m, x.extents.k, x.transpose_a, x.padding, 1);
+  const Operand b = operand(x.in, x.extents.k, x.extents.n, x.transpose_b, x.padding, 2);
+  const auto old = rounded(random_values(x.extents.m * x.extents.n, 3), x.out);
+  const Frame c = frame(bench, x, old);
+  const View a_view = bench.tensor(x.in, {a.rows, a.ld}, a.stored).slice_cols(0, a.cols);
+  const View b_view = bench.tensor(x.in, {b.rows, b.ld}, b.stored).slice_cols(0, b.cols);
+  product(c.inner, a_view, b_view);
+  const auto expected = reference(x.extents, a, b, x.alpha, x.beta, old);
+  EXPECT_LE(relative_error(bench.read(c.inner), expected), tolerance(x.out));
+  EXPECT_EQ(count_numbers(bench.read(c.whole)), x.extents.m * x.extents.n) << "written past the edges of C";
+  bench.exec.arena().release_to(mark);
+}
+
+GemmArgs args_of(const Case& x, View c, ConstView a, ConstView b) {
+  return {.m = x.extents.m,
+          .n = x.extents.n,
+          .k = x.extents.k,
+          .a = a.data(),
+          .lda = a.ld(),
+          .transpose_a = x.transpose_a,
+          .b = b.data(),
+          .ldb = b.ld(),
+          .transpose_b = x.transpose_b,
+          .c = c.data(),
+          .ldc = c.ld(),
+          .alpha = x.alpha,
+          .beta = x.beta};
+}
+
+void check_gemm(TestBench& bench, const Case& x, const Gemm& gemm) {
+  check_case(bench, x, [&](View c, ConstView a, ConstView b) { gemm(args_of(x, c, a, b), x.in, x.out); });
+}
+
+// Every combination of transposes, scales and strides over the awkward extents.
+template <class Check>
+void for_all_cases(const std::vector<std::pair<DType, DType>>& dtypes, const Check& check) {
+  for (const auto& [in, out] : dtypes) {
+    for (const Extents& extents : awkward()) {
+      for (int bits = 0; bits < 4; ++bits) {
+        int variant = 0;
+        for (const auto& [alpha, beta] : std::vector<std::pair<float, float>>{{1, 0}, {1, 1}, {-0.75f, 0.5f}}) {
+          check(Case{extents, in, out, (bits & 1) != 0, (bits & 2) != 0, alpha, beta, (variant++ + bits) % 2 * 3});
+        }
+      }
+    }
+  }
+}
+
+const std::vector<std::pair<DType, DType>>& all_dtypes() {
+  static const std::vector<std::pair<DType, DType>> list = {{DType::f32, DType::f32},
+                                                            {DType::bf16, DType::bf16},
+                                                            {DType::bf16, DType::f32},
+                                                            {DType::f16, DType::f16},
+                                                            {DType::f16, DType::f32}};
+  return list;
+}
+
+// The kernels, by name; the ones that cannot run here are left out.
+struct Kernel {
+  const char* name;
+  std::vector<std::pair<DType, DType>> dtypes;
+  Gemm gemm;
+};
+
+std::vector<Kernel> kernels() {
+  std::vector<Kernel> list = {
+      {"gemm", all_dtypes(), backend::cpu::gemm},
+      {"small_gemm", all_dtypes(), backend::cpu::small_gemm},
+      {"vector", all_dtypes(),
+       [](const GemmArgs& g, DType in, DType out) { backend::cpu::vector_gemm(g, in, out, Threads::team); }},
+      {"onednn",
+       {{DType::f32, DType::f32}},
+       [](const GemmArgs& g, DType, DType) { backend::cpu::onednn_gemm(g, Threads::team); }},
+  };
+  if (backend::cpu::amx_usable()) {
+    list.push_back({"amx",
+                    {{DType::bf16, DType::bf16}, {DType::bf16, DType::f32}},
+                    [](const GemmArgs& g, DType, DType out) { backend::cpu::amx_gemm(g, out, Threads::team); }});
+  }
+  return list;
+}
+
+class ThreadCount {
+ public:
+  explicit ThreadCount(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
+  ~ThreadCount() { omp_set_num_threads(before_); }
+  ThreadCount(const ThreadCount&) = delete;
+  ThreadCount& operator=(const ThreadCount&) = delete;
+
+ private:
+  int before_;
+};
+
+class BackendGemm : public ::testing::TestWithParam<std::size_t> {
+ protected:
+  const Kernel kernel = kernels()[GetParam()];
+};
+
+TEST_P(BackendGemm, MatchesDoubleOverAwkwardShapes) {
+  TestBench bench(Device::cpu, std::size_t{16} << 20);
+  for_all_cases(kernel.dtypes, [&](const Case& x) { check_gemm(bench, x, kernel.gemm); });
+}
+
+// Large enough for several blocks along every extent, for partial sums that are put down, and for every thread.
+TEST_P(BackendGemm, MatchesDoubleOverBlockEdges) {
+  TestBench bench(Device::cpu, std::size_t{256} << 20);
+  for (const auto& [in, out] : kernel.dtypes) {
+    for (int bits = 0; bits < 4; ++bits) {
+      const bool ta = (bits & 1) != 0, tb = (bits & 2) != 0;
+      check_gemm(bench, {{301, 67, 1100}, in, out, ta, tb, 0.5f, bits % 2 == 0 ? 1.0f : 0.0f, 5}, kernel.gemm);
+      check_gemm(bench, {{70, 1171, 2100}, in, out, ta, tb, 1, 1, 0}, kernel.gemm);
+    }
+    check_gemm(bench, {{3, 1100, 9001}, in, out, false, true, 1, 0, 0}, kernel.gemm);
+    check_gemm(bench, {{1050, 3, 4100}, in, out, true, false, 1, 1, 1}, kernel.gemm);
+  }
+}
+
+TEST_P(BackendGemm, GivesTheSameBitsOnOneThreadAndOnMore) {
+  TestBench bench(Device::cpu, std::size_t{256} << 20);
+  for (const auto& [in, out] : kernel.dtypes) {
+    for (const Extents& e : {Extents{257, 300, 1500}, {64, 64, 9000}, {1200, 40, 333}, {33, 2000, 70}}) {
+      const auto mark = bench.exec.arena().mark();
+      const Case x{e, in, out, true, false, 1, 1, 0};
+      const View a = bench.tensor(in, {e.k, e.m}, random_values(e.m * e.k, 4));
+      const View b = bench.tensor(in, {e.k, e.n}, random_values(e.n * e.k, 5));
+      const auto old = random_values(e.m * e.n, 6);
+      std::vector<std::vector<std::byte>> results;
+      for (const int threads : {1, 2, 3, 2}) {
+        const ThreadCount count(threads);
+        const View c = bench.tensor(out, {e.m, e.n}, old);
+        kernel.gemm(args_of(x, c, a, b), in, out);
+        const auto* const bytes = static_cast<const std::byte*>(c.data());
+        results.emplace_back(bytes, bytes + c.bytes());
+      }
+      for (std::size_t i = 1; i < results.size(); ++i) {
+        EXPECT_TRUE(results[i] == results[0]) << x.str() << ", run " << i;
+      }
+      bench.exec.arena().release_to(mark);
+    }
+  }
+}
+
+// Threads that call it at the same time, from inside a parallel region, must not see each other.
+TEST_P(BackendGemm, RunsInsideParallelRegions) {
+  const Extents e{70, 50, 90};
+  for (const auto& [in, out] : kernel.dtypes) {
+    TestBench bench(Device::cpu, std::size_t{16} << 20);
+    const Case x{e, in, out, false, true, 1, 0, 0};
+    const View a = bench.tensor(in, {e.m, e.k}, random_values(e.m * e.k, 4));
+    const View b = bench.tensor(in, {e.n, e.k}, random_values(e.n * e.k, 5));
+    const View expected = bench.poisoned(out, {e.m, e.n});
+    kernel.gemm(args_of(x, expected, a, b), in, out);
+    std::vector<View> c;
+    for (int i = 0; i < 8; ++i) c.push_back(bench.poisoned(out, {e.m, e.n}));
+#pragma omp parallel for num_threads(4) schedule(static, 1)
+    for (int i = 0; i < 8; ++i) {
+      kernel.gemm(args_of(x, c[static_cast<std::size_t>(i)], a, b), in, out);
+    }
+    for (const View& view : c) EXPECT_EQ(std::memcmp(view.data(), expected.data(), view.bytes()), 0) << kernel.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, BackendGemm, ::testing::Range(std::size_t{0}, kernels().size()),
+                         [](const auto& info) { return std::string(kernels()[info.param].name); });
+
+TEST(BackendGemmEdges, AnEmptySumOnlyScalesC) {
+  TestBench bench(Device::cpu, std::size_t{1} << 20);
+  for (const auto& [in, out] : all_dtypes()) {
+    for (const Gemm& gemm : {Gemm(backend::cpu::gemm), Gemm(backend::cpu::small_gemm)}) {
+      check_gemm(bench, {{5, 18, 0}, in, out, false, false, 1, 0, 2}, gemm);
+      check_gemm(bench, {{5, 18, 0}, in, out, true, true, 1, 0.5f, 2}, gemm);
+      check_gemm(bench, {{5, 18, 9}, in, out, false, true, 0, 1, 2}, gemm);
+    }
+  }
+}
+
+TEST(BackendGemmEdges, EmptyResultsTouchNothing) {
+  for (const auto& [in, out] : all_dtypes()) {
+    backend::cpu::gemm({.m = 0, .n = 5, .k = 3, .lda = 3, .ldb = 5, .ldc = 5}, in, out);
+    backend::cpu::gemm({.m = 5, .n = 0, .k = 3, .lda = 3, .ldb = 1, .ldc = 1}, in, out);
+    backend::cpu::small_gemm({.m = 0, .n = 0, .k = 0}, in, out);
+  }
+}
+
+TEST(BackendGemmEdges, TileScopesNest) {
+  TestBench bench(Device::cpu, std::size_t{1} << 20);
+  const Case x{{40, 40, 40}, DType::bf16, DType::f32, false, true, 1, 0, 0};
+  const backend::cpu::TileScope outer;
+  check_gemm(bench, x, backend::cpu::small_gemm);
+  {
+    const backend::cpu::TileScope inner;
+    check_gemm(bench, x, backend::cpu::gemm);
+  }
+  check_gemm(bench, x, backend::cpu::small_gemm);
+}
+
+class BackendMatmul : public ::testing::TestWithParam<std::tuple<Device, DType>> {
+ protected:
+  Device device() const { return std::get<0>(GetParam()); }
+  DType dtype() const { return std::get<1>(GetParam()); }
+};
+
+void check_matmul(TestBench& bench, const Case& x, const float* device_alpha = nullptr, float alpha = 1) {
+  const Transpose ta = x.transpose_a ? Transpose::yes : Transpose::no, tb = x.transpose_b ? Transpose::yes : Transpose::no;
+  check_case(bench, x, [&](View c, ConstView a, ConstView b) {
+    const MatmulScale scale{device_alpha == nullptr ? x.alpha : alpha, x.beta, device_alpha};
+    backend::matmul(bench.exec, c, a, ta, b, tb, scale);
+  });
+}
+
+TEST_P(BackendMatmul, MatchesDouble) {
+  TestBench bench(device());
+  std::vector<std::pair<DType, DType>> dtypes = {{dtype(), dtype()}};
+  if (dtype() != DType::f32) dtypes.emplace_back(dtype(), DType::f32);
+  for_all_cases(dtypes, [&](const Case& x) { check_matmul(bench, x); });
+}
+
+TEST_P(BackendMatmul, TakesItsFactorFromTheDevice) {
+  TestBench bench(device());
+  const View factor = bench.tensor(DType::f32, {1}, {0.375});
+  for (const float beta : {0.0f, 1.0f}) {
+    for (int bits = 0; bits < 4; ++bits) {
+      const Case x{{33, 48, 70}, dtype(), DType::f32, (bits & 1) != 0, (bits & 2) != 0, 0.375f * -2, beta, 4};
+      check_matmul(bench, x, static_cast<const float*>(factor.data()), -2);
+    }
+  }
+}
+
+TEST_P(BackendMatmul, PlansWithoutWorkingAndGivesItsScratchBack) {
+  backend::Exec plan = backend::Exec::planner(device());
+  const auto tensor = [&](std::int64_t rows, std::int64_t cols) {
+    return plan.arena().keep(MemoryClass::activations, "operand", dtype(), {rows, cols});
+  };
+  const View c = tensor(8, 16), a = tensor(8, 32), b = tensor(16, 32);
+  const std::size_t used = plan.arena().used();
+  backend::matmul(plan, c, a, Transpose::no, b, Transpose::yes);
+  EXPECT_EQ(plan.arena().used(), used);
+}
+
+TEST_P(BackendMatmul, RefusesWhatDoesNotFit) {
+  TestBench bench(device());
+  const View c = bench.poisoned(dtype(), {8, 16}), a = bench.poisoned(dtype(), {8, 32}), b = bench.poisoned(dtype(), {32, 16});
+  EXPECT_THROW(backend::matmul(bench.exec, c, a, Transpose::no, b, Transpose::yes), InternalError);
+  EXPECT_THROW(backend::matmul(bench.exec, c, a, Transpose::yes, b, Transpose::no), InternalError);
+  const View wrong = bench.poisoned(DType::i32, {8, 32});
+  EXPECT_THROW(backend::matmul(bench.exec, c, wrong, Transpose::no, b, Transpose::no), InternalError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, BackendMatmul,
+                         ::testing::Combine(::testing::ValuesIn(devices()),
+                                            ::testing::Values(DType::f32, DType::bf16, DType::f16)),
+                         [](const auto& info) { return case_name(std::get<0>(info.param), std::get<1>(info.param)); });
+
+}  // namespace
+
+}  // namespace inlay::testing

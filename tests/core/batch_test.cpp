@@ -1,0 +1,58 @@
+#include "core/batch.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace inlay {
+namespace {
+
+using Ints = std::vector<std::int32_t>;
+
+TEST(CoreBatch, LabelsMoveToThePositionThatPredictsThem) {
+  const std::vector<Document> documents = {{{1, 2, 3, 4}, {-100, 2, -100, 4}}};
+  const PackedBatch batch = pack(documents);
+  EXPECT_EQ(batch.tokens, (Ints{1, 2, 3, 4}));
+  EXPECT_EQ(batch.targets, (Ints{2, -100, 4, -100}));
+  EXPECT_EQ(batch.positions, (Ints{0, 1, 2, 3}));
+  EXPECT_EQ(batch.cu_seqlens, (Ints{0, 4}));
+  EXPECT_EQ(batch.valid_rows, (Ints{0, 2}));
+}
+
+// Nothing crosses from one document into the next: not a target, not a position.
+TEST(CoreBatch, DocumentsStayApart) {
+  const std::vector<Document> documents = {{{5, 6}, {5, 6}}, {{7}, {7}}, {{8, 9, 10}, {8, 9, 10}}};
+  const PackedBatch batch = pack(documents);
+  EXPECT_EQ(batch.tokens, (Ints{5, 6, 7, 8, 9, 10}));
+  EXPECT_EQ(batch.targets, (Ints{6, -100, -100, 9, 10, -100}));
+  EXPECT_EQ(batch.positions, (Ints{0, 1, 0, 0, 1, 2}));
+  EXPECT_EQ(batch.cu_seqlens, (Ints{0, 2, 3, 6}));
+  EXPECT_EQ(batch.valid_rows, (Ints{0, 3, 4}));
+  EXPECT_EQ(batch.token_count(), 6);
+  EXPECT_EQ(batch.document_count(), 3);
+  EXPECT_EQ(batch.valid_count(), 3);
+}
+
+TEST(CoreBatch, NothingAndEmptyDocuments) {
+  const PackedBatch nothing = pack({});
+  EXPECT_EQ(nothing.cu_seqlens, (Ints{0}));
+  EXPECT_EQ(nothing.document_count(), 0);
+  const std::vector<Document> documents = {{{}, {}}, {{3, 4}, {3, 4}}, {{}, {}}};
+  const PackedBatch batch = pack(documents);
+  EXPECT_EQ(batch.cu_seqlens, (Ints{0, 0, 2, 2}));
+  EXPECT_EQ(batch.valid_rows, (Ints{0}));
+}
+
+TEST(CoreBatch, MaskedDocumentsHaveNoValidRows) {
+  const std::vector<Document> documents = {
+      {{1, 2, 3}, {1, -100, -100}}};  // only the first label, which nobody predicts
+  EXPECT_EQ(pack(documents).valid_count(), 0);
+}
+
+TEST(CoreBatch, LabelsAreAsManyAsTokens) {
+  const std::vector<Document> documents = {{{1, 2, 3}, {1, 2}}};
+  EXPECT_THROW(pack(documents), InternalError);
+}
+
+}  // namespace
+}  // namespace inlay

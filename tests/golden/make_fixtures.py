@@ -1,0 +1,228 @@
+"""Makes the small models of tests/golden/models, and what PyTorch says about them.
+
+    pip install torch transformers safetensors      # made with torch 2.11, transformers 5.17, on a CPU
+    python tests/golden/make_fixtures.py            # rewrites tests/golden/models/, the same bytes every time
+
+A folder holds a random model as transformers saves it, and
+  data.jsonl            documents: input_ids and labels, -100 where nothing is learned
+  expected.safetensors  logits.<document> [tokens, vocabulary] and grad.<parameter in the checkpoint>, computed in fp64
+                        from the stored weights (rotary tables stay fp32, as transformers makes them) and rounded to
+                        fp32 to be stored
+  expected.json         loss, valid_labels: sum of cross entropies / labels that count, over all documents, each
+                        attended alone; loss_fp64: the same in fp64
+                        adamw: its options, and the losses of ten steps on all documents, in fp32
+                        fp32, bf16: by how much PyTorch itself, in that dtype, misses the fp64 truth,
+                        ||x - truth|| / ||truth||, for "loss", "logits" (all documents together) and every tensor of
+                        expected.safetensors. The error of a sum may be small by luck: "loss_typical" is what it would
+                        be if the errors of the labels had random signs, sqrt(sum of e_i squared) / (sum of losses)
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import shutil
+
+# Virtual machines that hide half of AMX make oneDNN fail in bf16; without AMX the sums are fp32 all the same.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+
+LENGTHS = [13, 1, 29, 7, 22]
+ADAMW = dict(lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+COMMON = dict(bos_token_id=1, eos_token_id=2, pad_token_id=0, use_cache=False)
+
+
+def legacy_rope(config):
+    """Writes the rotary settings and the dtype the way configurations before transformers 5 did."""
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["torch_dtype"] = config.pop("dtype")
+    if "type" not in rope and rope["rope_type"] == "linear":
+        rope["type"] = rope.pop("rope_type")
+    config["rope_scaling"] = rope
+
+
+# name -> configuration, dtype of the checkpoint, largest shard, and what is done to config.json after saving
+MODELS = {
+    # Grouped queries, heads that do not add up to the hidden size, nothing a multiple of eight; three shards or more.
+    "llama_linear_sharded": dict(
+        config=LlamaConfig(
+            hidden_size=36, intermediate_size=46, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+            head_dim=10, vocab_size=113, rms_norm_eps=1e-5, tie_word_embeddings=False,
+            rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.5), **COMMON),
+        dtype=torch.float32, max_shard_size="60KB", edit=legacy_rope),
+    # Every bias llama can have, llama3 scaling, tied head, config.json in the old spelling.
+    "llama_llama3_tied": dict(
+        config=LlamaConfig(
+            hidden_size=32, intermediate_size=72, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
+            head_dim=16, vocab_size=163, rms_norm_eps=1e-6, tie_word_embeddings=True, attention_bias=True,
+            mlp_bias=True,
+            rope_parameters=dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0,
+                                 high_freq_factor=4.0, original_max_position_embeddings=32), **COMMON),
+        dtype=torch.float32, max_shard_size="5GB", edit=legacy_rope),
+    # A window shorter than the documents, one head of keys and values, saved in fp16.
+    "mistral_window_fp16": dict(
+        config=MistralConfig(
+            hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
+            head_dim=16, vocab_size=131, rms_norm_eps=1e-5, tie_word_embeddings=False, sliding_window=6,
+            rope_parameters=dict(rope_type="default", rope_theta=1000000.0), **COMMON),
+        dtype=torch.float16, max_shard_size="5GB", edit=None),
+    # Biases on q, k and v, YaRN, tied head, saved in bf16.
+    "qwen2_yarn_bf16": dict(
+        config=Qwen2Config(
+            hidden_size=56, intermediate_size=88, num_hidden_layers=2, num_attention_heads=7, num_key_value_heads=1,
+            vocab_size=173, rms_norm_eps=1e-6, tie_word_embeddings=True, max_position_embeddings=64,
+            rope_parameters=dict(rope_type="yarn", rope_theta=1000000.0, factor=4.0,
+                                 original_max_position_embeddings=16), **COMMON),
+        dtype=torch.bfloat16, max_shard_size="5GB", edit=None),
+    # Norms on q and k, an explicit head size, the second layer with a window.
+    "qwen3_mixed_window": dict(
+        config=Qwen3Config(
+            hidden_size=36, intermediate_size=52, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=24, vocab_size=127, rms_norm_eps=1e-6, tie_word_embeddings=False, use_sliding_window=True,
+            sliding_window=9, max_window_layers=1,
+            rope_parameters=dict(rope_type="default", rope_theta=1000000.0), **COMMON),
+        dtype=torch.float32, max_shard_size="5GB", edit=None),
+}
+
+
+class DoubleTorch:
+    """The torch module with float32 meaning float64. Handed to a modeling file, it turns that file's own casts to fp32
+    (in the norms) into casts to fp64."""
+
+    def __getattr__(self, name):
+        return torch.float64 if name == "float32" else getattr(torch, name)
+
+
+def randomise(model, generator):
+    """Weights large enough that every part of the model matters; norms around one, biases around zero."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if "norm" in name:
+                parameter.copy_(1 + 0.2 * noise)
+            elif parameter.dim() == 1:
+                parameter.copy_(0.2 * noise)
+            elif "embed_tokens" in name:
+                parameter.copy_(0.5 * noise if not model.config.tie_word_embeddings else 0.2 * noise)
+            else:
+                parameter.copy_(noise / math.sqrt(parameter.shape[1]))
+
+
+def make_documents(vocabulary, generator):
+    documents = []
+    for length in LENGTHS:
+        ids = torch.randint(3, vocabulary, (length,), generator=generator)
+        learned = torch.rand(length, generator=generator) < 0.7
+        documents.append(dict(input_ids=ids.tolist(), labels=torch.where(learned, ids, -100).tolist()))
+    return documents
+
+
+def load(folder, dtype):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
+    return model.train()
+
+
+def forward(model, documents):
+    """Loss, its summands, and logits. Cross entropy is taken in fp32 or, where the model is, in fp64."""
+    wide = torch.float64 if model.dtype == torch.float64 else torch.float32
+    entropies, valid, logits = [], 0, []
+    for document in documents:
+        ids, labels = (torch.tensor(document[key]) for key in ("input_ids", "labels"))
+        output = model(input_ids=ids[None]).logits[0]
+        targets = labels[1:]
+        entropies.append(torch.nn.functional.cross_entropy(output[:-1].to(wide), targets, reduction="none"))
+        valid += int((targets != -100).sum())
+        logits.append(output)
+    entropies = torch.cat(entropies)  # 0 where the label does not count
+    return entropies.sum() / valid, entropies, logits, valid
+
+
+def evaluate(folder, documents, dtype):
+    """All results in one dtype, as fp64 tensors, and the number of labels that count."""
+    modeling = __import__(type(load(folder, dtype)).__module__, fromlist=["torch"])
+    modeling.torch = DoubleTorch() if dtype == torch.float64 else torch
+    try:
+        model = load(folder, dtype)
+        loss, entropies, logits, valid = forward(model, documents)
+        loss.backward()
+    finally:
+        modeling.torch = torch
+    results = {"loss": loss, "entropies": entropies, "logits": torch.cat(logits)}
+    results |= {f"logits.{i}": tensor for i, tensor in enumerate(logits)}
+    results |= {f"grad.{name}": parameter.grad for name, parameter in model.named_parameters()}
+    return {name: tensor.detach().double() for name, tensor in results.items()}, valid
+
+
+def errors(results, truth):
+    found = {name: (results[name] - truth[name]).norm() / truth[name].norm() for name in truth if name != "entropies"}
+    found["loss_typical"] = (results["entropies"] - truth["entropies"]).norm() / truth["entropies"].sum()
+    return {name: float(f"{error:.6e}") for name, error in found.items()}
+
+
+def adamw_losses(folder, documents):
+    model = load(folder, torch.float32)
+    optimizer = torch.optim.AdamW(model.parameters(), **ADAMW)
+    losses = []
+    for _ in range(10):
+        loss, *_ = forward(model, documents)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def make(name, spec, folder, seed):
+    shutil.rmtree(folder, ignore_errors=True)
+    generator = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    model = transformers.AutoModelForCausalLM.from_config(spec["config"])
+    randomise(model, generator)
+    model.to(spec["dtype"]).save_pretrained(folder, max_shard_size=spec["max_shard_size"])
+    if spec["edit"]:
+        config = json.loads((folder / "config.json").read_text())
+        spec["edit"](config)
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    documents = make_documents(spec["config"].vocab_size, generator)
+    (folder / "data.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
+
+    truth, valid = evaluate(folder, documents, torch.float64)
+    fp32, _ = evaluate(folder, documents, torch.float32)
+    bf16, _ = evaluate(folder, documents, torch.bfloat16)
+    stored = {key: truth[key].float().contiguous() for key in truth if key.startswith(("logits.", "grad."))}
+    save_file(stored, folder / "expected.safetensors")
+    expected = dict(
+        loss=fp32["loss"].item(), loss_fp64=truth["loss"].item(), valid_labels=valid,
+        adamw=dict(**ADAMW, decay_all_parameters=True, losses=adamw_losses(folder, documents)),
+        fp32=errors(fp32, truth), bf16=errors(bf16, truth),
+        transformers=transformers.__version__, torch=torch.__version__)
+    (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+    for path in folder.iterdir():
+        path.chmod(0o644)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    worst = {dtype: max(expected[dtype], key=expected[dtype].get) for dtype in ("fp32", "bf16")}
+    print(f"{name}: {size / 1e3:.0f} KB, loss {expected['loss']:.6f}, " + ", ".join(
+        f"{dtype} loss {expected[dtype]['loss']:.1e} logits {expected[dtype]['logits']:.1e} "
+        f"worst {expected[dtype][key]:.1e} ({key})" for dtype, key in worst.items()))
+    assert size < 400_000, "fixtures are kept small"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "models")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    transformers.utils.logging.disable_progress_bar()
+    for seed, (name, spec) in enumerate(MODELS.items()):
+        make(name, spec, arguments.out / name, seed=1000 + seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "io/json.h"
+#include "model/families/family.h"
+#include "model/rope_table.h"
+#include "support/fixtures.h"
+
+namespace inlay::testing {
+namespace {
+
+using model::ModelConfig;
+
+std::string llama(const std::string& more = "") {
+  return R"({"model_type":"llama","hidden_size":64,"intermediate_size":96,"vocab_size":100,"num_attention_heads":4,)"
+         R"("num_hidden_layers":3,"max_position_embeddings":512)" + more + "}";
+}
+
+ModelConfig parse(const std::string& text) { return model::parse_llama(io::Json::parse(text, "config.json")); }
+
+std::string error_of(const std::string& text) {
+  try {
+    parse(text);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ModelConfigs, DefaultsOfLlama) {
+  const ModelConfig c = parse(llama());
+  EXPECT_EQ(c.kv_heads, 4);
+  EXPECT_EQ(c.head_dim, 16);
+  EXPECT_EQ(c.rope.theta, 10000.0);
+  EXPECT_FALSE(c.tied_embeddings);
+  EXPECT_EQ(c.layer_count(), 3);
+  EXPECT_EQ(c.dtype, DType::f32);
+}
+
+TEST(ModelConfigs, OldAndNewSpellingsAgree) {
+  const ModelConfig old = parse(llama(R"(,"torch_dtype":"bfloat16","rope_theta":5e5,"rope_scaling":{"type":"linear","factor":4.0})"));
+  const ModelConfig now = parse(llama(R"(,"dtype":"bfloat16","rope_parameters":{"rope_type":"linear","factor":4.0,"rope_theta":5e5})"));
+  EXPECT_EQ(old.dtype, DType::bf16);
+  EXPECT_EQ(now.dtype, DType::bf16);
+  EXPECT_EQ(model::rope_frequencies(old.rope), model::rope_frequencies(now.rope));
+}
+
+TEST(ModelConfigs, MistakesNameFileAndKey) {
+  using ::testing::HasSubstr;
+  EXPECT_THAT(error_of(llama(R"(,"num_key_value_heads":3)")), HasSubstr("config.json: num_key_value_heads"));
+  EXPECT_THAT(error_of(llama(R"(,"hidden_act":"gelu")")), HasSubstr("hidden_act"));
+  EXPECT_THAT(error_of(llama(R"(,"head_dim":7)")), HasSubstr("head_dim"));
+  EXPECT_THAT(error_of(llama(R"(,"head_dim":512)")), HasSubstr("256"));
+  EXPECT_THAT(error_of(llama(R"(,"rope_scaling":{"rope_type":"longrope","factor":2.0})")), HasSubstr("longrope"));
+  EXPECT_THAT(error_of(llama(R"(,"rope_scaling":{"rope_type":"llama3","factor":8.0})")), HasSubstr("low_freq_factor"));
+  EXPECT_THAT(error_of(llama(R"(,"dtype":"int4")")), HasSubstr("int4"));
+  EXPECT_THAT(error_of(llama(R"(,"attention_dropout":0.1)")), HasSubstr("attention_dropout"));
+  EXPECT_THAT(error_of(R"({"model_type":"llama"})"), HasSubstr("hidden_size"));
+}
+
+TEST(ModelConfigs, QwenWindowsApplyOnlyWhereTheyAreOn) {
+  const std::string base = R"({"model_type":"qwen2","hidden_size":64,"intermediate_size":96,"vocab_size":100,"num_attention_heads":4,)"
+                           R"("num_hidden_layers":4,"sliding_window":32,"max_window_layers":2,"use_sliding_window":)";
+  EXPECT_EQ(model::parse_qwen2(io::Json::parse(base + "false}", "c")).layers[3].window, 0);
+  const ModelConfig on = model::parse_qwen2(io::Json::parse(base + "true}", "c"));
+  EXPECT_EQ(on.layers[1].window, 0);
+  EXPECT_EQ(on.layers[2].window, 32);
+  EXPECT_TRUE(on.qkv_bias);
+  EXPECT_FALSE(on.output_bias);
+}
+
+TEST(ModelConfigs, RealConfigurationsHaveTheirParameterCounts) {
+  const auto folder = shared_data() / "hf_configs";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
+  EXPECT_EQ(model::load_config(folder / "meta-llama--Meta-Llama-3.1-8B_config.json").parameter_count(), 8030261248);
+  EXPECT_EQ(model::load_config(folder / "Qwen--Qwen3-0.6B_config.json").parameter_count(), 596049920);
+  EXPECT_EQ(model::load_config(folder / "qwen2.5_0.5b.json").parameter_count(), 494032768);
+  EXPECT_EQ(model::load_config(folder / "mistral_7b_instruct.json").parameter_count(), 7241732096);
+  EXPECT_THROW(model::load_config(folder / "openai--gpt-oss-20b_config.json"), UserError);
+}
+
+TEST(ModelRope, PlainFrequenciesAndAngles) {
+  model::RopeConfig rope;
+  rope.rotary_dim = 4;
+  const std::vector<float> table = model::rope_table(rope, 3);
+  ASSERT_EQ(table.size(), 3u * 2 * 2);
+  EXPECT_NEAR(table[2 * 4 + 0], std::cos(2.0), 1e-6);
+  EXPECT_NEAR(table[2 * 4 + 1], std::sin(2.0), 1e-6);
+  EXPECT_NEAR(table[2 * 4 + 3], std::sin(0.02), 1e-7);
+}
+
+TEST(ModelRope, Llama3KeepsShortWavelengthsAndSlowsLongOnes) {
+  model::RopeConfig rope = {.kind = model::RopeKind::llama3, .theta = 500000.0, .factor = 8.0, .original_positions = 8192, .rotary_dim = 128};
+  model::RopeConfig plain = rope;
+  plain.kind = model::RopeKind::plain;
+  const auto scaled = model::rope_frequencies(rope), unscaled = model::rope_frequencies(plain);
+  EXPECT_EQ(scaled.front(), unscaled.front());
+  EXPECT_FLOAT_EQ(scaled.back(), unscaled.back() / 8.0f);
+}
+
+}  // namespace
+}  // namespace inlay::testing

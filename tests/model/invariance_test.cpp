@@ -1,0 +1,96 @@
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "support/device_tensors.h"
+#include "support/fixtures.h"
+
+// What must not change the result: the activation policy, how documents are batched, tiles.
+namespace inlay::testing {
+namespace {
+
+using Gradients = std::map<std::string, std::vector<double>>;
+
+class ModelInvariance : public ::testing::TestWithParam<std::tuple<Device, DType>> {
+ protected:
+  Device device() const { return std::get<0>(GetParam()); }
+  DType dtype() const { return std::get<1>(GetParam()); }
+
+  Gradients gradients(const Fixture& fixture, const std::vector<PackedBatch>& batches, const char* policy = "keep", std::int64_t tile = 0) const {
+    const auto engine = fixture.engine({.device = device(),
+                                        .compute = dtype(),
+                                        .policy = model::ActivationPolicy::parse(policy),
+                                        .mlp_tile = tile,
+                                        .optimizer_state = false});
+    engine->gradients(batches);
+    Gradients result = gradients_of(*engine);
+    result["loss"] = {engine->decoder().read_loss(engine->exec()).loss};
+    return result;
+  }
+
+  static void expect_close(const Gradients& actual, const Gradients& expected, double tolerance) {
+    for (const auto& [key, values] : expected) EXPECT_LE(relative_error(actual.at(key), values), tolerance) << key;
+  }
+
+  // Gradients of bf16 activations differ by the rounding of what a sum is made of; in fp32 by the order of sums alone.
+  double batching_tolerance() const { return dtype() == DType::bf16 ? 2e-2 : 2e-6; }
+};
+
+TEST_P(ModelInvariance, PoliciesGiveTheSameBits) {
+  for (const auto& folder : model_fixtures()) {
+    const Fixture fixture(folder);
+    const std::vector<PackedBatch> batch = {pack(fixture.documents)};
+    const Gradients kept = gradients(fixture, batch);
+    for (const char* policy : {"recompute", "recompute_norms", "recompute_mlp", "attention", "qkv", "residual,mlp_norm", "gate_up"}) {
+      EXPECT_EQ(gradients(fixture, batch, policy), kept) << folder << " " << policy;
+    }
+  }
+}
+
+TEST_P(ModelInvariance, RunsGiveTheSameBits) {
+  const Fixture fixture(model_fixtures().front());
+  const std::vector<PackedBatch> batch = {pack(fixture.documents)};
+  EXPECT_EQ(gradients(fixture, batch), gradients(fixture, batch));
+}
+
+TEST_P(ModelInvariance, OneBatchOrManyAccumulated) {
+  for (const auto& folder : model_fixtures()) {
+    const Fixture fixture(folder);
+    std::vector<PackedBatch> separate;
+    for (const Document& document : fixture.documents) separate.push_back(pack(std::span(&document, 1)));
+    expect_close(gradients(fixture, separate), gradients(fixture, {pack(fixture.documents)}), batching_tolerance());
+  }
+}
+
+TEST_P(ModelInvariance, OrderOfDocumentsInABatch) {
+  const Fixture fixture(model_fixtures().front());
+  std::vector<Document> reversed(fixture.documents.rbegin(), fixture.documents.rend());
+  expect_close(gradients(fixture, {pack(reversed)}), gradients(fixture, {pack(fixture.documents)}), batching_tolerance());
+}
+
+TEST_P(ModelInvariance, TilesOfTheMlp) {
+  const Fixture fixture(model_fixtures().front());
+  const std::vector<PackedBatch> batch = {pack(fixture.documents)};
+  const Gradients untiled = gradients(fixture, batch);
+  for (const std::int64_t tile : {1, 7, 64, 1000}) {
+    for (const char* policy : {"keep", "recompute"}) {
+      expect_close(gradients(fixture, batch, policy, tile), untiled, batching_tolerance());
+    }
+  }
+}
+
+TEST_P(ModelInvariance, ABatchWithoutLabelsHasNoLossAndNoGradient) {
+  const Fixture fixture(model_fixtures().front());
+  Document silent = fixture.documents[0];
+  silent.labels.assign(silent.labels.size(), ignore_label);
+  for (const auto& [key, values] : gradients(fixture, {pack(std::span(&silent, 1))})) {
+    if (key == "grad.lm_head.weight") continue;  // never written; the optimizer clears it
+    EXPECT_EQ(std::accumulate(values.begin(), values.end(), 0.0), 0.0) << key;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, ModelInvariance, ::testing::Combine(::testing::ValuesIn(devices()), ::testing::Values(DType::f32, DType::bf16)),
+                         [](const auto& info) { return case_name(std::get<0>(info.param), std::get<1>(info.param)); });
+
+}  // namespace
+}  // namespace inlay::testing

@@ -1,0 +1,334 @@
+#include "ops/attention.h"
+
+#include <omp.h>
+
+#include <complex>
+#include <numeric>
+
+#include "ops/reference/attention.h"
+#include "support/device_tensors.h"
+
+namespace inlay::ops {
+namespace {
+
+using testing::random_values;
+using testing::rounded;
+using testing::TestBench;
+
+struct Case {
+  std::vector<std::int32_t> documents;  // lengths
+  std::int64_t heads, kv_heads, head_size, window = 0;
+
+  std::vector<std::int32_t> offsets() const {
+    std::vector<std::int32_t> result(documents.size() + 1);
+    std::partial_sum(documents.begin(), documents.end(), result.begin() + 1);
+    return result;
+  }
+  std::int64_t tokens() const { return std::accumulate(documents.begin(), documents.end(), std::int64_t{0}); }
+  std::string name() const {
+    return fmt::format("{} tokens in {} documents, {}/{} heads of {}, window {}", tokens(), documents.size(), heads,
+                       kv_heads, head_size, window);
+  }
+};
+
+double norm(const std::vector<double>& x) {
+  return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0));
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  return testing::relative_error(a, b) * std::max(norm(b), 1e-30);
+}
+
+// Numbers for one case, standard normal, as the dtype holds them.
+struct Inputs {
+  Inputs(const Case& c, DType dtype, std::uint64_t seed = 1)
+      : q(rounded(random_values(c.tokens() * c.heads * c.head_size, seed), dtype)),
+        k(rounded(random_values(c.tokens() * c.kv_heads * c.head_size, seed + 1), dtype)),
+        v(rounded(random_values(c.tokens() * c.kv_heads * c.head_size, seed + 2), dtype)),
+        dout(rounded(random_values(c.tokens() * c.heads * c.head_size, seed + 3), dtype)) {}
+  std::vector<double> q, k, v, dout;
+};
+
+struct Results {
+  std::vector<double> out, lse, dq, dk, dv;
+};
+
+float scale_of(const Case& c) { return 1.0f / std::sqrt(static_cast<float>(c.head_size)); }
+
+template <class Round>
+Results reference_results(const Case& c, const Inputs& in, const Round& round) {
+  const auto offsets = c.offsets();
+  const reference::AttentionShape shape = {c.heads, c.kv_heads, c.head_size, scale_of(c), c.window, offsets};
+  Results r;
+  reference::attention_forward(r.out, r.lse, in.q, in.k, in.v, shape, round);
+  reference::attention_backward(r.dq, r.dk, r.dv, in.dout, in.q, in.k, in.v, r.out, r.lse, shape, round);
+  return r;
+}
+
+constexpr auto exact = [](const auto& x) { return x; };
+
+// Tensors as the blocks of a model lay them out: q, k, v side by side in one buffer, and so their gradients, with some
+// columns to the right that belong to nobody.
+struct Layout {
+  static constexpr std::int64_t spare = 8;
+
+  Layout(TestBench& bench, DType dtype, const Case& c, const Inputs& in) : c(c) {
+    const std::int64_t d = c.head_size, q_width = c.heads * d, kv_width = c.kv_heads * d;
+    const std::int64_t width = q_width + 2 * kv_width + spare;
+    std::vector<double> fused(static_cast<std::size_t>(c.tokens() * width), std::nan(""));
+    for (std::int64_t t = 0; t < c.tokens(); ++t) {
+      double* row = fused.data() + t * width;
+      std::copy_n(in.q.data() + t * q_width, q_width, row);
+      std::copy_n(in.k.data() + t * kv_width, kv_width, row + q_width);
+      std::copy_n(in.v.data() + t * kv_width, kv_width, row + q_width + kv_width);
+    }
+    const View qkv = bench.tensor(dtype, {c.tokens(), width}, fused);
+    dqkv = bench.poisoned(dtype, {c.tokens(), width});
+    const auto part = [&](const View& whole, std::int64_t begin, std::int64_t heads) {
+      return whole.slice_cols(begin, begin + heads * d).split_cols(heads);
+    };
+    tensors = {part(qkv, 0, c.heads), part(qkv, q_width, c.kv_heads), part(qkv, q_width + kv_width, c.kv_heads),
+               bench.poisoned(dtype, {c.tokens(), c.heads, d}), bench.poisoned(DType::f32, {c.tokens(), c.heads})};
+    grads = {part(dqkv, 0, c.heads), part(dqkv, q_width, c.kv_heads), part(dqkv, q_width + kv_width, c.kv_heads)};
+    dout = bench.tensor(dtype, {c.tokens(), c.heads, d}, in.dout);
+    offsets = c.offsets();
+    spec.scale = scale_of(c);
+    spec.window = c.window;
+    spec.cu_seqlens = bench.indices(offsets);
+    spec.host_cu_seqlens = offsets;
+  }
+
+  Results run(TestBench& bench) {
+    attention_forward(bench.exec, tensors, spec);
+    attention_backward(bench.exec, grads, dout, tensors, spec);
+    return {bench.read(tensors.out), bench.read(tensors.lse), bench.read(grads.dq), bench.read(grads.dk),
+            bench.read(grads.dv)};
+  }
+
+  Case c;
+  View dqkv;
+  AttentionTensors tensors;
+  AttentionGrads grads;
+  ConstView dout;
+  std::vector<std::int32_t> offsets;
+  AttentionSpec spec;
+};
+
+class OpsAttention : public ::testing::TestWithParam<std::tuple<Device, DType>> {
+ protected:
+  Device device() const { return std::get<0>(GetParam()); }
+  DType dtype() const { return std::get<1>(GetParam()); }
+
+  // bf16: a flash kernel has to round P, dS and its results to bf16 and to take delta from the rounded output; the
+  // reference does just that, and we may err twice as much. fp32: rounding of sums of a few hundred standard normal
+  // products, relative to the result and, where dP − delta cancels (one token), to numbers of size one.
+  void expect_close(const char* what, const std::vector<double>& actual, const std::vector<double>& expected,
+                    const std::vector<double>& simulated) const {
+    const double size = norm(expected), count = std::sqrt(static_cast<double>(expected.size()));
+    const double allowed =
+        dtype() == DType::f32 ? 2e-6 * size + 1e-6 * count : 2 * distance(simulated, expected) + 1e-4 * count;
+    EXPECT_LE(distance(actual, expected), allowed) << what << ", norm " << size;
+  }
+
+  void expect_right(const Case& c) const {
+    SCOPED_TRACE(c.name());
+    const Inputs in(c, dtype());
+    TestBench bench(device());
+    Layout layout(bench, dtype(), c, in);
+    const Results actual = layout.run(bench);
+    const Results expected = reference_results(c, in, exact);
+    const Results simulated =
+        reference_results(c, in, [&](double x) {
+          return dtype() == DType::bf16 ? static_cast<double>(static_cast<float>(bf16(static_cast<float>(x)))) : x;
+        });
+    expect_close("out", actual.out, expected.out, simulated.out);
+    expect_close("dq", actual.dq, expected.dq, simulated.dq);
+    expect_close("dk", actual.dk, expected.dk, simulated.dk);
+    expect_close("dv", actual.dv, expected.dv, simulated.dv);
+    // lse is fp32 whatever the activations are; only the scores' own fp32 sums and exponentials stand behind it.
+    for (std::size_t i = 0; i < expected.lse.size(); ++i) {
+      ASSERT_NEAR(actual.lse[i], expected.lse[i], dtype() == DType::f32 ? 4e-6 : 4e-5) << "lse of row " << i;
+    }
+    const std::int64_t width = layout.dqkv.dim(1);
+    for (const double x : bench.read(layout.dqkv.slice_cols(width - Layout::spare, width))) {
+      ASSERT_TRUE(std::isnan(x)) << "written outside of the gradients";
+    }
+  }
+};
+
+TEST_P(OpsAttention, HeadSizes) {
+  for (const std::int64_t head_size : {8, 10, 16, 48, 64, 80, 128, 256}) expect_right({{70, 1, 33}, 4, 2, head_size});
+}
+
+TEST_P(OpsAttention, HeadCounts) {
+  for (const auto& [heads, kv_heads] : {std::pair{1, 1}, {4, 2}, {6, 6}, {8, 1}, {12, 1}}) {
+    expect_right({{67, 130}, heads, kv_heads, 48});
+  }
+}
+
+TEST_P(OpsAttention, Documents) {
+  expect_right({{1}, 4, 2, 16});
+  expect_right({{1, 1, 1, 1, 1}, 4, 2, 16});
+  expect_right({{2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47}, 4, 2, 48});
+  expect_right({{63, 64, 65, 127, 128, 129}, 2, 1, 16});
+  expect_right({{300}, 4, 2, 64});
+  expect_right({{5, 0, 9}, 2, 2, 16});  // an empty document
+}
+
+TEST_P(OpsAttention, Windows) {
+  for (const std::int64_t window : {1, 2, 4, 63, 64, 65, 128, 299, 300, 301, 1000}) {
+    expect_right({{300, 3, 66}, 2, 1, 16, window});
+  }
+}
+
+// Several blocks of keys at once, so that the gradient of q is put aside and taken up again.
+TEST_P(OpsAttention, LongDocument) {
+  expect_right({{700}, 2, 1, 32});
+  expect_right({{700, 600}, 2, 1, 32, 290});
+}
+
+// Scores of a few hundred: exponentials overflow unless the maximum is subtracted, and probabilities are 0 and 1.
+TEST_P(OpsAttention, LargeScores) {
+  const Case c = {{150}, 2, 2, 32};
+  Inputs in(c, dtype());
+  for (double& x : in.q) x *= 64;
+  TestBench bench(device());
+  Layout layout(bench, dtype(), c, in);
+  const Results actual = layout.run(bench), expected = reference_results(c, in, exact);
+  EXPECT_LE(testing::relative_error(actual.out, expected.out), dtype() == DType::f32 ? 1e-4 : 1e-2);
+  EXPECT_LE(testing::relative_error(actual.lse, expected.lse), 1e-6);
+  EXPECT_LE(testing::relative_error(actual.dv, expected.dv), dtype() == DType::f32 ? 1e-4 : 1e-2);
+}
+
+TEST_P(OpsAttention, PackedDocumentsEqualSeparateCalls) {
+  const Case packed = {{1, 37, 64, 300, 5}, 6, 2, 48, 100};
+  const Inputs in(packed, dtype());
+  TestBench bench(device());
+  Layout layout(bench, dtype(), packed, in);
+  const Results together = layout.run(bench);
+  Results apart;
+  for (std::size_t d = 0; d < packed.documents.size(); ++d) {
+    const std::int64_t begin = layout.offsets[d], end = layout.offsets[d + 1];
+    const std::vector<std::int32_t> offsets = {0, packed.documents[d]};
+    AttentionSpec spec = layout.spec;
+    spec.cu_seqlens = bench.indices(offsets);
+    spec.host_cu_seqlens = offsets;
+    const auto rows = [&](auto view) { return view.slice_rows(begin, end); };
+    const View out = bench.poisoned(dtype(), rows(layout.tensors.out).shape());
+    const View lse = bench.poisoned(DType::f32, rows(layout.tensors.lse).shape());
+    const View dq = bench.poisoned(dtype(), out.shape());
+    const View dk = bench.poisoned(dtype(), rows(layout.tensors.k).shape()), dv = bench.poisoned(dtype(), dk.shape());
+    const AttentionTensors t = {rows(layout.tensors.q), rows(layout.tensors.k), rows(layout.tensors.v), out, lse};
+    attention_forward(bench.exec, t, spec);
+    attention_backward(bench.exec, {dq, dk, dv}, rows(layout.dout), t, spec);
+    for (const auto& [all, one] : {std::pair{&apart.out, out}, {&apart.lse, lse}, {&apart.dq, dq}, {&apart.dk, dk},
+                                   {&apart.dv, dv}}) {
+      const std::vector<double> values = bench.read(one);
+      all->insert(all->end(), values.begin(), values.end());
+    }
+  }
+  if (device() == Device::cpu) {
+    EXPECT_EQ(together.out, apart.out);
+    EXPECT_EQ(together.lse, apart.lse);
+    EXPECT_EQ(together.dq, apart.dq);
+    EXPECT_EQ(together.dk, apart.dk);
+    EXPECT_EQ(together.dv, apart.dv);
+    return;
+  }
+  const double allowed = dtype() == DType::f32 ? 1e-5 : 1e-2;
+  EXPECT_LE(testing::relative_error(together.out, apart.out), allowed);
+  EXPECT_LE(testing::relative_error(together.lse, apart.lse), 1e-5);
+  EXPECT_LE(testing::relative_error(together.dq, apart.dq), allowed);
+  EXPECT_LE(testing::relative_error(together.dk, apart.dk), allowed);
+  EXPECT_LE(testing::relative_error(together.dv, apart.dv), allowed);
+}
+
+// A few threads take documents whole, many take them in pieces; the bits are the same. On CUDA: run after run.
+TEST_P(OpsAttention, SameBitsOnAnyNumberOfThreads) {
+  const int threads_before = omp_get_max_threads();
+  for (const Case& c : {Case{{600, 70, 3}, 4, 2, 48}, Case{{300}, 3, 1, 16, 77}, Case{{64, 64, 64, 64}, 2, 2, 80}}) {
+    SCOPED_TRACE(c.name());
+    const Inputs in(c, dtype());
+    Results first;
+    for (const int threads : {1, 2, 3, 16}) {
+      omp_set_num_threads(threads);
+      TestBench bench(device());
+      Layout layout(bench, dtype(), c, in);
+      const Results results = layout.run(bench);
+      if (threads == 1) first = results;
+      EXPECT_EQ(results.out, first.out) << threads;
+      EXPECT_EQ(results.lse, first.lse) << threads;
+      EXPECT_EQ(results.dq, first.dq) << threads;
+      EXPECT_EQ(results.dk, first.dk) << threads;
+      EXPECT_EQ(results.dv, first.dv) << threads;
+    }
+  }
+  omp_set_num_threads(threads_before);
+}
+
+// The plan takes what the run takes, whatever documents it imagines.
+TEST_P(OpsAttention, PlansItsScratch) {
+  const Case c = {{40, 90}, 4, 2, 48};
+  TestBench bench(device());
+  Layout layout(bench, dtype(), c, Inputs(c, dtype()));
+  const std::size_t before = bench.exec.arena().used();
+  layout.run(bench);
+  EXPECT_EQ(bench.exec.arena().used(), before);
+  backend::Exec planner = backend::Exec::planner(device());
+  const std::vector<std::int32_t> one_document = {0, 130};
+  layout.spec.host_cu_seqlens = one_document;
+  attention_forward(planner, layout.tensors, layout.spec);
+  attention_backward(planner, layout.grads, layout.dout, layout.tensors, layout.spec);
+  EXPECT_EQ(planner.arena().used(), 0u);
+  EXPECT_EQ(planner.arena().peak(), bench.exec.arena().peak() - before);
+}
+
+TEST_P(OpsAttention, RejectsWrongShapes) {
+  const Case c = {{40}, 4, 2, 16};
+  TestBench bench(device());
+  Layout layout(bench, dtype(), c, Inputs(c, dtype()));
+  AttentionTensors wrong = layout.tensors;
+  wrong.v = wrong.v.slice(1, 0, 1);
+  EXPECT_THROW(attention_forward(bench.exec, wrong, layout.spec), InternalError);
+  const std::vector<std::int32_t> short_offsets = {0, 39};
+  layout.spec.host_cu_seqlens = short_offsets;
+  EXPECT_THROW(attention_forward(bench.exec, layout.tensors, layout.spec), InternalError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, OpsAttention,
+                         ::testing::Combine(::testing::ValuesIn(testing::devices()),
+                                            ::testing::Values(DType::f32, DType::bf16)),
+                         [](const auto& info) {
+                           return testing::case_name(std::get<0>(info.param), std::get<1>(info.param));
+                         });
+
+// The reference's gradients are the derivatives of its forward pass: d/dx Σ out ∘ dout by complex step.
+TEST(OpsAttentionReference, GradientsAreDerivatives) {
+  using Complex = std::complex<double>;
+  for (const std::int64_t window : {0, 2}) {
+    const Case c = {{1, 5, 3}, 4, 2, 3, window};
+    const Inputs in(c, DType::f64);
+    const auto offsets = c.offsets();
+    const reference::AttentionShape shape = {c.heads, c.kv_heads, c.head_size, scale_of(c), window, offsets};
+    const Results expected = reference_results(c, in, exact);
+    std::vector<Complex> inputs[3] = {{in.q.begin(), in.q.end()}, {in.k.begin(), in.k.end()}, {in.v.begin(), in.v.end()}};
+    const std::vector<double>* gradients[3] = {&expected.dq, &expected.dk, &expected.dv};
+    constexpr double step = 1e-100;
+    for (int which = 0; which < 3; ++which) {
+      std::vector<double> derivative;
+      for (Complex& x : inputs[which]) {
+        x += Complex(0, step);
+        std::vector<Complex> out, lse;
+        reference::attention_forward(out, lse, inputs[0], inputs[1], inputs[2], shape, exact);
+        double sum = 0;
+        for (std::size_t i = 0; i < out.size(); ++i) sum += out[i].imag() * in.dout[i];
+        derivative.push_back(sum / step);
+        x -= Complex(0, step);
+      }
+      EXPECT_LE(testing::relative_error(*gradients[which], derivative), 1e-12) << "input " << which;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace inlay::ops

@@ -1,0 +1,54 @@
+#include <gtest/gtest.h>
+
+#include "support/device_tensors.h"
+#include "support/fixtures.h"
+
+namespace inlay::testing {
+namespace {
+
+class TrainPlan : public ::testing::TestWithParam<Device> {};
+
+// The plan is what the run then uses, over policies, dtypes and tiles.
+TEST_P(TrainPlan, PredictsTheArenaPeakExactly) {
+  const Fixture fixture(model_fixtures().front());
+  const std::vector<PackedBatch> batch = {pack(fixture.documents)};
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const char* policy : {"keep", "recompute", "recompute_mlp"}) {
+      for (const std::int64_t tile : {0, 16}) {
+        train::EngineOptions options = {.device = GetParam(),
+                                        .compute = dtype,
+                                        .policy = model::ActivationPolicy::parse(policy),
+                                        .mlp_tile = tile,
+                                        .max_tokens = batch[0].token_count(),
+                                        .max_document = 64};
+        const train::MemoryPlan plan = train::Engine::plan(fixture.config, options);
+        const auto engine = train::Engine::create(fixture.config, options);
+        engine->load(io::Checkpoint(fixture.folder));
+        engine->train_step(batch, 1, 1e-3);
+        engine->evaluate(batch[0]);
+        EXPECT_LE(engine->exec().arena().peak(), plan.device_peak);
+        EXPECT_GE(static_cast<double>(engine->exec().arena().peak()), 0.99 * static_cast<double>(plan.device_peak)) << policy << tile;
+      }
+    }
+  }
+}
+
+TEST(TrainPlanMessages, OutOfMemoryNamesTheTensorAndWhatHoldsTheRest) {
+  const Fixture fixture(model_fixtures().front());
+  const train::EngineOptions options = {.max_tokens = 64, .max_document = 64};
+  const std::size_t bytes = train::Engine::plan(fixture.config, options).device_peak;
+  try {
+    train::Engine engine(backend::Exec::runner(Device::cpu, bytes * 3 / 4), fixture.config, options);
+    engine.load(io::Checkpoint(fixture.folder));
+    engine.train_step({pack(fixture.documents)}, 1, 1e-3);
+    FAIL() << "it should not fit";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("out of cpu memory"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("weights"), std::string::npos) << error.what();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, TrainPlan, ::testing::ValuesIn(devices()), [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace inlay::testing
