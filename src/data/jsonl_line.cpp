@@ -50,11 +50,12 @@ class Cursor {
       const bool negative = at_ != end_ && *at_ == '-';
       if (negative) ++at_;
       const char* first = at_;
-      std::int64_t value = 0;
-      while (at_ != end_ && static_cast<unsigned char>(*at_ - '0') < 10) value = 10 * value + (*at_++ - '0');
+      std::uint64_t value = 0;  // wraps around where there are too many digits, which are counted below
+      while (at_ != end_ && static_cast<unsigned char>(*at_ - '0') < 10)
+        value = 10 * value + static_cast<std::uint64_t>(*at_++ - '0');
       const auto digits = at_ - first;
       if (digits == 0 || digits > 9 || (digits > 1 && *first == '0')) return false;  // 007 is not JSON
-      values.push_back(negative ? -value : value);
+      values.push_back(negative ? -static_cast<std::int64_t>(value) : static_cast<std::int64_t>(value));
     } while (take(','));
     return take(']');
   }

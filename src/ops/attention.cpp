@@ -1,5 +1,7 @@
 #include "ops/attention.h"
 
+#include "ops/attention_cuda_scratch.h"
+
 namespace inlay::ops {
 
 namespace {
@@ -54,19 +56,15 @@ std::size_t attention_forward_workspace_bytes(Device device, ConstView, ConstVie
   return device == Device::cpu ? 0 : std::size_t{4} << 20;
 }
 
-std::size_t attention_backward_workspace_bytes(Device device, ConstView q, ConstView k) {
+std::size_t attention_backward_workspace_bytes(Device device, ConstView q, ConstView k, bool deterministic) {
   const std::int64_t tokens = q.dim(0), heads = q.dim(1), head_size = q.dim(2);
   const auto rows = static_cast<std::size_t>(tokens * heads);
   if (device == Device::cpu) {
     // delta, and the sums of dq that wait for further blocks of keys
     return rows * sizeof(float) + rows * round_up(head_size, 16) * sizeof(float);
   }
-  // fp32 sums of dq and two fp32 numbers a row of scores, rows padded to whole tiles; with grouped heads also dk and
-  // dv for every query head, before they are summed over the group.
-  const std::size_t padded_rows = round_up(tokens, 256) * static_cast<std::size_t>(heads);
-  std::size_t bytes = padded_rows * (round_up(head_size, 64) + 2) * sizeof(float);
-  if (heads != k.dim(1)) bytes += 2 * padded_rows * round_up(head_size, 8) * size_of(q.dtype());
-  return bytes + (std::size_t{4} << 20);
+  const bool cudnn = q.dtype() == DType::bf16 && head_size % 8 == 0;
+  return cuda::attention_backward_scratch_bytes(tokens, {heads, k.dim(1), head_size}, cudnn, deterministic);
 }
 
 void attention_forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec) {
@@ -92,7 +90,8 @@ void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout,
   check_head_tensor(op, "dk", grads.dk, tensors.k.shape(), dtype);
   check_head_tensor(op, "dv", grads.dv, tensors.k.shape(), dtype);
   const ScratchScope scope(exec.arena());
-  const std::size_t bytes = attention_backward_workspace_bytes(exec.device(), tensors.q, tensors.k);
+  const std::size_t bytes =
+      attention_backward_workspace_bytes(exec.device(), tensors.q, tensors.k, spec.deterministic);
   const View scratch = exec.arena().scratch("attention backward", DType::u8, {static_cast<std::int64_t>(bytes)});
   if (exec.planning() || tensors.q.size() == 0) return;
   if (exec.on_cuda()) {

@@ -36,7 +36,7 @@ void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout,
 // Bytes of scratch that the ops take from the arena. They depend on the shape of q and of k alone, never on where
 // documents begin, so that a plan made with one batch holds for every batch of as many tokens.
 std::size_t attention_forward_workspace_bytes(Device device, ConstView q, ConstView k);
-std::size_t attention_backward_workspace_bytes(Device device, ConstView q, ConstView k);
+std::size_t attention_backward_workspace_bytes(Device device, ConstView q, ConstView k, bool deterministic = true);
 
 // The backends. Everything is checked, nothing is planned here; scratch is u8 [workspace bytes], aligned to 256.
 namespace cpu {

@@ -61,6 +61,7 @@ struct AmxTiles {
     for (std::int64_t r = 0; r < padded(rows.count, block_step); ++r) {
       for (std::int64_t c = 0; c < ld; c += 32) {
         const std::int64_t rest = rows.width - c;
+        // rows come from far apart, and the next ones are known (a prefetch past the end does nothing)
         __builtin_prefetch(rows.data + (r + 2 * lanes) * rows.stride + c);
         const u32x16 v = r < rows.count && rest > 0 ? words(rows.data + r * rows.stride + c, rest) : u32x16{};
         std::memcpy(static_cast<void*>(to + r * ld + c), &v, sizeof v);

@@ -1,5 +1,6 @@
 #include "backend/cuda/attention_graphs.h"
 
+#define CUDNN_FRONTEND_SKIP_JSON_LIB  // graphs are not written to disk, and it doubles the time to compile
 #include <cudnn_frontend.h>
 
 #include <algorithm>
