@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "bench.h"
+#include "bench/bench.h"
 #include "train/session.h"
 
 namespace inlay::bench {

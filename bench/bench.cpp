@@ -1,4 +1,4 @@
-#include "bench.h"
+#include "bench/bench.h"
 
 #include "backend/matmul.h"
 #include "core/philox.h"

@@ -1,6 +1,6 @@
 #include "ops/fused_linear_ce.h"
 
-#include "bench.h"
+#include "bench/bench.h"
 #include "core/philox.h"
 #include "train/session.h"
 #include "weights/dense.h"

@@ -1,5 +1,5 @@
 #include "backend/matmul.h"
-#include "bench.h"
+#include "bench/bench.h"
 #include "train/session.h"
 
 namespace inlay::bench {

@@ -1,5 +1,5 @@
 #include "backend/cuda/context.h"
-#include "bench.h"
+#include "bench/bench.h"
 #include "core/philox.h"
 #include "model/families/family.h"
 #include "train/session.h"

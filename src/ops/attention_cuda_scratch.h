@@ -75,8 +75,6 @@ constexpr std::int64_t kv_heads_that_fit(const AttentionLayout& layout, const At
   for (std::int64_t count = all.kv_heads; count >= 1; --count) {
     if (all.kv_heads % count != 0) continue;
     const AttentionHeads part = all.part(count);
-    // cuDNN reads the log-sum-exp of ragged documents in place; a part's begins at 16 bytes.
-    if (layout.ragged && count != all.kv_heads && part.heads % 4 != 0) continue;
     const std::size_t wanted =
         cudnn_backward_bytes(layout, part, deterministic, lse_stride) + backward_staging_bytes(layout, all, part);
     if (wanted <= bytes) return count;
@@ -99,7 +97,8 @@ constexpr std::size_t attention_backward_scratch_bytes(std::int64_t tokens, cons
   const auto wanted = [&](const AttentionLayout& layout, const AttentionHeads& part, bool fixed_order) {
     return cudnn_backward_bytes(layout, part, fixed_order, all.heads) + backward_staging_bytes(layout, all, part);
   };
-  std::size_t bytes = std::max({rows, wanted(dense, all, false), std::min(wanted(ragged, all, false), little)});
+  std::size_t bytes = std::max({rows, wanted(dense, all, false), wanted(ragged, all.part(1), false),
+                                std::min(wanted(ragged, all, false), little)});
   if (deterministic) {
     const std::size_t one = wanted(dense, all.part(1), true);
     bytes = std::max({bytes, std::min(wanted(dense, all, true), little), one <= too_much ? one : 0});

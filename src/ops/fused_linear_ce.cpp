@@ -63,7 +63,7 @@ std::int64_t chosen_chunk(Device device, DType dtype, std::int64_t columns) {
     const std::int64_t rows = (std::int64_t{1152} << 20) / row_bytes / 512 * 512;
     return std::clamp<std::int64_t>(rows, 2048, 4096);
   }
-  const std::int64_t rows = (std::int64_t{32} << 20) / row_bytes / 64 * 64;
+  const std::int64_t rows = (std::int64_t{28} << 20) / row_bytes / 64 * 64;
   return std::clamp<std::int64_t>(rows, 64, 4096);
 }
 

@@ -29,7 +29,10 @@ class ModelParity : public ::testing::TestWithParam<Case> {
  protected:
   // PyTorch's own error in bf16, by which ours is judged; absent in fixtures that only know fp32.
   static double bf16_allowance(const Fixture& fixture, const std::string& what) {
-    return 2.0 * fixture.expected.at("bf16").at(what).get<double>() + 1e-4;
+    const auto& error = fixture.expected.at("bf16");
+    // PyTorch's error of the loss may be small by luck: what counts is how large such an error is in general.
+    const double theirs = what == "loss" ? std::max<double>(error.at("loss"), error.at("loss_typical")) : error.at(what).get<double>();
+    return 2.0 * theirs + 1e-4;
   }
 
   static std::vector<double> logits(train::Engine& engine, const Document& document) {

@@ -36,6 +36,8 @@ class TempFolder {
   std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
 
   std::filesystem::path write(const std::string& name, std::string_view text) const {
+    std::error_code ignored;
+    std::filesystem::remove(path_ / name, ignored);  // ext4 flushes a file that is truncated and written again
     std::ofstream(path_ / name, std::ios::binary) << text;
     return path_ / name;
   }

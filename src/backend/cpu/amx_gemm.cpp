@@ -100,8 +100,7 @@ thread_local int tile_depth = 0;
 
 // Tiles 0 to 3 hold the sums, 4 and 5 two tiles of A, 6 and 7 two of B.
 template <bool two_rows, bool two_cols>
-void multiply_tiles(float* block, const bf16* a, const bf16* b, std::int64_t depth, bool add, Ahead& streams) {
-  Ahead ahead = streams;  // a copy of our own stays in registers
+void multiply_tiles(float* block, const bf16* a, const bf16* b, std::int64_t depth, bool add, Ahead& ahead) {
   constexpr std::int64_t ld = 32 * sizeof(float);
   // The compiler is not told that tile loads read memory: what was packed must be there now.
   asm volatile("" ::: "memory");
@@ -131,7 +130,6 @@ void multiply_tiles(float* block, const bf16* a, const bf16* b, std::int64_t dep
     if constexpr (two_rows && two_cols) _tile_dpbf16ps(3, 5, 7);
     ahead.step();
   }
-  streams = ahead;
   _tile_stored(0, block, ld);
   if constexpr (two_cols) _tile_stored(1, block + 16, ld);
   if constexpr (two_rows) _tile_stored(2, block + 16 * 32, ld);

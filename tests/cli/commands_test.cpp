@@ -1,0 +1,138 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "io/safetensors.h"
+#include "support/command.h"
+#include "support/device_tensors.h"
+#include "support/fixtures.h"
+
+namespace inlay::testing {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+const std::string model = std::string(INLAY_SOURCE_DIR) + "/tests/golden/models/llama_llama3_tied";
+const std::string documents = model + "/data.jsonl";
+
+TEST(CliCommands, ExitCodesTellTheUsersMistakesFromOurs) {
+  EXPECT_EQ(inlay({"--help"}).code, 0);
+  EXPECT_EQ(inlay({"--version"}).code, 0);
+  EXPECT_EQ(inlay({}).code, 2);
+  EXPECT_EQ(inlay({"fly"}).code, 2);
+  EXPECT_EQ(inlay({"train"}).code, 2);
+  EXPECT_EQ(inlay({"train", "no-such-file.yaml"}).code, 2);
+  EXPECT_EQ(inlay({"info", "no-such-folder"}).code, 2);
+}
+
+TEST(CliCommands, MessagesNameFileKeyAndTensor) {
+  const TemporaryFolder folder;
+  fs::copy(model, folder.path / "m");
+  const auto eval = [&] { return inlay({"eval", folder / "m", "--data", folder / "m/data.jsonl", "--device", "cpu"}); };
+
+  write_text(folder.path / "m/data.jsonl", "{\"input_ids\": [1, 99999]}\n");
+  EXPECT_THAT(eval().err, HasSubstr("data.jsonl:1: input_ids"));
+  write_text(folder.path / "m/data.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, -7]}\n");
+  EXPECT_THAT(eval().err, HasSubstr("data.jsonl:1: labels"));
+  fs::copy(documents, folder.path / "m/data.jsonl", fs::copy_options::overwrite_existing);
+
+  const std::string config = read_text(folder.path / "m/config.json");
+  std::string wider = config;
+  wider.replace(wider.find("\"intermediate_size\": "), 21, "\"intermediate_size\": 1");
+  write_text(folder.path / "m/config.json", wider);
+  const CommandResult shape = eval();
+  EXPECT_EQ(shape.code, 2);
+  EXPECT_THAT(shape.err, HasSubstr("gate_proj.weight has shape"));
+  std::string deeper = config;
+  deeper.replace(deeper.find("\"num_hidden_layers\": "), 21, "\"num_hidden_layers\": 1");
+  write_text(folder.path / "m/config.json", deeper);
+  const CommandResult missing = eval();
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.err, HasSubstr("is missing"));
+  write_text(folder.path / "m/config.json", config);
+
+  const std::string weights = read_text(folder.path / "m/model.safetensors");
+  write_text(folder.path / "m/model.safetensors", weights.substr(0, weights.size() / 2));
+  const CommandResult truncated = eval();
+  EXPECT_EQ(truncated.code, 2);
+  EXPECT_THAT(truncated.err, HasSubstr("model.safetensors"));
+}
+
+TEST(CliCommands, AskingForCudaWhereThereIsNoneIsAClearError) {
+  if (backend::cuda::available()) GTEST_SKIP() << "there is a GPU";
+  const CommandResult result = inlay({"eval", model, "--data", documents, "--device", "cuda"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("device: cuda was asked for"));
+}
+
+TEST(CliCommands, GradWritesEveryGradientAndTheLogits) {
+  const TemporaryFolder folder;
+  for (const char* policy : {"keep", "recompute"}) {
+    const std::string out = folder / (std::string(policy) + ".safetensors");
+    const CommandResult result = inlay({"grad", model, "--data", documents, "--out", out, "--logits", "--device", "cpu", "--policy", policy, "--json"});
+    ASSERT_EQ(result.code, 0) << result.err;
+    const Fixture fixture(model);
+    EXPECT_NEAR(nlohmann::json::parse(result.out).at("loss").get<double>(), fixture.expected.at("loss").get<double>(), 1e-5);
+    const io::SafetensorsFile ours(out);
+    for (const std::string& name : fixture.tensors.names()) {
+      ASSERT_NE(ours.find(name), nullptr) << name;
+      const ConstView view = ours.tensor(name);
+      EXPECT_LE(relative_error({view.as<float>(), view.as<float>() + view.size()}, fixture.tensor(name)), 1e-5) << name;
+    }
+    EXPECT_EQ(inlay({"grad", model, "--data", documents, "--out", out}).code, 2) << "an existing file is not overwritten";
+  }
+  EXPECT_EQ(read_text(folder / "keep.safetensors"), read_text(folder / "recompute.safetensors"));
+}
+
+TEST(CliCommands, PlanNeedsOnlyTheConfiguration) {
+  const TemporaryFolder folder;
+  fs::create_directory(folder.path / "m");
+  fs::copy(model + "/config.json", folder.path / "m/config.json");
+  write_text(folder.path / "run.yaml", "base_model: " + (folder / "m") + "\noutput_dir: " + (folder / "o") + "\ndatasets: [{path: nowhere.jsonl}]\nlearning_rate: 1e-4\n");
+  for (const std::string device : {"cpu", "cuda"}) {
+    const CommandResult result = inlay({"plan", folder / "run.yaml", "--json", "--device", device});
+    ASSERT_EQ(result.code, 0) << result.err;
+    const auto json = nlohmann::json::parse(result.out);
+    std::size_t sum = 0;
+    for (const auto& [name, bytes] : json.at("classes").items()) sum += bytes.get<std::size_t>();
+    EXPECT_EQ(sum, json.at("device_peak_bytes").get<std::size_t>());
+    EXPECT_GT(json.at("host_peak_bytes").get<std::size_t>(), 0u);
+  }
+  EXPECT_FALSE(fs::exists(folder.path / "o"));
+}
+
+TEST(CliCommands, InitMakesAModelThatLoadsAndNeverOverwrites) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(inlay({"init", "--preset", "tiny", folder / "m"}).code, 0);
+  const CommandResult info = inlay({"info", folder / "m", "--json"});
+  ASSERT_EQ(info.code, 0) << info.err;
+  EXPECT_EQ(nlohmann::json::parse(info.out).at("family"), "llama");
+  const std::string before = read_text(folder.path / "m/model.safetensors");
+  EXPECT_EQ(inlay({"init", folder / "m"}).code, 2);
+  EXPECT_EQ(read_text(folder.path / "m/model.safetensors"), before);
+  EXPECT_THAT(inlay({"init", "--preset", "huge", folder / "n"}).err, HasSubstr("tiny"));
+  EXPECT_EQ(inlay({"generate", folder / "m", "--prompt", "hello", "--max-new-tokens", "3", "--device", "cpu"}).code, 0);
+  EXPECT_EQ(inlay({"generate", folder / "m", "--ids", "1,2,999", "--device", "cpu"}).code, 2);
+}
+
+TEST(CliCommands, EvalOnARealModelGivesTransformersLoss) {
+  const fs::path stories = shared_data() / "models/stories15M";
+  const fs::path expected = fs::path(INLAY_SOURCE_DIR) / "tests/golden/stories15M";
+  if (!fs::exists(stories)) GTEST_SKIP() << stories << " is not there";
+  const CommandResult result = inlay({"eval", stories.string(), "--data", (expected / "data.jsonl").string(), "--device", "cpu", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const double loss = nlohmann::json::parse(read_text(expected / "expected.json")).at("loss");
+  EXPECT_NEAR(nlohmann::json::parse(result.out).at("loss").get<double>(), loss, 1e-5 * loss);
+}
+
+TEST(CliCommands, BenchPrintsOneObject) {
+  const CommandResult result = inlay({"bench", "matmul", "--m", "64", "--n", "64", "--k", "64", "--iterations", "1", "--device", "cpu", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  for (const char* key : {"ms", "peak_extra_bytes", "floor_ms"}) EXPECT_TRUE(json.contains(key)) << key;
+}
+
+}  // namespace
+}  // namespace inlay::testing

@@ -1,0 +1,146 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "io/safetensors.h"
+#include "support/command.h"
+#include "support/device_tensors.h"
+
+// The program as a user meets it: files in, files out, exit codes and messages.
+namespace inlay::testing {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+const fs::path golden = fs::path(INLAY_SOURCE_DIR) / "tests/golden/models";
+
+class CliTrain : public ::testing::TestWithParam<Device> {
+ protected:
+  CliTrain() {
+    fs::copy(golden / "llama_llama3_tied", folder.path / "base");
+    config = "base_model: " + (folder / "base") + "\noutput_dir: " + (folder / "run") + "\ndatasets: [{path: " + (folder / "base/data.jsonl") +
+             "}]\nlearning_rate: 1.0e-3\nsequence_len: 64\nmicro_batch_size: 2\nsample_packing: false\n"
+             "gradient_accumulation_steps: 2\nmax_steps: 6\ndevice: " +
+             std::string(name_of(GetParam())) + "\n";
+  }
+
+  CommandResult train(const std::string& more = "", std::vector<std::string> arguments = {}, CommandLimits limits = {}) {
+    write_text(folder.path / "run.yaml", config + more);
+    arguments.insert(arguments.begin(), {"train", folder / "run.yaml"});
+    return inlay(arguments, limits);
+  }
+
+  static std::vector<nlohmann::json> metrics(const fs::path& run) {
+    std::vector<nlohmann::json> records;
+    std::istringstream lines(read_text(run / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) records.push_back(nlohmann::json::parse(line));
+    return records;
+  }
+
+  TemporaryFolder folder;
+  std::string config;
+};
+
+TEST_P(CliTrain, LeavesAModelMetricsAndASummary) {
+  const CommandResult result = train("dtype: fp32\ntest_datasets: [{path: " + (folder / "base/data.jsonl") + "}]\neval_steps: 3\n");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const fs::path run = folder.path / "run";
+  const auto records = metrics(run);
+  ASSERT_EQ(records.size(), 6u + 2u);  // steps, evaluations
+  for (const char* key : {"step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "device_peak_bytes", "host_peak_bytes"}) {
+    EXPECT_TRUE(records[0].contains(key)) << key;
+  }
+  EXPECT_LT(records.back().at("eval_loss"), records[0].at("loss"));
+  const auto summary = nlohmann::json::parse(read_text(run / "summary.json"));
+  EXPECT_EQ(summary.at("steps"), 6);
+  // The plan was the truth.
+  const CommandResult plan = inlay({"plan", folder / "run.yaml", "--json"});
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  const double planned = nlohmann::json::parse(plan.out).at("device_peak_bytes"), measured = summary.at("device_peak_bytes");
+  EXPECT_EQ(summary.at("planned_device_peak_bytes").get<double>(), planned);
+  EXPECT_LE(measured, planned);
+  // The result is a model like the base: the same names, shapes and dtypes, other values.
+  const io::SafetensorsFile base(folder.path / "base/model.safetensors"), trained(run / "model.safetensors");
+  ASSERT_EQ(base.names(), trained.names());
+  for (const std::string& name : base.names()) EXPECT_EQ(base.find(name)->dtype, trained.find(name)->dtype);
+  const CommandResult eval = inlay({"eval", run.string(), "--data", folder / "base/data.jsonl", "--json", "--device", std::string(name_of(GetParam()))});
+  ASSERT_EQ(eval.code, 0) << eval.err;
+  EXPECT_NEAR(nlohmann::json::parse(eval.out).at("loss").get<double>(), records.back().at("eval_loss").get<double>(), 1e-5);
+}
+
+TEST_P(CliTrain, ResumesBitForBit) {
+  for (const std::string dtype : {"fp32", "bf16"}) {
+    const std::string more = "save_steps: 2\ndtype: " + dtype + "\n";
+    ASSERT_EQ(train(more).code, 0);
+    const std::string whole = read_text(folder.path / "run/model.safetensors");
+    const auto losses = metrics(folder.path / "run");
+    // The same run stopped after four steps: the later checkpoint and the end are gone.
+    const fs::path run = folder.path / "run";
+    for (const char* name : {"checkpoint-6", "checkpoint-4", "summary.json", "model.safetensors"}) fs::remove_all(run / name);
+    const CommandResult resumed = train(more, {"--resume"});
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_EQ(read_text(run / "model.safetensors"), whole) << dtype;
+    const auto again = metrics(run);
+    ASSERT_EQ(again.size(), losses.size());
+    for (std::size_t i = 0; i < again.size(); ++i) EXPECT_EQ(again[i].at("loss"), losses[i].at("loss"));
+    fs::remove_all(run);
+  }
+}
+
+TEST_P(CliTrain, AFolderWithARunIsNotTouched) {
+  ASSERT_EQ(train().code, 0);
+  const std::string before = read_text(folder.path / "run/model.safetensors");
+  const CommandResult again = train();
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr("already holds a run"));
+  EXPECT_EQ(read_text(folder.path / "run/model.safetensors"), before);
+}
+
+TEST_P(CliTrain, ResumeWithoutACheckpointOrWithOtherDataIsAnError) {
+  EXPECT_THAT(train("", {"--resume"}).err, HasSubstr("finds no checkpoint"));
+  fs::remove_all(folder.path / "run");
+  ASSERT_EQ(train("save_steps: 2\n").code, 0);
+  write_text(folder.path / "base/data.jsonl", "{\"input_ids\": [1, 2, 3]}\n");
+  const CommandResult other = train("save_steps: 2\n", {"--resume"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("the datasets are not those of the run"));
+}
+
+TEST_P(CliTrain, ANonFiniteLossStopsAndKeepsTheLastCheckpoint) {
+  config.replace(config.find("1.0e-3"), 6, "1.0e38");
+  const CommandResult blown = train("save_steps: 1\nmax_grad_norm: 0\nweight_decay: 3\n");
+  EXPECT_EQ(blown.code, 2) << blown.err;
+  EXPECT_THAT(blown.err, HasSubstr("stopped"));
+  EXPECT_FALSE(fs::exists(folder.path / "run/summary.json"));
+}
+
+TEST_P(CliTrain, AFullDiskIsAnErrorThatNamesTheFileAndKeepsEarlierCheckpoints) {
+  ASSERT_EQ(train("save_steps: 3\n").code, 0);
+  const std::string before = read_text(folder.path / "run/checkpoint-3/optimizer.safetensors");
+  fs::remove_all(folder.path / "run/checkpoint-6");
+  fs::remove(folder.path / "run/summary.json");
+  const CommandResult full = train("save_steps: 3\n", {"--resume"}, {.file_bytes = 20000});
+  EXPECT_EQ(full.code, 2) << full.err;
+  EXPECT_THAT(full.err, HasSubstr("safetensors"));
+  EXPECT_EQ(read_text(folder.path / "run/checkpoint-3/optimizer.safetensors"), before);
+  EXPECT_FALSE(fs::exists(folder.path / "run/checkpoint-6"));
+}
+
+TEST_P(CliTrain, CtrlCWritesACheckpointAndSaysHowToGoOn) {
+  config.replace(config.find("max_steps: 6"), 12, "max_steps: 1000000");
+  const CommandResult interrupted = train("", {}, {.interrupt_after_ms = GetParam() == Device::cuda ? 6000 : 1500});
+  EXPECT_EQ(interrupted.code, 130) << interrupted.err;
+  EXPECT_THAT(interrupted.err, HasSubstr("--resume"));
+  int checkpoints = 0;
+  for (const auto& entry : fs::directory_iterator(folder.path / "run")) checkpoints += entry.path().filename().string().starts_with("checkpoint-");
+  EXPECT_EQ(checkpoints, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(, CliTrain, ::testing::ValuesIn(devices()), [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace inlay::testing

@@ -1,0 +1,72 @@
+#include "support/command.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+
+namespace inlay::testing {
+
+CommandResult inlay(const std::vector<std::string>& arguments, CommandLimits limits) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "out", err = folder / "err";
+  const pid_t child = ::fork();
+  if (child < 0) throw std::runtime_error("fork failed");
+  if (child == 0) {
+    const int out_file = ::open(out.c_str(), O_CREAT | O_WRONLY, 0600), err_file = ::open(err.c_str(), O_CREAT | O_WRONLY, 0600);
+    ::dup2(out_file, STDOUT_FILENO);
+    ::dup2(err_file, STDERR_FILENO);
+    if (limits.file_bytes > 0) {
+      std::signal(SIGXFSZ, SIG_IGN);  // the write then fails with an error, as on a full disk
+      const rlimit limit{limits.file_bytes, limits.file_bytes};
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    std::vector<char*> argv = {const_cast<char*>(INLAY_BINARY)};
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    ::execv(INLAY_BINARY, argv.data());
+    std::_Exit(127);
+  }
+  if (limits.interrupt_after_ms > 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(limits.interrupt_after_ms));
+    ::kill(child, SIGINT);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CommandResult result;
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.out = read_text(out);
+  result.err = read_text(err);
+  return result;
+}
+
+TemporaryFolder::TemporaryFolder() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "inlay-test-XXXXXX").string();
+  if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
+  path = pattern;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+}
+
+void write_text(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+}  // namespace inlay::testing
