@@ -33,6 +33,5 @@ target_include_directories(inlay_cuda SYSTEM INTERFACE
   ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE} ${CUDNN_FRONTEND_INCLUDE})
 target_link_libraries(inlay_cuda INTERFACE
   CUDA::cudart CUDA::cublasLt CUDA::cublas CUDA::cusolver CUDA::nvrtc ${CUDNN_LIBRARY} ${CMAKE_DL_LIBS})
-target_compile_definitions(inlay_cuda INTERFACE INLAY_WITH_CUDA)
 target_compile_options(inlay_cuda INTERFACE
-  $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --extended-lambda -lineinfo -Xcompiler=-Wall>)
+  $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --extended-lambda -Xcompiler=-Wall>)

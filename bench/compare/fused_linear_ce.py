@@ -80,7 +80,8 @@ def measure(name, loss, args):
     device, dtype = torch.device(args.device), DTYPES[args.dtype]
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(args.tokens, args.hidden, generator=generator).to(device, dtype).requires_grad_()
-    w = (torch.randn(args.vocab, args.hidden, generator=generator) / args.hidden**0.5).to(device, dtype).requires_grad_()
+    w = torch.randn(args.vocab, args.hidden, generator=generator) / args.hidden**0.5
+    w = w.to(device, dtype).requires_grad_()
     y = torch.randint(args.vocab, (args.tokens,), generator=generator)
     y[torch.rand(args.tokens, generator=generator) < args.ignored] = -100
     y = y.to(device)

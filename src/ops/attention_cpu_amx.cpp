@@ -16,14 +16,6 @@ namespace inlay::ops::cpu {
 
 namespace {
 
-// Palette 1, all eight tiles of 16 rows of 64 bytes.
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-static_assert(sizeof(TileConfig) == 64);
-
 // A 32 x 32 piece of C in tiles 0 .. 3, against two tiles of A and two of B at a time.
 INLAY_AMX void piece_2x2(float* c, std::int64_t ldc, const bf16* a, std::int64_t lda, const bf16* b, std::int64_t ldb,
                          std::int64_t k, bool accumulate) {
@@ -97,20 +89,11 @@ INLAY_AMX void piece_2x1(float* c, std::int64_t ldc, const bf16* a, std::int64_t
   _tile_stored(2, c + 16 * ldc, ldc * 4);
 }
 
-INLAY_AMX void configure_tiles() {
-  static constexpr TileConfig config;
-  _tile_loadconfig(&config);
-}
-
-INLAY_AMX void release_tiles() { _tile_release(); }
-
 }  // namespace
-
-AmxTiles::Scope::Scope() { configure_tiles(); }
-AmxTiles::Scope::~Scope() { release_tiles(); }
 
 void amx_product(float* c, std::int64_t ldc, const bf16* a, std::int64_t lda, const bf16* b, std::int64_t ldb,
                  std::int64_t m, std::int64_t n, std::int64_t k, bool accumulate) {
+  asm volatile("" ::: "memory");  // the compiler is not told that tile loads read memory, nor that stores write it
   for (std::int64_t row = 0; row < m; row += 32) {
     for (std::int64_t column = 0; column < n; column += 32) {
       float* to = c + row * ldc + column;
@@ -121,12 +104,10 @@ void amx_product(float* c, std::int64_t ldc, const bf16* a, std::int64_t lda, co
       piece(to, ldc, from_a, lda, from_b, ldb, k, accumulate);
     }
   }
+  asm volatile("" ::: "memory");
 }
 
 #else
-
-AmxTiles::Scope::Scope() = default;
-AmxTiles::Scope::~Scope() = default;
 
 void amx_product(float*, std::int64_t, const bf16*, std::int64_t, const bf16*, std::int64_t, std::int64_t, std::int64_t,
                  std::int64_t, bool) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "backend/cpu/small_gemm.h"
 #include "ops/attention_cpu_tiles.h"
 
 namespace inlay::ops::cpu {
@@ -16,13 +17,7 @@ struct AmxTiles {
   static constexpr bool one_layout = false;
   static constexpr std::int64_t depth_step = 32;
 
-  // Holds this thread's tile registers.
-  struct Scope {
-    Scope();
-    ~Scope();
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
-  };
+  using Scope = backend::cpu::TileScope;  // all eight tiles: 16 rows of 64 bytes
 
   // Up to 32 elements of a row as sixteen words of two, the rest zero.
   static u32x16 words(const bf16* from, std::int64_t n) {

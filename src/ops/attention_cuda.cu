@@ -236,6 +236,8 @@ class CudnnBackward {
       : exec_(exec), grads_(grads), dout_(dout), tensors_(tensors), spec_(spec), layout_(layout_of(spec)) {}
 
   bool run(View scratch, Route route) {
+    // cuDNN 9.14's fixed-order variant gives wrong gradients for ragged documents: our own kernel does those.
+    if (layout_.ragged && spec_.deterministic) return false;
     if (!fits_cudnn({tensors_.q, tensors_.k, tensors_.v, tensors_.out, dout_, grads_.dq, grads_.dk, grads_.dv})) {
       return false;
     }

@@ -20,8 +20,8 @@ void check_vector(std::string_view tensor, const ConstView& view, DType dtype, s
 void check(const Linear& head, const LossInputs& inputs, const LossOutputs& outputs, const LossOptions& options) {
   const ConstView& hidden = inputs.hidden;
   const DType dtype = hidden.dtype();
-  INLAY_ASSERT(hidden.rank() == 2 && hidden.dim(1) == head.in_features(), "{}: hidden is {}, the head takes {} features",
-               op, hidden.shape().str(), head.in_features());
+  INLAY_ASSERT(hidden.rank() == 2 && hidden.dim(1) == head.in_features(),
+               "{}: hidden is {}, the head takes {} features", op, hidden.shape().str(), head.in_features());
   INLAY_ASSERT(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16,
                "{}: hidden is {}, expected fp32, bf16 or fp16", op, name_of(dtype));
   INLAY_ASSERT(!inputs.targets.absent(), "{}: targets are missing", op);
@@ -118,7 +118,8 @@ void column_sums(Exec& exec, View sums, Grad mode, ConstView dz, const float* al
 }
 
 // No row carries a label: every gradient is zero, and whoever overwrites on its first write must still write it.
-void empty_gradients(Exec& exec, Linear& head, const LossInputs& inputs, const LossOutputs& outputs, bool head_gradient) {
+void empty_gradients(Exec& exec, Linear& head, const LossInputs& inputs, const LossOutputs& outputs,
+                     bool head_gradient) {
   if (head_gradient) {
     const DType dtype = inputs.hidden.dtype();
     const View dz = exec.arena().scratch(MemoryClass::logits, "logits chunk", dtype, {1, head.out_features()});

@@ -26,23 +26,23 @@ struct LossOptions {
 
 // Rows of `hidden` [T, H] named by `rows` (int32 [N], ascending) carry a label; the others cost nothing.
 struct LossInputs {
-  ConstView hidden;         // [T, H]: fp32, bf16 or fp16; the logits have this dtype
-  ConstView targets;        // int32 [T]; in range at the rows that count (checked when the batch was made)
-  ConstView rows;           // int32 [N]: positions with a label that counts; absent: all of them
-  ConstView bias;           // [V] in hidden's dtype, may be absent
-  ConstView class_weights;  // fp32 [V], may be absent
-  ConstView token_weights;  // fp32 [T], may be absent
-  ConstView upstream;       // fp32: [1] for mean and sum, [T] for none; absent means 1
+  ConstView hidden = {};         // [T, H]: fp32, bf16 or fp16; the logits have this dtype
+  ConstView targets = {};        // int32 [T]; in range at the rows that count (checked when the batch was made)
+  ConstView rows = {};           // int32 [N]: positions with a label that counts; absent: all of them
+  ConstView bias = {};           // [V] in hidden's dtype, may be absent
+  ConstView class_weights = {};  // fp32 [V], may be absent
+  ConstView token_weights = {};  // fp32 [T], may be absent
+  ConstView upstream = {};       // fp32: [1] for mean and sum, [T] for none; absent means 1
 };
 
 // Each is written where it is given. Scalars are += so that micro-batches add up; clear them first.
 struct LossOutputs {
-  View loss;         // fp32 [1]; for none: fp32 [T], = (0 at ignored rows)
-  View z_loss;       // shaped like loss: the part of it that is z-loss
-  View correct;      // int32 [1]: rows whose largest logit is the target's (the first one of equals counts)
-  View predicted;    // int32 [T], = (-1 at ignored rows)
-  View dhidden;      // [T, H], = (0 at ignored rows); may be hidden itself; absent: head only, or evaluation
-  View dbias;        // fp32 [V], += or = by mode
+  View loss = {};         // fp32 [1]; for none: fp32 [T], = (0 at ignored rows)
+  View z_loss = {};       // shaped like loss: the part of it that is z-loss
+  View correct = {};      // int32 [1]: rows whose largest logit is the target's (the first one of equals counts)
+  View predicted = {};    // int32 [T], = (-1 at ignored rows)
+  View dhidden = {};      // [T, H], = (0 at ignored rows); may be hidden itself; absent: head only, or evaluation
+  View dbias = {};        // fp32 [V], += or = by mode
   Grad dbias_mode = Grad::skip;
   bool head_gradient = false;  // call head.accumulate (a frozen head is left alone all the same)
 };

@@ -146,7 +146,9 @@ __global__ void write_positions(Finish finish, Labels labels, bool per_position)
   if (finish.predicted != nullptr) finish.predicted[at] = finish.argmax[row];
 }
 
-unsigned blocks_for(std::int64_t count, std::int64_t threads) { return static_cast<unsigned>((count + threads - 1) / threads); }
+unsigned blocks_for(std::int64_t count, std::int64_t threads) {
+  return static_cast<unsigned>((count + threads - 1) / threads);
+}
 
 // Rows are copied in units as wide as every address and length involved allows.
 template <class Unit>

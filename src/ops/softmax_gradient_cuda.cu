@@ -1,4 +1,3 @@
-#include <cooperative_groups.h>
 #include <cuda_pipeline.h>
 
 #include <algorithm>
@@ -6,21 +5,18 @@
 
 #include "backend/cuda/context_internal.h"
 #include "ops/logit_vector.cuh"
+#include "ops/row_partial.cuh"
 #include "ops/softmax_gradient.h"
 
-// A row of logits stays in the shared memory of one block, or of a cluster of blocks, from the one time it is read until
-// its gradient is written: traffic is one read and one write of the chunk. Rows beyond what a cluster holds are read
-// twice (streamed_rows).
+// A row of logits stays in the shared memory of one block, or of a cluster of blocks, from the one time it is read
+// until its gradient is written: traffic is one read and one write of the chunk. Rows beyond what a cluster holds are
+// read twice (streamed_rows).
 namespace inlay::ops::cuda {
 
 namespace {
 
-namespace cg = cooperative_groups;
-
-constexpr float log2_e = 1.44269504f;
 constexpr int most_threads = 512;
 constexpr int least_blocks = 3;          // of that size on an SM at a time: bounds the registers
-constexpr int most_blocks_a_row = 8;     // the portable size of a cluster
 constexpr int vectors_a_block = 2048;    // 32 KiB: small, so that an SM loads some rows while it works on others
 constexpr int vectors_a_thread = 8;
 
@@ -40,111 +36,6 @@ struct Args {
   float smoothing, softcap, gain;
   bool gradient;
 };
-
-// ---- clusters; on GPUs older than Hopper a row has one block ----
-
-__device__ int cluster_size() {
-#if __CUDA_ARCH__ >= 900
-  return static_cast<int>(cg::this_cluster().num_blocks());
-#else
-  return 1;
-#endif
-}
-__device__ int cluster_rank() {
-#if __CUDA_ARCH__ >= 900
-  return static_cast<int>(cg::this_cluster().block_rank());
-#else
-  return 0;
-#endif
-}
-__device__ void cluster_sync() {
-#if __CUDA_ARCH__ >= 900
-  cg::this_cluster().sync();
-#else
-  __syncthreads();
-#endif
-}
-// The two halves of a sync: what comes between them does not wait.
-__device__ void cluster_arrive() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
-}
-__device__ void cluster_wait() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-template <class T>
-__device__ T* in_block(T* shared, int rank) {
-#if __CUDA_ARCH__ >= 900
-  return cg::this_cluster().map_shared_rank(shared, rank);
-#else
-  return shared;
-#endif
-}
-
-// ---- partial rows ----
-
-// What part of a row knows: its largest logit, the sum of exponentials against it, its share of `spread`, and the
-// largest logit before softcap with its first column.
-struct Partial {
-  float max, sum, spread, top;
-  int column;
-};
-
-__device__ Partial empty_partial() { return {-INFINITY, 0.0f, 0.0f, -INFINITY, 0x7fffffff}; }
-
-__device__ float scaled(float sum, float max, float new_max) {
-  return max == new_max ? sum : sum * exp2f((max - new_max) * log2_e);
-}
-
-// Symmetric bit for bit: lanes that combine the same two partials from either side agree.
-__device__ Partial combined(const Partial& a, const Partial& b) {
-  const float max = fmaxf(a.max, b.max);
-  Partial result{max, scaled(a.sum, a.max, max) + scaled(b.sum, b.max, max), a.spread + b.spread, fmaxf(a.top, b.top), 0};
-  result.column = a.top > b.top ? a.column : b.top > a.top ? b.column : min(a.column, b.column);
-  return result;
-}
-
-__device__ Partial combined_over(Partial partial, int lanes) {
-  for (int distance = lanes / 2; distance > 0; distance /= 2) {
-    const Partial other{__shfl_xor_sync(~0u, partial.max, distance), __shfl_xor_sync(~0u, partial.sum, distance),
-                        __shfl_xor_sync(~0u, partial.spread, distance), __shfl_xor_sync(~0u, partial.top, distance),
-                        __shfl_xor_sync(~0u, partial.column, distance)};
-    partial = combined(partial, other);
-  }
-  return partial;
-}
-
-__device__ float warp_max(float value) {
-  for (int distance = 16; distance > 0; distance /= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, distance));
-  return value;
-}
-
-// The partial of the whole row, known to every thread of every block of its cluster. Ends with an arrival at the
-// cluster's barrier: wait for it before leaving, since others may still be reading this block's shared memory.
-__device__ Partial row_total(Partial partial) {
-  __shared__ Partial warps[32];
-  __shared__ Partial block;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warp_count = blockDim.x / 32;
-  partial = combined_over(partial, 32);
-  if (lane == 0) warps[warp] = partial;
-  __syncthreads();
-  if (warp == 0) {
-    partial = combined_over(lane < warp_count ? warps[lane] : empty_partial(), 32);
-    if (lane == 0) block = partial;
-  }
-  cluster_sync();
-  const int size = cluster_size();
-  partial = combined_over(lane < size ? *in_block(&block, lane) : empty_partial(), most_blocks_a_row);
-  partial.max = __shfl_sync(~0u, partial.max, 0);
-  partial.sum = __shfl_sync(~0u, partial.sum, 0);
-  partial.spread = __shfl_sync(~0u, partial.spread, 0);
-  partial.column = __shfl_sync(~0u, partial.column, 0);
-  cluster_arrive();
-  return partial;
-}
 
 // Exponentials against a base as one fma and one ex2: 2^(z·log2 e - high). The part of base·log2 e that `high` cannot
 // hold is the same for all of them, so it is put right in the sum.
@@ -340,7 +231,9 @@ __global__ void __launch_bounds__(most_threads, least_blocks) resident_rows(cons
   }
 
   Partial partial = empty_partial();
-  each_vector([&](int slot, int index) { partial.top = fmaxf(partial.top, reader.largest(held[slot], index * width)); });
+  each_vector([&](int slot, int index) {
+    partial.top = fmaxf(partial.top, reader.largest(held[slot], index * width));
+  });
   if (args.argmax != nullptr) {
     each_vector([&](int slot, int index) {
       partial.column = reader.find(held[slot], index * width, partial.top, partial.column);

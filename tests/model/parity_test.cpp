@@ -31,7 +31,7 @@ class ModelParity : public ::testing::TestWithParam<Case> {
   static double bf16_allowance(const Fixture& fixture, const std::string& what) {
     const auto& error = fixture.expected.at("bf16");
     // PyTorch's error of the loss may be small by luck: what counts is how large such an error is in general.
-    const double theirs = what == "loss" ? std::max<double>(error.at("loss"), error.at("loss_typical")) : error.at(what).get<double>();
+    const double theirs = what == "loss" ? std::max(error.at("loss").get<double>(), error.at("loss_typical").get<double>()) : error.at(what).get<double>();
     return 2.0 * theirs + 1e-4;
   }
 

@@ -44,7 +44,8 @@ TEST_P(OpsFusedLinearCeEdges, NoValidRow) {
   for (const Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::none}) {
     for (const unsigned features : {0u, feature::bias, everything}) {
       for (const Wanted wanted : all_wanted) {
-        LossCase c{.tokens = 7, .width = 16, .columns = 37, .features = features, .reduction = reduction, .wanted = wanted};
+        LossCase c{.tokens = 7, .width = 16, .columns = 37, .features = features, .reduction = reduction};
+        c.wanted = wanted;
         c.targets.assign(7, ignore_label);
         check_case(bench, c, dtype());
       }

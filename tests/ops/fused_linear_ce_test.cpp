@@ -69,7 +69,8 @@ TEST_P(OpsFusedLinearCe, EveryPairOfOptions) {
 
 TEST_P(OpsFusedLinearCe, EveryKindOfGradients) {
   for (int wanted = 0; wanted < wanted_count; ++wanted) {
-    for (const unsigned features : {0u, feature::ignored, feature::bias | feature::ignored, (1u << feature::count) - 1}) {
+    for (const unsigned features :
+         {0u, feature::ignored, feature::bias | feature::ignored, (1u << feature::count) - 1}) {
       for (const Reduction reduction : reductions) {
         check_case(bench,
                    {.tokens = 9 * 7,

@@ -16,7 +16,8 @@ class DenseHead final : public ops::Linear {
   void forward(backend::Exec& exec, View y, ConstView x) override {
     backend::matmul(exec, y, x, backend::Transpose::no, weight_, backend::Transpose::yes);
   }
-  void backward_input(backend::Exec& exec, View dx, backend::Grad mode, ConstView dy, const float* device_alpha) override {
+  void backward_input(backend::Exec& exec, View dx, backend::Grad mode, ConstView dy,
+                      const float* device_alpha) override {
     backend::matmul(exec, dx, dy, backend::Transpose::no, weight_, backend::Transpose::no,
                     {.beta = mode == backend::Grad::accumulate ? 1.0f : 0.0f, .device_alpha = device_alpha});
   }

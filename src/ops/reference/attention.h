@@ -61,7 +61,9 @@ void attention_forward(std::vector<S>& out, std::vector<S>& lse, const std::vect
   lse.assign(static_cast<std::size_t>(shape.tokens() * shape.heads), S{});
   for_each_score_row(shape, [&](std::int64_t t, std::int64_t h, std::int64_t first, std::int64_t kv) {
     const S* query = q.data() + (t * shape.heads + h) * n;
-    const auto at = [&](const std::vector<S>& x, std::int64_t key) { return x.data() + (key * shape.kv_heads + kv) * n; };
+    const auto at = [&](const std::vector<S>& x, std::int64_t key) {
+      return x.data() + (key * shape.kv_heads + kv) * n;
+    };
     std::vector<S> scores;
     double top = -INFINITY;
     for (std::int64_t key = first; key <= t; ++key) {

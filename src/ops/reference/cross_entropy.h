@@ -132,7 +132,8 @@ CrossEntropyResult<T> cross_entropy(const CrossEntropyProblem<T>& problem, const
     for (std::int64_t v = 0; v < problem.columns; ++v) {
       smooth += problem.class_weight(v) * (row.lse - row.z[static_cast<std::size_t>(v)]);
     }
-    const T ce = problem.class_weight(y) * (1 - options.label_smoothing) * (row.lse - row.z[static_cast<std::size_t>(y)]) +
+    const T nll = row.lse - row.z[static_cast<std::size_t>(y)];
+    const T ce = problem.class_weight(y) * (1 - options.label_smoothing) * nll +
                  options.label_smoothing / static_cast<double>(problem.columns) * smooth;
     const T z_part = problem.token_weight(t) * scales.z * row.lse * row.lse;
     const auto slot = static_cast<std::size_t>(none ? t : 0);
@@ -145,8 +146,9 @@ CrossEntropyResult<T> cross_entropy(const CrossEntropyProblem<T>& problem, const
 }
 
 // dZ in closed form, by the logits before softcap. upstream: [1], or [tokens] for none; empty: 1.
-inline std::vector<double> logit_gradient(const CrossEntropyProblem<double>& problem, const CrossEntropyOptions& options,
-                                          const std::vector<double>& logits, const std::vector<double>& upstream = {}) {
+inline std::vector<double> logit_gradient(const CrossEntropyProblem<double>& problem,
+                                          const CrossEntropyOptions& options, const std::vector<double>& logits,
+                                          const std::vector<double>& upstream = {}) {
   const CrossEntropyScales scales = scales_of(problem, options);
   const double each = options.label_smoothing / static_cast<double>(problem.columns);
   double class_sum = 0;
@@ -157,8 +159,8 @@ inline std::vector<double> logit_gradient(const CrossEntropyProblem<double>& pro
     const std::int64_t y = problem.target(t);
     const CappedRow<double> row(logits.data() + t * problem.columns, problem.columns, options.softcap);
     const double own = problem.class_weight(y) * (1 - options.label_smoothing);
-    const double outer =
-        problem.token_weight(t) * (upstream.empty() ? 1.0 : upstream[upstream.size() == 1 ? 0 : static_cast<std::size_t>(t)]);
+    const double given = upstream.empty() ? 1.0 : upstream[upstream.size() == 1 ? 0 : static_cast<std::size_t>(t)];
+    const double outer = problem.token_weight(t) * given;
     for (std::int64_t v = 0; v < problem.columns; ++v) {
       const double z = row.z[static_cast<std::size_t>(v)], p = std::exp(z - row.lse);
       const double ce = p * (own + each * class_sum) - each * problem.class_weight(v) - (v == y ? own : 0.0);
