@@ -22,6 +22,7 @@ using backend::cuda::AttentionGraphKey;
 using backend::cuda::AttentionGraphs;
 using backend::cuda::AttentionStrides;
 using backend::cuda::AttentionTensor;
+using backend::cuda::check;
 using backend::cuda::check_launch;
 using backend::cuda::gpu;
 using backend::cuda::stream_of;
@@ -144,17 +145,20 @@ __global__ void pack_lse_kernel(float* packed, const float* lse, std::int64_t ls
   packed[index] = lse[(document * length + position) * lse_stride + part * heads_of_part + head];
 }
 
-// to[token][head][:] = from[token][head][:], from packed; the elements go in vectors of eight.
+// Copies heads between a strided tensor and a packed one, in vectors of eight elements.
 struct Copy {
-  const uint4* from;
-  uint4* to;
-  std::int64_t token_stride, head_stride;  // of `to`, in vectors
+  uint4* packed;
+  uint4* strided;
+  std::int64_t token_stride, head_stride;  // of `strided`, in vectors
   int heads;
 };
 struct Copies {
   Copy items[3];
 };
 
+enum class Direction : bool { pack, unpack };
+
+template <Direction direction>
 __global__ void copy_kernel(const __grid_constant__ Copies copies, std::int64_t tokens, int vectors_of_head) {
   const Copy& copy = copies.items[blockIdx.y];
   const std::int64_t row = static_cast<std::int64_t>(copy.heads) * vectors_of_head;
@@ -162,7 +166,12 @@ __global__ void copy_kernel(const __grid_constant__ Copies copies, std::int64_t 
   if (index >= tokens * row) return;
   const std::int64_t token = index / row;
   const int column = static_cast<int>(index % row), head = column / vectors_of_head;
-  copy.to[token * copy.token_stride + head * copy.head_stride + column % vectors_of_head] = copy.from[index];
+  uint4* const strided = copy.strided + token * copy.token_stride + head * copy.head_stride + column % vectors_of_head;
+  if constexpr (direction == Direction::pack) {
+    copy.packed[index] = *strided;
+  } else {
+    *strided = copy.packed[index];
+  }
 }
 
 AttentionStrides strides_of(const ConstView& view) { return {view.stride(0), view.stride(1)}; }
@@ -236,8 +245,7 @@ class CudnnBackward {
       : exec_(exec), grads_(grads), dout_(dout), tensors_(tensors), spec_(spec), layout_(layout_of(spec)) {}
 
   bool run(View scratch, Route route) {
-    // cuDNN 9.14's fixed-order variant gives wrong gradients for ragged documents: our own kernel does those.
-    if (layout_.ragged && spec_.deterministic) return false;
+    if (layout_.ragged && all_.head_size > 128) return false;  // cuDNN 9.14 takes it, and gets it wrong
     if (!fits_cudnn({tensors_.q, tensors_.k, tensors_.v, tensors_.out, dout_, grads_.dq, grads_.dk, grads_.dv})) {
       return false;
     }
@@ -254,8 +262,9 @@ class CudnnBackward {
     buffers_.workspace = carver.take_workspace(*graph);
     for (std::int64_t part = 0; part < all_.kv_heads / count; ++part) {
       point_to(part);
+      if (layout_.ragged) copy<Direction::pack>(part, packed_, {tensors_.q, tensors_.k, tensors_.v});
       graph->run(gpu(exec_).cudnn_handle(), buffers_);
-      if (layout_.ragged) copy_out(part);
+      if (layout_.ragged) copy<Direction::unpack>(part, packed_grads_, {grads_.dq, grads_.dk, grads_.dv});
     }
     return true;
   }
@@ -268,10 +277,11 @@ class CudnnBackward {
     key.deterministic = spec_.deterministic;
     key.stride(dout) = strides_of(dout_);
     if (layout_.ragged) {
-      // The gradients' strides would size cuDNN's workspace: they are written packed, and copied.
+      // cuDNN writes a gradient at the offsets of its tensor, so the two are laid out alike; and it sizes its workspace
+      // by their strides, so both are packed, in scratch.
       key.tokens = round_up_coarsely(layout_.tokens);
-      key.stride(dq) = {part_.heads * part_.head_size, part_.head_size};
-      key.stride(dk) = key.stride(dv) = {part_.kv_heads * part_.head_size, part_.head_size};
+      key.stride(q) = key.stride(dq) = {part_.heads * part_.head_size, part_.head_size};
+      key.stride(k) = key.stride(v) = key.stride(dk) = key.stride(dv) = {part_.kv_heads * part_.head_size, part_.head_size};
     } else {
       key.stride(lse) = {};  // packed
       key.stride(dq) = strides_of(grads_.dq);
@@ -284,9 +294,17 @@ class CudnnBackward {
   void prepare(const AttentionGraphKey& key, Carver& carver) {
     if (layout_.ragged) {
       make_index(exec_, buffers_, key, spec_, carver);
-      const std::int64_t elements = layout_.tokens * part_.head_size;
-      for (std::size_t i = 0; i < packed_.size(); ++i) {
-        packed_[i] = carver.take<std::uint16_t>(elements * (i == 0 ? part_.heads : part_.kv_heads));
+      // cuDNN writes every row that the graph was told of, not only those of documents.
+      const std::int64_t elements = key.tokens * part_.head_size;
+      for (auto* const packed : {&packed_, &packed_grads_}) {
+        for (std::size_t i = 0; i < packed->size(); ++i) {
+          const std::int64_t heads = i == 0 ? part_.heads : part_.kv_heads;
+          (*packed)[i] = carver.take<std::uint16_t>(elements * heads);
+          // Rows behind the last document are read in whole tiles: whatever is masked must be finite.
+          const std::int64_t used = layout_.tokens * part_.head_size * heads;
+          check(cudaMemsetAsync((*packed)[i] + used, 0, static_cast<std::size_t>(elements * heads - used) * 2, stream_of(exec_)),
+                "attention");
+        }
       }
       return;
     }
@@ -305,38 +323,42 @@ class CudnnBackward {
     const auto from_head = [](const ConstView& view, std::int64_t first) {
       return advance(view.data(), first * view.stride(1), size_of(view.dtype()));
     };
-    buffers_[q] = from_head(tensors_.q, head);
-    buffers_[k] = from_head(tensors_.k, kv_head);
-    buffers_[v] = from_head(tensors_.v, kv_head);
     buffers_[out] = from_head(tensors_.out, head);
     buffers_[dout] = from_head(dout_, head);
     if (layout_.ragged) {
       buffers_[lse] = advance(tensors_.lse.data(), head, sizeof(float));
-      buffers_[dq] = packed_[0];
-      buffers_[dk] = packed_[1];
-      buffers_[dv] = packed_[2];
+      buffers_[q] = packed_[0];
+      buffers_[k] = packed_[1];
+      buffers_[v] = packed_[2];
+      buffers_[dq] = packed_grads_[0];
+      buffers_[dk] = packed_grads_[1];
+      buffers_[dv] = packed_grads_[2];
     } else {
       buffers_[lse] = packed_lse_ + layout_.tokens * head;
+      buffers_[q] = from_head(tensors_.q, head);
+      buffers_[k] = from_head(tensors_.k, kv_head);
+      buffers_[v] = from_head(tensors_.v, kv_head);
       buffers_[dq] = from_head(grads_.dq, head);
       buffers_[dk] = from_head(grads_.dk, kv_head);
       buffers_[dv] = from_head(grads_.dv, kv_head);
     }
   }
 
-  void copy_out(std::int64_t part) {
+  // Between the part's heads of strided tensors and their packed copies.
+  template <Direction direction>
+  void copy(std::int64_t part, const std::array<std::uint16_t*, 3>& packed, const std::array<ConstView, 3>& strided) {
     constexpr int width = 8;  // elements of a vector
     Copies copies{};
-    for (std::size_t i = 0; i < packed_.size(); ++i) {
-      const View& to = i == 0 ? grads_.dq : i == 1 ? grads_.dk : grads_.dv;
+    for (std::size_t i = 0; i < packed.size(); ++i) {
       const std::int64_t heads = i == 0 ? part_.heads : part_.kv_heads;
-      auto* first = static_cast<std::uint16_t*>(to.data()) + part * heads * to.stride(1);
-      copies.items[i] = {reinterpret_cast<const uint4*>(packed_[i]), reinterpret_cast<uint4*>(first),
-                         to.stride(0) / width, to.stride(1) / width, static_cast<int>(heads)};
+      const void* first = advance(strided[i].data(), part * heads * strided[i].stride(1), sizeof(std::uint16_t));
+      copies.items[i] = {reinterpret_cast<uint4*>(packed[i]), static_cast<uint4*>(const_cast<void*>(first)),
+                         strided[i].stride(0) / width, strided[i].stride(1) / width, static_cast<int>(heads)};
     }
     const int vectors_of_head = static_cast<int>(part_.head_size) / width;
     const std::int64_t vectors = layout_.tokens * part_.heads * vectors_of_head;
     const dim3 grid(static_cast<unsigned>((vectors + 255) / 256), 3);
-    copy_kernel<<<grid, 256, 0, stream_of(exec_)>>>(copies, layout_.tokens, vectors_of_head);
+    copy_kernel<direction><<<grid, 256, 0, stream_of(exec_)>>>(copies, layout_.tokens, vectors_of_head);
     check_launch("attention");
   }
 
@@ -349,7 +371,7 @@ class CudnnBackward {
   AttentionHeads all_ = heads_of(tensors_);
   AttentionHeads part_;
   AttentionBuffers buffers_;
-  std::array<std::uint16_t*, 3> packed_{};  // dq, dk, dv of a part of ragged documents
+  std::array<std::uint16_t*, 3> packed_{}, packed_grads_{};  // q, k, v and theirs, of a part of ragged documents
   float* packed_lse_ = nullptr;             // of a dense batch
 };
 

@@ -175,7 +175,7 @@ const std::vector<Field>& fields() {
       text("activation_policy", &O::activation_policy, "policy",
            "auto, keep, recompute, recompute_norms, recompute_mlp, or names to keep; any gives the same bits"),
       integer("mlp_tile", &O::mlp_tile, 0, "rows the MLP works on at once; 0: all"),
-      boolean("deterministic", &O::deterministic, "attention's backward pass in a fixed order on a GPU too"),
+      boolean("deterministic", &O::deterministic, "attention's backward pass in a fixed order on a GPU too; slower (docs/numbers.md); on the CPU it always is"),
   };
   return table;
 }

@@ -52,7 +52,7 @@ struct TrainOptions {
 
   std::string activation_policy = "auto";
   std::int64_t mlp_tile = 0;
-  bool deterministic = true;
+  bool deterministic = false;
 };
 
 // One key of the configuration, for the reference, the schema and the messages.

@@ -24,7 +24,7 @@ class CliTrain : public ::testing::TestWithParam<Device> {
     fs::copy(golden / "llama_llama3_tied", folder.path / "base");
     config = "base_model: " + (folder / "base") + "\noutput_dir: " + (folder / "run") + "\ndatasets: [{path: " + (folder / "base/data.jsonl") +
              "}]\nlearning_rate: 1.0e-3\nsequence_len: 64\nmicro_batch_size: 2\nsample_packing: false\n"
-             "gradient_accumulation_steps: 2\nmax_steps: 6\ndevice: " +
+             "gradient_accumulation_steps: 2\nmax_steps: 6\ndeterministic: true\ndevice: " +
              std::string(name_of(GetParam())) + "\n";
   }
 

@@ -1,7 +1,8 @@
 #include "backend/cpu/gemm_kernels.h"
 
 // This file is compiled for AVX-512 and AMX whatever the target of the rest is (see CMakeLists.txt); nothing in it runs
-// unless amx_usable(). It shares no inline functions with other files beyond what the driver instantiates for its kernel.
+// unless amx_usable(). It shares no inline functions with other files beyond what the driver instantiates for its
+// kernel.
 #if defined(__AMX_BF16__) && defined(__AVX512BF16__)
 
 #include <immintrin.h>
@@ -16,9 +17,13 @@ constexpr std::int64_t tile = 16;        // rows of a tile, and fp32 columns
 constexpr std::int64_t tile_k = 32;      // bf16 to a tile row
 constexpr std::int64_t tile_size = 512;  // bf16 to a tile
 
-__mmask32 first32(std::int64_t n) { return n >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint32_t{1} << n) - 1); }
+__mmask32 first32(std::int64_t n) {
+  return n >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint32_t{1} << n) - 1);
+}
 __mmask16 first16(std::int64_t n) {
-  return n >= 16 ? static_cast<__mmask16>(0xffff) : n <= 0 ? static_cast<__mmask16>(0) : static_cast<__mmask16>((1u << n) - 1);
+  return n >= 16  ? static_cast<__mmask16>(0xffff)
+         : n <= 0 ? static_cast<__mmask16>(0)
+                  : static_cast<__mmask16>((1u << n) - 1);
 }
 
 // In place: 16 rows of 16 words become its 16 columns.
@@ -36,7 +41,8 @@ inline void transpose_words(__m512i (&r)[16]) {
   }
   // r[4g + c], lane l: column 4l + c of rows 4g .. 4g+3.
   for (int c = 0; c < 4; ++c) {
-    const __m512i low01 = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x44), high01 = _mm512_shuffle_i32x4(r[c], r[4 + c], 0xee);
+    const __m512i low01 = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x44),
+                  high01 = _mm512_shuffle_i32x4(r[c], r[4 + c], 0xee);
     const __m512i low23 = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0x44),
                   high23 = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0xee);
     t[c] = _mm512_shuffle_i32x4(low01, low23, 0x88);
@@ -69,8 +75,7 @@ inline void store_rows(bf16* to, const __m512i (&r)[16]) {
 inline void load_pairs(__m512i (&low)[16], __m512i (&high)[16], const bf16* from, std::int64_t ld, std::int64_t depth,
                        __mmask32 mask) {
   for (int i = 0; i < 16; ++i) {
-    const __m512i even =
-        2 * i < depth ? _mm512_maskz_loadu_epi16(mask, from + 2 * i * ld) : _mm512_setzero_si512();
+    const __m512i even = 2 * i < depth ? _mm512_maskz_loadu_epi16(mask, from + 2 * i * ld) : _mm512_setzero_si512();
     const __m512i odd =
         2 * i + 1 < depth ? _mm512_maskz_loadu_epi16(mask, from + (2 * i + 1) * ld) : _mm512_setzero_si512();
     interleave(even, odd, low[i], high[i]);
@@ -245,9 +250,7 @@ struct AmxKernel {
   }
 
  private:
-  static __m512 widen(__m256i half) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-  }
+  static __m512 widen(__m256i half) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16)); }
 
   // A few steps of every row at a time: long enough runs for the prefetcher, few enough streams.
   static void copy_rows(bf16* to, const bf16* from, std::int64_t ld, std::int64_t rows, std::int64_t k0,

@@ -25,6 +25,8 @@ struct GemmArgs {
 // does not depend on the number of threads or on M, N blocking of other calls: the same arguments, the same bits.
 void gemm(const GemmArgs& args, DType in, DType out);
 
-bool amx_usable();  // the kernel grants tiles to this process; asks for them on the first call
+// The CPU has tiles and the kernel grants them to this process (asked on the first call). INLAY_CPU_ISA=vector in the
+// environment, read once, says no, and bf16 then runs on vector code; "amx" is the default.
+bool amx_usable();
 
 }  // namespace inlay::backend::cpu

@@ -107,8 +107,8 @@ struct Roles {
   }
 };
 
-// Extents of the blocks. Loops from the outside: the shared operand by sc, the own one by os, sums by ks (here the shared
-// operand is packed); then tasks of oc × st, each of which runs over its sums by kc.
+// Extents of the blocks. Loops from the outside: the shared operand by sc, the own one by os, sums by ks (here the
+// shared operand is packed); then tasks of oc × st, each of which runs over its sums by kc.
 struct Blocking {
   std::int64_t sc, os, ks, oc, st, kc;
 };
@@ -127,7 +127,7 @@ Blocking choose_blocking(const GemmArgs& g, int threads) {
   block.ks = std::max<std::int64_t>(budget / (packed * block.sc) / block.kc, 1) * block.kc;
   // Where the shared operand fits the second-level cache, little of the own one beside it; else much, for more use of
   // what has to come from further away.
-  const bool near = packed * k * shared <= (std::int64_t{5} << 18);
+  const bool near = packed * k * shared <= (std::int64_t{3} << 18);
   block.oc = round_up(near ? 128 : 256, R::own_unit);
   block.os = own;
   if (block.ks < g.k) block.os = std::min(own, round_up(budget / 4 / block.sc, block.oc));
@@ -152,6 +152,7 @@ struct GemmTeam {
   const GemmArgs& args;
   Blocking block;
   bool stream;  // write C past the caches
+  bool fetch;   // ask for memory ahead of its use
   int threads;
   typename Kernel::Packed* shared;
   float* partial;                              // of os × sc; only where ks < k
@@ -188,25 +189,30 @@ void run_task(const GemmTeam<Kernel>& team, const GemmRound& round, const GemmTa
     }
     // What comes after these sums is fetched while they are computed.
     Ahead ahead;
-    if (k1 < round.k1) {
-      ahead.own = R::own_lines(g, task.o0, task.o1, k1, std::min(k1 + kc, round.k1));
-    } else if (next != nullptr) {
-      ahead.own = R::own_lines(g, next->o0, next->o1, round.k0, std::min(round.k0 + kc, round.k1));
+    if (team.fetch) {
+      if (k1 < round.k1) {
+        ahead.own = R::own_lines(g, task.o0, task.o1, k1, std::min(k1 + kc, round.k1));
+      } else if (next != nullptr) {
+        ahead.own = R::own_lines(g, next->o0, next->o1, round.k0, std::min(round.k0 + kc, round.k1));
+      }
+      ahead.own_rate = ahead.own.rate(pieces(task.s1 - task.s0, R::shared_unit) * panels * steps);
     }
-    ahead.own_rate = ahead.own.rate(pieces(task.s1 - task.s0, R::shared_unit) * panels * steps);
     for (std::int64_t s = task.s0; s < task.s1; s += R::shared_unit) {
       const Packed* const shared = team.shared + (s - round.shared0) * ks + (k0 - round.k0) * R::shared_unit;
       float* const blocks = first && last ? nullptr : partial + (s - task.s0) * panels * R::own_unit;
-      if (s + R::shared_unit < task.s1) ahead.shared = LineStream(shared + ks * R::shared_unit, 0, 1, depth * R::shared_unit);
-      ahead.shared_rate = ahead.shared.rate(panels * steps);
+      if (team.fetch && s + R::shared_unit < task.s1) {
+        ahead.shared = LineStream(shared + ks * R::shared_unit, 0, 1, depth * R::shared_unit);
+        ahead.shared_rate = ahead.shared.rate(panels * steps);
+      }
       for (std::int64_t i = 0; i < panels; ++i) {
         const std::int64_t o = task.o0 + i * R::own_unit;
         const std::int64_t m = swapped ? s : o, n = swapped ? o : s;
         const Packed* const panel = own + i * R::own_unit * depth;
         const BlockExtent extent{depth, std::min(Kernel::mr, g.m - m), std::min(Kernel::nr, g.n - n), !first};
         float* const sums = first && last ? scratch : blocks + i * Kernel::mr * Kernel::nr;
-        if (last && !team.stream) {
-          ahead.c = LineStream(static_cast<typename Kernel::Out*>(g.c) + m * g.ldc + n, g.ldc, extent.rows, extent.cols);
+        if (last && team.fetch && !team.stream) {
+          ahead.c =
+              LineStream(static_cast<typename Kernel::Out*>(g.c) + m * g.ldc + n, g.ldc, extent.rows, extent.cols);
           ahead.c_rate = ahead.c.rate(steps);
         }
         Kernel::multiply(sums, swapped ? shared : panel, swapped ? panel : shared, extent, ahead);
@@ -270,17 +276,31 @@ bool streams(const GemmArgs& g) {
          reinterpret_cast<std::uintptr_t>(g.c) % line == 0;
 }
 
+// Below this the operands and C lie in the second-level cache together, or soon will.
+template <class Kernel>
+bool fetches(const GemmArgs& g) {
+  constexpr std::int64_t near = std::int64_t{1} << 20;
+  return (g.m + g.n) * g.k * static_cast<std::int64_t>(sizeof(typename Kernel::In)) +
+             g.m * g.n * static_cast<std::int64_t>(sizeof(typename Kernel::Out)) >
+         near;
+}
+
 template <class Kernel, bool swapped>
 void run_team(const GemmArgs& g, int threads) {
   using R = Roles<Kernel, swapped>;
   const Blocking block = choose_blocking<Kernel, swapped>(g, threads);
   GemmBuffers& buffers = gemm_buffers();
   const std::int64_t ks = round_up(std::min(block.ks, g.k), Kernel::k_unit);
-  GemmTeam<Kernel> team{g, block, streams<Kernel>(g), threads,
-                        buffers.shared.take<typename Kernel::Packed>(round_up(block.sc, R::shared_unit) * ks), nullptr};
+  GemmTeam<Kernel> team{g,
+                        block,
+                        streams<Kernel>(g),
+                        fetches<Kernel>(g),
+                        threads,
+                        buffers.shared.take<typename Kernel::Packed>(round_up(block.sc, R::shared_unit) * ks),
+                        nullptr};
   if (block.ks < g.k) {
-    team.partial =
-        buffers.shared_partial.take<float>(pieces(block.os, block.oc) * pieces(block.sc, block.st) * block.oc * block.st);
+    team.partial = buffers.shared_partial.take<float>(pieces(block.os, block.oc) * pieces(block.sc, block.st) *
+                                                      block.oc * block.st);
   }
   if (threads == 1) {
     run_thread<Kernel, swapped>(team, 0, [] {});

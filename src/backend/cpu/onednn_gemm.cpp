@@ -12,14 +12,15 @@ namespace inlay::backend::cpu {
 
 namespace {
 
-// oneDNN believes the AMX feature bits and then trusts CPUID leaf 0x1D, which many virtual machines leave empty: it dies
-// of an illegal instruction. Tiles have nothing to give to fp32, so it is never told of them. Whoever sets oneDNN's own
-// variable knows better.
+// oneDNN believes the AMX feature bits and then trusts CPUID leaf 0x1D, which many virtual machines leave empty: it
+// dies of an illegal instruction. Tiles have nothing to give to fp32, so it is never told of them. Whoever sets
+// oneDNN's own variable knows better.
 void cap_isa() {
   static std::once_flag once;
   std::call_once(once, [] {
     if (std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr || std::getenv("DNNL_MAX_CPU_ISA") != nullptr) return;
-    dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);  // refused where somebody has used oneDNN before: then it works
+    dnnl_set_max_cpu_isa(
+        dnnl_cpu_isa_avx512_core_bf16);  // refused where somebody has used oneDNN before: then it works
   });
 }
 
@@ -35,8 +36,8 @@ void multiply(const GemmArgs& g, std::int64_t m0, std::int64_t m1, std::int64_t 
 
 }  // namespace
 
-// oneDNN with several threads may share out the sum, and then its order is theirs. So C is cut into blocks that depend on
-// the shape alone, and every block is one product on one thread.
+// oneDNN with several threads may share out the sum, and then its order is theirs. So C is cut into blocks that depend
+// on the shape alone, and every block is one product on one thread.
 void onednn_gemm(const GemmArgs& g, Threads threads) {
   cap_isa();
   constexpr std::int64_t rows = 512, cols = 1024;

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <type_traits>
 
 #include "backend/cpu/gemm_driver.h"
 #include "backend/cpu/vec.h"
@@ -43,12 +44,19 @@ void pack_along(float* to, const In* from, std::int64_t ld, std::int64_t cols, s
   }
 }
 
+// to = value + beta · to, the first `count` of them.
 template <class T>
 void put(T* to, f32x16 value, float beta, std::int64_t count) {
+  if constexpr (!std::is_same_v<T, f16>) {
+    if (count == lanes) {
+      cpu::store(to, beta == 0.0f ? value : value + splat(beta) * load(to));
+      return;
+    }
+  }
   if (beta != 0.0f) {
     f32x16 old{};
     for (int i = 0; i < count; ++i) old[i] = to_float(to[i]);
-    value += splat(beta) * old;
+    value = value + splat(beta) * old;
   }
   for (int i = 0; i < count; ++i) to[i] = static_cast<T>(value[i]);
 }
