@@ -30,7 +30,8 @@ Report run(const Arguments& a) {
       return view;
     };
     View qkv = take("qkv", dtype, {tokens, width}), dqkv = take("dqkv", dtype, {tokens, width});
-    View out = take("out", dtype, {tokens, a.heads * a.head_dim}), dout = take("dout", dtype, {tokens, a.heads * a.head_dim});
+    View out = take("out", dtype, {tokens, a.heads * a.head_dim}),
+         dout = take("dout", dtype, {tokens, a.heads * a.head_dim});
     View lse = arena.keep(MemoryClass::activations, "lse", DType::f32, {tokens, a.heads});
     View offsets = arena.keep(MemoryClass::batch, "cu_seqlens", DType::i32, {a.documents + 1});
     exec.upload(offsets, cu_seqlens.data());
@@ -39,7 +40,8 @@ Report run(const Arguments& a) {
       if (part == 0) return fused.slice_cols(0, q).split_cols(a.heads);
       return fused.slice_cols(q + (part - 1) * kv, q + part * kv).split_cols(a.kv_heads);
     };
-    const ops::AttentionTensors tensors = {.q = split(qkv, 0), .k = split(qkv, 1), .v = split(qkv, 2), .out = out.split_cols(a.heads), .lse = lse};
+    const ops::AttentionTensors tensors = {
+        .q = split(qkv, 0), .k = split(qkv, 1), .v = split(qkv, 2), .out = out.split_cols(a.heads), .lse = lse};
     const ops::AttentionSpec spec = {.scale = 1.0f / std::sqrt(static_cast<float>(a.head_dim)),
                                      .window = a.window,
                                      .cu_seqlens = offsets,
@@ -48,7 +50,8 @@ Report run(const Arguments& a) {
     const std::size_t before = arena.used();
     const auto forward_call = [&] { ops::attention_forward(exec, tensors, spec); };
     const auto backward_call = [&] {
-      ops::attention_backward(exec, {.dq = split(dqkv, 0), .dk = split(dqkv, 1), .dv = split(dqkv, 2)}, dout.split_cols(a.heads), tensors, spec);
+      ops::attention_backward(exec, {.dq = split(dqkv, 0), .dk = split(dqkv, 1), .dv = split(dqkv, 2)},
+                              dout.split_cols(a.heads), tensors, spec);
     };
     if (exec.planning()) {
       forward_call();
@@ -89,7 +92,8 @@ Report run(const Arguments& a) {
 }  // namespace
 
 Benchmark attention_benchmark() {
-  return {"attention", "causal attention over packed documents, forward and backward", [](CLI::App& command) -> std::function<Report()> {
+  return {"attention", "causal attention over packed documents, forward and backward",
+          [](CLI::App& command) -> std::function<Report()> {
             auto a = std::make_shared<Arguments>();
             add_common(command, *a);
             command.add_option("--documents", a->documents);

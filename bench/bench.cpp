@@ -12,7 +12,8 @@ std::vector<Benchmark> benchmarks() {
 void add_common(CLI::App& command, Common& common) {
   command.add_option("--device", common.device, "auto, cpu or cuda");
   command.add_option("--dtype", common.dtype, "fp32 or bf16");
-  command.add_option("--iterations", common.iterations, "Timed calls, of which the median counts")->check(CLI::PositiveNumber);
+  command.add_option("--iterations", common.iterations, "Timed calls, of which the median counts")
+      ->check(CLI::PositiveNumber);
 }
 
 double median_ms(backend::Exec& exec, int iterations, const std::function<void()>& call) {
@@ -54,9 +55,8 @@ double measured_matmul_rate(Device device, DType dtype) {
     return view;
   };
   View a = matrix(1), b = matrix(2), c = matrix(3);
-  const double ms = median_ms(exec, 10, [&] {
-    backend::matmul(exec, c, a, backend::Transpose::no, b, backend::Transpose::yes);
-  });
+  const double ms =
+      median_ms(exec, 10, [&] { backend::matmul(exec, c, a, backend::Transpose::no, b, backend::Transpose::yes); });
   return 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / (ms * 1e-3);
 }
 

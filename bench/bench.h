@@ -39,7 +39,8 @@ void add_common(CLI::App& command, Common& common);
 // Median milliseconds of one call, after warm-ups; the device is waited for around each.
 double median_ms(backend::Exec& exec, int iterations, const std::function<void()>& call);
 
-// FLOP/s that a large matrix product of the dtype reaches on this device, measured now: the ceiling that floors refer to.
+// FLOP/s that a large matrix product of the dtype reaches on this device, measured now: the ceiling that floors refer
+// to.
 double measured_matmul_rate(Device device, DType dtype);
 
 // Random values: one block of normal numbers, repeated. Zeros would run faster than real data.

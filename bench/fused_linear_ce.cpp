@@ -66,7 +66,8 @@ Report run(const Arguments& a) {
   backend::Exec exec = backend::Exec::runner(device, planner.arena().peak());
   work(exec);
 
-  const double flops = 6.0 * static_cast<double>(rows.size()) * static_cast<double>(a.hidden) * static_cast<double>(a.vocab);
+  const double flops =
+      6.0 * static_cast<double>(rows.size()) * static_cast<double>(a.hidden) * static_cast<double>(a.vocab);
   const double floor = flops / measured_matmul_rate(device, dtype) * 1e3;
   return {{"ms", ms},
           {"peak_extra_bytes", extra},
@@ -84,16 +85,17 @@ Report run(const Arguments& a) {
 }  // namespace
 
 Benchmark fused_linear_ce_benchmark() {
-  return {"fused-linear-ce", "head and loss, forward and backward", [](CLI::App& command) -> std::function<Report()> {
-            auto a = std::make_shared<Arguments>();
-            add_common(command, *a);
-            command.add_option("--tokens", a->tokens)->check(CLI::PositiveNumber);
-            command.add_option("--hidden", a->hidden)->check(CLI::PositiveNumber);
-            command.add_option("--vocab", a->vocab)->check(CLI::PositiveNumber);
-            command.add_option("--ignored", a->ignored, "Share of labels that do not count")->check(CLI::Range(0.0, 1.0));
-            command.add_option("--chunk", a->chunk, "Rows of logits at once; 0: chosen");
-            return [a] { return run(*a); };
-          }};
+  return {
+      "fused-linear-ce", "head and loss, forward and backward", [](CLI::App& command) -> std::function<Report()> {
+        auto a = std::make_shared<Arguments>();
+        add_common(command, *a);
+        command.add_option("--tokens", a->tokens)->check(CLI::PositiveNumber);
+        command.add_option("--hidden", a->hidden)->check(CLI::PositiveNumber);
+        command.add_option("--vocab", a->vocab)->check(CLI::PositiveNumber);
+        command.add_option("--ignored", a->ignored, "Share of labels that do not count")->check(CLI::Range(0.0, 1.0));
+        command.add_option("--chunk", a->chunk, "Rows of logits at once; 0: chosen");
+        return [a] { return run(*a); };
+      }};
 }
 
 }  // namespace inlay::bench

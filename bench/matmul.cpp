@@ -15,7 +15,8 @@ Benchmark matmul_benchmark() {
             command.add_option("--m", arguments->m);
             command.add_option("--n", arguments->n);
             command.add_option("--k", arguments->k);
-            command.add_flag("--weight-gradient", arguments->accumulate, "Aᵀ·B into fp32 with beta = 1, as weight gradients are");
+            command.add_flag("--weight-gradient", arguments->accumulate,
+                             "Aᵀ·B into fp32 with beta = 1, as weight gradients are");
             return [arguments]() -> Report {
               const auto& a = *arguments;
               const Device device = train::resolve_device(a.device);

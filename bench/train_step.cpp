@@ -41,7 +41,8 @@ Report run(const Arguments& a) {
   std::uint64_t counter = 0;
   for (Document& d : documents) {
     for (std::int64_t t = 0; t < a.length; ++t) {
-      d.input_ids.push_back(static_cast<std::int32_t>(philox.words(counter++)[0] % static_cast<std::uint64_t>(config.vocab)));
+      d.input_ids.push_back(
+          static_cast<std::int32_t>(philox.words(counter++)[0] % static_cast<std::uint64_t>(config.vocab)));
     }
     d.labels = d.input_ids;
   }
@@ -55,7 +56,8 @@ Report run(const Arguments& a) {
     }
   });
   const auto tokens = static_cast<double>(options.max_tokens);
-  const double attention_flops = 7.0 * static_cast<double>(a.length) * static_cast<double>(config.q_width() * config.layer_count());
+  const double attention_flops =
+      7.0 * static_cast<double>(a.length) * static_cast<double>(config.q_width() * config.layer_count());
   const double flops = tokens * (config.matmul_flops_per_token() + attention_flops);
   return {{"ms", ms},
           {"tokens_per_second", tokens / ms * 1e3},
@@ -78,16 +80,19 @@ Report run(const Arguments& a) {
 }  // namespace
 
 Benchmark train_step_benchmark() {
-  return {"train-step", "forward, backward and AdamW of a model's shape with random weights", [](CLI::App& command) -> std::function<Report()> {
+  return {"train-step", "forward, backward and AdamW of a model's shape with random weights",
+          [](CLI::App& command) -> std::function<Report()> {
             auto a = std::make_shared<Arguments>();
             add_common(command, *a);
             command.add_option("--config", a->config, "config.json of the shape")->required();
             command.add_option("--documents", a->documents)->check(CLI::PositiveNumber);
             command.add_option("--length", a->length)->check(CLI::PositiveNumber);
-            command.add_option("--optimizer", a->optimizer, "adamw, or none: forward and backward alone")->check(CLI::IsMember({"adamw", "none"}));
+            command.add_option("--optimizer", a->optimizer, "adamw, or none: forward and backward alone")
+                ->check(CLI::IsMember({"adamw", "none"}));
             command.add_option("--policy", a->policy, "Activation policy, or auto");
             command.add_option("--mlp-tile", a->tile, "Rows the MLP works on at once; 0: all");
-            command.add_flag("--nondeterministic", a->nondeterministic, "Let attention's backward pass sum in any order");
+            command.add_flag("--nondeterministic", a->nondeterministic,
+                             "Let attention's backward pass sum in any order");
             return [a] { return run(*a); };
           }};
 }

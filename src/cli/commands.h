@@ -7,8 +7,8 @@
 
 #include <CLI/CLI.hpp>
 
-// One file a subcommand. Each adds itself to the program and leaves behind what to do when it is the one that was called;
-// the returned value is the exit code.
+// One file a subcommand. Each adds itself to the program and leaves behind what to do when it is the one that was
+// called; the returned value is the exit code.
 namespace inlay::cli {
 
 using Action = std::function<int()>;

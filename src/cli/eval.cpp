@@ -18,12 +18,9 @@ int run(const ModelArguments& arguments) {
   const auto engine = load_engine(arguments, config, documents, Purpose::evaluation, console);
   const train::Evaluation result = train::evaluate(*engine, documents);
   if (arguments.json) {
-    const nlohmann::ordered_json json = {{"loss", result.loss},
-                                         {"tokens", result.valid},
-                                         {"perplexity", std::exp(result.loss)},
-                                         {"accuracy", result.accuracy},
-                                         {"documents", documents.size()},
-                                         {"input_tokens", result.tokens}};
+    const nlohmann::ordered_json json = {
+        {"loss", result.loss},         {"tokens", result.valid},        {"perplexity", std::exp(result.loss)},
+        {"accuracy", result.accuracy}, {"documents", documents.size()}, {"input_tokens", result.tokens}};
     fmt::print("{}\n", json.dump());
   } else {
     fmt::print("loss {:.6f}, perplexity {:.4f}, accuracy {:.2f} % over {} labels of {} documents\n", result.loss,
@@ -36,7 +33,8 @@ int run(const ModelArguments& arguments) {
 
 void add_eval(Program& program) {
   auto arguments = std::make_shared<ModelArguments>();
-  CLI::App* command = program.app.add_subcommand("eval", "Loss, perplexity and token accuracy of a model on a JSONL file");
+  CLI::App* command =
+      program.app.add_subcommand("eval", "Loss, perplexity and token accuracy of a model on a JSONL file");
   arguments->add_to(*command);
   command->add_option("--max-tokens", arguments->max_tokens, "Tokens a batch")->check(CLI::PositiveNumber);
   command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });

@@ -23,7 +23,8 @@ struct GenerateArguments : ModelArguments {
 // Text goes through the tokenizer of `inlay init`'s models; any other model is prompted with ids.
 bool speaks_bytes(const std::filesystem::path& model) {
   const std::filesystem::path file = model / "tokenizer.json";
-  return std::filesystem::exists(file) && io::read_file(file, std::size_t{1} << 30) == data::ByteTokenizer::tokenizer_json();
+  return std::filesystem::exists(file) &&
+         io::read_file(file, std::size_t{1} << 30) == data::ByteTokenizer::tokenizer_json();
 }
 
 int run(const GenerateArguments& arguments) {
@@ -31,7 +32,8 @@ int run(const GenerateArguments& arguments) {
   const bool text = !arguments.prompts.empty();
   if (text == !arguments.ids.empty()) user_error("generate wants either --prompt or --ids");
   if (text && !speaks_bytes(arguments.model)) {
-    user_error("{}: --prompt needs the byte-level tokenizer of `inlay init`; prompt this model with --ids", arguments.model);
+    user_error("{}: --prompt needs the byte-level tokenizer of `inlay init`; prompt this model with --ids",
+               arguments.model);
   }
   std::vector<std::vector<std::int32_t>> prompts;
   for (const std::string& prompt : arguments.prompts) prompts.push_back(ByteTokenizer::encode(prompt));
@@ -43,14 +45,16 @@ int run(const GenerateArguments& arguments) {
   for (const std::vector<std::int32_t>& prompt : prompts) {
     if (prompt.empty()) user_error("--prompt: expected text, got nothing");
     for (const std::int32_t id : prompt) {
-      if (id < 0 || id >= config.vocab) user_error("--ids: {} is not a token of this model (0 to {})", id, config.vocab - 1);
+      if (id < 0 || id >= config.vocab)
+        user_error("--ids: {} is not a token of this model (0 to {})", id, config.vocab - 1);
     }
     const std::size_t length = prompt.size() + static_cast<std::size_t>(arguments.count);
     if (length > longest[0].input_ids.size()) longest[0].input_ids.resize(length);
   }
   const auto engine = load_engine(arguments, config, longest, Purpose::generation, console);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    const std::vector<std::int32_t> made = train::generate(*engine, prompts[i], arguments.count, text ? ByteTokenizer::eos : arguments.stop);
+    const std::vector<std::int32_t> made =
+        train::generate(*engine, prompts[i], arguments.count, text ? ByteTokenizer::eos : arguments.stop);
     if (text) {
       fmt::print("{}{}\n", arguments.prompts[i], ByteTokenizer::decode(made));
     } else {
@@ -64,7 +68,8 @@ int run(const GenerateArguments& arguments) {
 
 void add_generate(Program& program) {
   auto arguments = std::make_shared<GenerateArguments>();
-  CLI::App* command = program.app.add_subcommand("generate", "Continue prompts greedily, to see what a model has learnt");
+  CLI::App* command =
+      program.app.add_subcommand("generate", "Continue prompts greedily, to see what a model has learnt");
   command->add_option("model", arguments->model, "Hugging Face model folder")->required();
   command->add_option("--prompt", arguments->prompts, "Text to continue (models of `inlay init`); may be repeated");
   command->add_option("--ids", arguments->ids, "Token ids to continue, separated by commas")->delimiter(',');

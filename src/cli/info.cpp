@@ -24,25 +24,27 @@ std::string_view name_of(model::RopeKind kind) {
 
 int run(const std::string& folder, bool as_json) {
   const model::ModelConfig c = model::load_config(folder);
-  nlohmann::ordered_json json = {{"family", c.model_type},
-                                 {"parameters", c.parameter_count()},
-                                 {"dtype", inlay::name_of(c.dtype)},
-                                 {"layers", c.layer_count()},
-                                 {"hidden", c.hidden},
-                                 {"intermediate", c.intermediate},
-                                 {"heads", c.heads},
-                                 {"kv_heads", c.kv_heads},
-                                 {"head_dim", c.head_dim},
-                                 {"vocab", c.vocab},
-                                 {"max_positions", c.max_positions},
-                                 {"window", c.layers.back().window},
-                                 {"rope", {{"kind", name_of(c.rope.kind)}, {"theta", c.rope.theta}, {"factor", c.rope.factor}}},
-                                 {"tied_embeddings", c.tied_embeddings},
-                                 {"qkv_bias", c.qkv_bias},
-                                 {"mlp_bias", c.mlp_bias},
-                                 {"qk_norm", c.qk_norm}};
+  nlohmann::ordered_json json = {
+      {"family", c.model_type},
+      {"parameters", c.parameter_count()},
+      {"dtype", inlay::name_of(c.dtype)},
+      {"layers", c.layer_count()},
+      {"hidden", c.hidden},
+      {"intermediate", c.intermediate},
+      {"heads", c.heads},
+      {"kv_heads", c.kv_heads},
+      {"head_dim", c.head_dim},
+      {"vocab", c.vocab},
+      {"max_positions", c.max_positions},
+      {"window", c.layers.back().window},
+      {"rope", {{"kind", name_of(c.rope.kind)}, {"theta", c.rope.theta}, {"factor", c.rope.factor}}},
+      {"tied_embeddings", c.tied_embeddings},
+      {"qkv_bias", c.qkv_bias},
+      {"mlp_bias", c.mlp_bias},
+      {"qk_norm", c.qk_norm}};
   namespace fs = std::filesystem;
-  const bool weights = fs::exists(fs::path(folder) / "model.safetensors") || fs::exists(fs::path(folder) / "model.safetensors.index.json");
+  const bool weights = fs::exists(fs::path(folder) / "model.safetensors") ||
+                       fs::exists(fs::path(folder) / "model.safetensors.index.json");
   if (weights) {
     const io::Checkpoint checkpoint(folder);
     json["files"] = checkpoint.files().size();
@@ -54,14 +56,16 @@ int run(const std::string& folder, bool as_json) {
     return 0;
   }
   fmt::print("{}: {} parameters, {}\n", c.model_type, format_count(c.parameter_count()), inlay::name_of(c.dtype));
-  fmt::print("  {} layers, hidden {}, intermediate {}, vocabulary {}\n", c.layer_count(), c.hidden, c.intermediate, format_count(c.vocab));
-  fmt::print("  attention: {} heads of {}, {} key/value heads{}{}\n", c.heads, c.head_dim, c.kv_heads, c.qkv_bias ? ", biases" : "",
-             c.qk_norm ? ", normed queries and keys" : "");
-  fmt::print("  rotary: {}, theta {}, {} positions\n", name_of(c.rope.kind), c.rope.theta, format_count(c.max_positions));
+  fmt::print("  {} layers, hidden {}, intermediate {}, vocabulary {}\n", c.layer_count(), c.hidden, c.intermediate,
+             format_count(c.vocab));
+  fmt::print("  attention: {} heads of {}, {} key/value heads{}{}\n", c.heads, c.head_dim, c.kv_heads,
+             c.qkv_bias ? ", biases" : "", c.qk_norm ? ", normed queries and keys" : "");
+  fmt::print("  rotary: {}, theta {}, {} positions\n", name_of(c.rope.kind), c.rope.theta,
+             format_count(c.max_positions));
   fmt::print("  embeddings {}\n", c.tied_embeddings ? "tied to the head" : "and head apart");
   if (weights) {
-    fmt::print("  weights: {} tensors in {} file(s), {}\n", json["tensors"].get<std::size_t>(), json["files"].get<std::size_t>(),
-               format_bytes(json["bytes"].get<std::size_t>()));
+    fmt::print("  weights: {} tensors in {} file(s), {}\n", json["tensors"].get<std::size_t>(),
+               json["files"].get<std::size_t>(), format_bytes(json["bytes"].get<std::size_t>()));
   } else {
     fmt::print("  no safetensors weights here\n");
   }
@@ -79,7 +83,8 @@ void add_info(Program& program) {
   CLI::App* command = program.app.add_subcommand("info", "Family, shapes, parameters and dtype of a model folder");
   command->add_option("model", arguments->folder, "Hugging Face model folder, or its config.json")->required();
   command->add_flag("--json", arguments->json, "Print one JSON object");
-  command->callback([&program, arguments] { program.action = [arguments] { return run(arguments->folder, arguments->json); }; });
+  command->callback(
+      [&program, arguments] { program.action = [arguments] { return run(arguments->folder, arguments->json); }; });
 }
 
 }  // namespace inlay::cli

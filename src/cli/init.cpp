@@ -47,7 +47,8 @@ void add_init(Program& program) {
     std::uint64_t seed = 0;
   };
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = program.app.add_subcommand("init", "Make a small model with random weights and a byte-level tokenizer");
+  CLI::App* command =
+      program.app.add_subcommand("init", "Make a small model with random weights and a byte-level tokenizer");
   command->add_option("--preset", arguments->preset, "tiny or small");
   command->add_option("folder", arguments->folder, "New folder to write")->required();
   command->add_option("--seed", arguments->seed, "Of the random weights");

@@ -20,7 +20,8 @@ std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, cons
   options.optimizer_state = false;
   options.policy = model::ActivationPolicy::parse(arguments.policy);
   options.max_document = longest;
-  options.max_tokens = training ? std::max(total, longest) : std::clamp(total, longest, std::max(longest, arguments.max_tokens));
+  options.max_tokens =
+      training ? std::max(total, longest) : std::clamp(total, longest, std::max(longest, arguments.max_tokens));
   if (purpose == Purpose::gradients_and_logits) options.logit_rows = longest;
   if (purpose == Purpose::generation) options.logit_rows = 1;
   auto engine = train::Engine::create(config, options);

@@ -9,7 +9,8 @@ void add_train(Program& program) {
     bool resume = false, quiet = false;
   };
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = program.app.add_subcommand("train", "Train a model as a YAML file says; --key value overrides a key");
+  CLI::App* command =
+      program.app.add_subcommand("train", "Train a model as a YAML file says; --key value overrides a key");
   command->add_option("config", arguments->config, "YAML file")->required();
   command->add_flag("--resume", arguments->resume, "Go on from the latest checkpoint in output_dir");
   command->add_flag("--quiet", arguments->quiet, "Print errors only");

@@ -15,8 +15,8 @@ namespace inlay {
 
 // What a byte is for. The plan and the out-of-memory message are told in these terms.
 enum class MemoryClass : std::uint8_t {
-  weights,      // what the layers multiply by, in the compute dtype
-  master,       // the low halves that complete bf16 weights to fp32
+  weights,  // what the layers multiply by, in the compute dtype
+  master,   // the low halves that complete bf16 weights to fp32
   gradients,
   optimizer,    // AdamW's moments
   activations,  // kept from forward to backward

@@ -33,7 +33,8 @@ constexpr bool is_floating(DType dtype) {
 // The short name used in messages and in our own files ("bf16").
 std::string_view name_of(DType dtype);
 
-// Accepts the spellings of our options and of config.json: fp32, f32, float32; bf16, bfloat16; fp16, f16, float16, half.
+// Accepts the spellings of our options and of config.json: fp32, f32, float32; bf16, bfloat16; fp16, f16, float16,
+// half.
 std::optional<DType> parse_floating_dtype(std::string_view text);
 
 // Storage types of the host. Arithmetic happens in float; these only convert.
@@ -64,14 +65,41 @@ static_assert(sizeof(bf16) == 2 && sizeof(f16) == 2);
 
 template <class T>
 constexpr DType dtype_of();
-template <> constexpr DType dtype_of<double>() { return DType::f64; }
-template <> constexpr DType dtype_of<float>() { return DType::f32; }
-template <> constexpr DType dtype_of<f16>() { return DType::f16; }
-template <> constexpr DType dtype_of<bf16>() { return DType::bf16; }
-template <> constexpr DType dtype_of<std::int64_t>() { return DType::i64; }
-template <> constexpr DType dtype_of<std::int32_t>() { return DType::i32; }
-template <> constexpr DType dtype_of<std::int16_t>() { return DType::i16; }
-template <> constexpr DType dtype_of<std::int8_t>() { return DType::i8; }
-template <> constexpr DType dtype_of<std::uint8_t>() { return DType::u8; }
+template <>
+constexpr DType dtype_of<double>() {
+  return DType::f64;
+}
+template <>
+constexpr DType dtype_of<float>() {
+  return DType::f32;
+}
+template <>
+constexpr DType dtype_of<f16>() {
+  return DType::f16;
+}
+template <>
+constexpr DType dtype_of<bf16>() {
+  return DType::bf16;
+}
+template <>
+constexpr DType dtype_of<std::int64_t>() {
+  return DType::i64;
+}
+template <>
+constexpr DType dtype_of<std::int32_t>() {
+  return DType::i32;
+}
+template <>
+constexpr DType dtype_of<std::int16_t>() {
+  return DType::i16;
+}
+template <>
+constexpr DType dtype_of<std::int8_t>() {
+  return DType::i8;
+}
+template <>
+constexpr DType dtype_of<std::uint8_t>() {
+  return DType::u8;
+}
 
 }  // namespace inlay

@@ -34,7 +34,7 @@ template <class... Args>
 }  // namespace inlay
 
 // Checks an invariant of ours, in every build. The message is a fmt format string with its arguments.
-#define INLAY_ASSERT(condition, ...)                                                                \
-  do {                                                                                              \
+#define INLAY_ASSERT(condition, ...)                                                                       \
+  do {                                                                                                     \
     if (!(condition)) ::inlay::assertion_failed(#condition, __FILE__, __LINE__, fmt::format(__VA_ARGS__)); \
   } while (false)

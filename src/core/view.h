@@ -58,8 +58,8 @@ class BasicView {
   }
   // A View is also a ConstView.
   template <class Other>
-    requires(std::is_const_v<Byte> && std::is_same_v<std::remove_const_t<Byte>, Other>)
-  BasicView(const BasicView<Other>& other)  // NOLINT: implicit on purpose
+  requires(std::is_const_v<Byte>&& std::is_same_v<std::remove_const_t<Byte>, Other>)
+      BasicView(const BasicView<Other>& other)  // NOLINT: implicit on purpose
       : data_(other.data_), dtype_(other.dtype_), shape_(other.shape_), strides_(other.strides_) {}
 
   Pointer data() const { return data_; }

@@ -50,16 +50,29 @@ std::string ByteTokenizer::tokenizer_json() {
   for (const std::string& symbol : byte_alphabet()) vocab[symbol] = id++;
   ordered_json added = ordered_json::array();
   for (const char* name : special_names) {
-    added.push_back({{"id", id++}, {"content", name}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}});
+    added.push_back({{"id", id++},
+                     {"content", name},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
   }
-  const ordered_json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
-  const ordered_json model = {{"type", "BPE"},          {"dropout", nullptr},        {"unk_token", nullptr},
-                              {"continuing_subword_prefix", nullptr}, {"end_of_word_suffix", nullptr}, {"fuse_unk", false},
-                              {"byte_fallback", false}, {"ignore_merges", false},    {"vocab", vocab},
+  const ordered_json byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
+  const ordered_json model = {{"type", "BPE"},
+                              {"dropout", nullptr},
+                              {"unk_token", nullptr},
+                              {"continuing_subword_prefix", nullptr},
+                              {"end_of_word_suffix", nullptr},
+                              {"fuse_unk", false},
+                              {"byte_fallback", false},
+                              {"ignore_merges", false},
+                              {"vocab", vocab},
                               {"merges", ordered_json::array()}};
-  const ordered_json root = {{"version", "1.0"},          {"truncation", nullptr},       {"padding", nullptr},
-                             {"added_tokens", added},     {"normalizer", nullptr},       {"pre_tokenizer", byte_level},
-                             {"post_processor", nullptr}, {"decoder", byte_level},       {"model", model}};
+  const ordered_json root = {{"version", "1.0"},          {"truncation", nullptr}, {"padding", nullptr},
+                             {"added_tokens", added},     {"normalizer", nullptr}, {"pre_tokenizer", byte_level},
+                             {"post_processor", nullptr}, {"decoder", byte_level}, {"model", model}};
   return root.dump(1) + "\n";
 }
 

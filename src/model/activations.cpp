@@ -22,9 +22,8 @@ ActivationPolicy ActivationPolicy::recompute_all() {
 ActivationPolicy ActivationPolicy::parse(std::string_view text) {
   if (text == "keep") return keep_all();
   if (text == "recompute") return recompute_all();
-  const ActivationPolicy no_norms = keep_all()
-                                        .with(Activation::attention_norm, Storage::recompute)
-                                        .with(Activation::mlp_norm, Storage::recompute);
+  const ActivationPolicy no_norms =
+      keep_all().with(Activation::attention_norm, Storage::recompute).with(Activation::mlp_norm, Storage::recompute);
   if (text == "recompute_norms") return no_norms;
   if (text == "recompute_mlp") return no_norms.with(Activation::gate_up, Storage::recompute);
 

@@ -146,8 +146,8 @@ void AttentionBlock::backward(Exec& exec, View grad, ConstView x, const LayerCon
     const View dq = dqkv.slice_cols(0, q).split_cols(config_.heads);
     const View dk = dqkv.slice_cols(q, q + kv).split_cols(config_.kv_heads);
     const View dv = dqkv.slice_cols(q + kv, q + 2 * kv).split_cols(config_.kv_heads);
-    ops::attention_backward(exec, {.dq = dq, .dk = dk, .dv = dv}, dout.split_cols(config_.heads),
-                            tensors(qk, saved), spec(context));
+    ops::attention_backward(exec, {.dq = dq, .dk = dk, .dv = dv}, dout.split_cols(config_.heads), tensors(qk, saved),
+                            spec(context));
     ops::rope(exec, dqkv.slice_cols(0, q + kv).split_cols(config_.heads + config_.kv_heads), context.batch.positions,
               context.rope_table, ops::Rotation::backward);
     if (config_.qk_norm) {

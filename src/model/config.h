@@ -54,7 +54,7 @@ struct ModelConfig {
   RopeConfig rope;
   bool tied_embeddings = false;
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
-  bool qk_norm = false;  // RMS norm on every query and key head
+  bool qk_norm = false;      // RMS norm on every query and key head
   DType dtype = DType::f32;  // of the checkpoint
   std::vector<LayerConfig> layers;
   NameMap names;

@@ -86,8 +86,9 @@ void Decoder::head_loss(Exec& exec, View hidden, const DeviceBatch& batch, doubl
     outputs.dhidden = hidden;
     outputs.head_gradient = head_->trainable();
   }
-  ops::fused_linear_ce(exec, *head_, inputs, outputs,
-                       {.reduction = ops::Reduction::mean, .normalizer = normalizer, .chunk_tokens = options_.loss_chunk});
+  ops::fused_linear_ce(
+      exec, *head_, inputs, outputs,
+      {.reduction = ops::Reduction::mean, .normalizer = normalizer, .chunk_tokens = options_.loss_chunk});
 }
 
 void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double normalizer) {
@@ -123,9 +124,8 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
     ops::rms_norm_forward(exec, hidden, inputs.back(), norm.value, config_.norm_eps);
     head_loss(exec, hidden, batch, normalizer, true);  // hidden becomes its own gradient
     ops::rms_norm_backward(
-        exec,
-        {.dx = grad, .dx_mode = Grad::overwrite, .dweight = norm.grad, .dweight_mode = norm.next_grad_mode()}, hidden,
-        inputs.back(), norm.value, config_.norm_eps);
+        exec, {.dx = grad, .dx_mode = Grad::overwrite, .dweight = norm.grad, .dweight_mode = norm.next_grad_mode()},
+        hidden, inputs.back(), norm.value, config_.norm_eps);
   }
 
   arena.begin_phase("backward");

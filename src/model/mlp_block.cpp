@@ -49,8 +49,8 @@ void MlpBlock::forward(Exec& exec, View out, View residual, ConstView x, const A
     View act = arena.scratch("mlp activation", x.dtype(), {end - begin, width});
     {
       const ScratchScope norm_scope(arena);
-      View norm = saved.norm.absent() ? arena.scratch("mlp norm", x.dtype(), rows.shape())
-                                      : saved.norm.slice_rows(begin, end);
+      View norm =
+          saved.norm.absent() ? arena.scratch("mlp norm", x.dtype(), rows.shape()) : saved.norm.slice_rows(begin, end);
       ops::residual_rms_norm_forward(exec, norm, rows, x.slice_rows(begin, end), rows, parameters_.norm.value,
                                      config_.norm_eps);
       project(exec, gate_up, norm);
@@ -71,7 +71,8 @@ void MlpBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
     const View drows = grad.slice_rows(begin, end);
     const DType dtype = rows.dtype();
 
-    View norm = saved.norm.absent() ? arena.scratch("mlp norm", dtype, rows.shape()) : saved.norm.slice_rows(begin, end);
+    View norm =
+        saved.norm.absent() ? arena.scratch("mlp norm", dtype, rows.shape()) : saved.norm.slice_rows(begin, end);
     if (saved.norm.absent()) ops::rms_norm_forward(exec, norm, rows, parameters_.norm.value, config_.norm_eps);
     View gate_up = saved.gate_up.absent() ? arena.scratch("gate and up", dtype, {end - begin, 2 * width})
                                           : saved.gate_up.slice_rows(begin, end);

@@ -87,7 +87,8 @@ void ModelParameters::for_each(const std::function<void(Parameter&)>& visit) {
   visit_present(embedding);
   for (const auto& layer : layers) {
     AttentionParameters& a = layer->attention;
-    for (Parameter* p : {&a.norm, &a.qkv, &a.qkv_bias, &a.q_norm, &a.k_norm, &a.output, &a.output_bias}) visit_present(*p);
+    for (Parameter* p : {&a.norm, &a.qkv, &a.qkv_bias, &a.q_norm, &a.k_norm, &a.output, &a.output_bias})
+      visit_present(*p);
     MlpParameters& m = layer->mlp;
     for (Parameter* p : {&m.norm, &m.gate_up, &m.gate_up_bias, &m.down, &m.down_bias}) visit_present(*p);
   }

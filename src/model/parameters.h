@@ -21,8 +21,8 @@ struct ModelParameters {
   weights::Parameter embedding, final_norm, head;  // head is empty where it is tied to the embedding
   std::vector<std::unique_ptr<LayerParameters>> layers;
 
-  // Every parameter that exists, in a fixed order: embedding, layers, final norm, head. Loading, allocating, updating and
-  // saving all walk this way.
+  // Every parameter that exists, in a fixed order: embedding, layers, final norm, head. Loading, allocating, updating
+  // and saving all walk this way.
   void for_each(const std::function<void(weights::Parameter&)>& visit);
 };
 

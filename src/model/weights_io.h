@@ -5,8 +5,8 @@
 #include "io/checkpoint.h"
 #include "model/parameters.h"
 
-// Between a checkpoint's tensors and the model's parameters: parts are cut out of and put together to fused matrices, and
-// dtypes converted, a bounded piece at a time.
+// Between a checkpoint's tensors and the model's parameters: parts are cut out of and put together to fused matrices,
+// and dtypes converted, a bounded piece at a time.
 namespace inlay::model {
 
 // Called with bytes done and bytes in all.
@@ -14,7 +14,8 @@ using Progress = std::function<void(std::uint64_t, std::uint64_t)>;
 
 // Every part must be there, in its shape; errors name the file and the tensor. When planning, only the scratch is taken
 // and the checkpoint may be null.
-void load_weights(Exec& exec, ModelParameters& parameters, const io::Checkpoint* checkpoint, const Progress& progress = {});
+void load_weights(Exec& exec, ModelParameters& parameters, const io::Checkpoint* checkpoint,
+                  const Progress& progress = {});
 
 // One part as host bytes in the given dtype, exact where the dtype can hold the fp32 master. `sink` gets consecutive
 // pieces.

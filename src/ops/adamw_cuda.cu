@@ -107,8 +107,8 @@ __global__ void __launch_bounds__(256) step(Value* value, std::int16_t* low, Mom
 }
 
 template <int V>
-__global__ void __launch_bounds__(256) split_values(__nv_bfloat16* value, std::int16_t* low, const float* master,
-                                                    RowGrid grid) {
+__global__ void __launch_bounds__(256)
+    split_values(__nv_bfloat16* value, std::int16_t* low, const float* master, RowGrid grid) {
   const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
   if (!at.inside) return;
   float x[V];
@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(256) split_values(__nv_bfloat16* value, std::i
 }
 
 template <int V>
-__global__ void __launch_bounds__(256) join_values(float* master, const __nv_bfloat16* value, const std::int16_t* low,
-                                                   RowGrid grid) {
+__global__ void __launch_bounds__(256)
+    join_values(float* master, const __nv_bfloat16* value, const std::int16_t* low, RowGrid grid) {
   const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
   if (!at.inside) return;
   Shorts<V> value_pack, low_pack;
@@ -186,8 +186,8 @@ __global__ void __launch_bounds__(1024) finish_sum(double* sum, const double* pa
   if (threadIdx.x == 0) *sum = total;  // =
 }
 
-__global__ void __launch_bounds__(1024) finish_clip(float* norm, float* scale, const double* sums, std::int64_t count,
-                                                    float max_norm) {
+__global__ void __launch_bounds__(1024)
+    finish_clip(float* norm, float* scale, const double* sums, std::int64_t count, float max_norm) {
   const double total = sum_all(sums, count);
   if (threadIdx.x != 0) return;
   const auto root = static_cast<float>(sqrt(total));

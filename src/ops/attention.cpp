@@ -90,8 +90,7 @@ void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout,
   check_head_tensor(op, "dk", grads.dk, tensors.k.shape(), dtype);
   check_head_tensor(op, "dv", grads.dv, tensors.k.shape(), dtype);
   const ScratchScope scope(exec.arena());
-  const std::size_t bytes =
-      attention_backward_workspace_bytes(exec.device(), tensors.q, tensors.k, spec.deterministic);
+  const std::size_t bytes = attention_backward_workspace_bytes(exec.device(), tensors.q, tensors.k, spec.deterministic);
   const View scratch = exec.arena().scratch("attention backward", DType::u8, {static_cast<std::int64_t>(bytes)});
   if (exec.planning() || tensors.q.size() == 0) return;
   if (exec.on_cuda()) {

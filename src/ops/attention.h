@@ -11,11 +11,11 @@
 namespace inlay::ops {
 
 struct AttentionSpec {
-  float scale = 1.0f;         // multiplies q·k
-  std::int64_t window = 0;    // 0: unlimited
-  ConstView cu_seqlens;       // device, int32 [documents + 1]
+  float scale = 1.0f;                             // multiplies q·k
+  std::int64_t window = 0;                        // 0: unlimited
+  ConstView cu_seqlens;                           // device, int32 [documents + 1]
   std::span<const std::int32_t> host_cu_seqlens;  // the same on the host; when planning, a representative batch
-  bool deterministic = true;  // CUDA backward: the fixed-order variant
+  bool deterministic = true;                      // CUDA backward: the fixed-order variant
 };
 
 // q [T, heads, D]; k, v [T, kv_heads, D], tokens may be strided; out like q; lse fp32 [T, heads]: the natural logarithm

@@ -29,8 +29,8 @@ std::vector<ForwardTask> forward_tasks(const Geometry& g, const AttentionSpec& s
       for (std::int64_t kv_head = 0; kv_head < g.kv_heads; ++kv_head) {
         for (std::int64_t h = 0; h < g.group; h += heads_each) {
           const std::int64_t h_end = std::min(h + heads_each, g.group);
-          tasks.push_back({document, kv_head, kv_head * g.group + h, kv_head * g.group + h_end, first, last,
-                           pairs * (h_end - h)});
+          tasks.push_back(
+              {document, kv_head, kv_head * g.group + h, kv_head * g.group + h_end, first, last, pairs * (h_end - h)});
         }
       }
     }

@@ -65,7 +65,7 @@ struct Workspace {
       side = {memory.take<Element>(wide), memory.take<Element>(wide), memory.take<Element>(wide),
               memory.take<float>(sums), memory.take<float>(sums)};
     }
-    query = {memory.take<Element>(wide), memory.take<Element>(wide), memory.take<Element>(wide),
+    query = {memory.take<Element>(wide), memory.take<Element>(wide),     memory.take<Element>(wide),
              memory.take<Element>(wide), memory.take<float>(block_size), memory.take<float>(block_size),
              memory.take<float>(sums)};
   }

@@ -20,8 +20,8 @@ inline constexpr float far_below = -1e30f;
 
 struct Geometry {
   std::int64_t tokens, heads, kv_heads, group, width;  // group: query heads to a key/value head; width: head size
-  std::int64_t depth;  // width padded for sums over it
-  std::int64_t rows;   // width padded to whole vectors
+  std::int64_t depth;                                  // width padded for sums over it
+  std::int64_t rows;                                   // width padded to whole vectors
   std::int64_t window;
   float scale;
 
@@ -108,7 +108,7 @@ class TileMemory {
   // Starts over; what was taken before is free again.
   void reset(std::size_t bytes) {
     if (bytes > capacity_) {
-      memory_.reset(static_cast<std::byte*>(::operator new(bytes, std::align_val_t{64})));
+      memory_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})));
       capacity_ = bytes;
     }
     used_ = 0;
@@ -123,7 +123,7 @@ class TileMemory {
 
  private:
   struct Free {
-    void operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t{64}); }
+    void operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{64}); }
   };
   std::unique_ptr<std::byte, Free> memory_;
   std::size_t capacity_ = 0, used_ = 0;

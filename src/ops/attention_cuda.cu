@@ -281,7 +281,8 @@ class CudnnBackward {
       // by their strides, so both are packed, in scratch.
       key.tokens = round_up_coarsely(layout_.tokens);
       key.stride(q) = key.stride(dq) = {part_.heads * part_.head_size, part_.head_size};
-      key.stride(k) = key.stride(v) = key.stride(dk) = key.stride(dv) = {part_.kv_heads * part_.head_size, part_.head_size};
+      key.stride(k) = key.stride(v) = key.stride(dk) =
+          key.stride(dv) = {part_.kv_heads * part_.head_size, part_.head_size};
     } else {
       key.stride(lse) = {};  // packed
       key.stride(dq) = strides_of(grads_.dq);
@@ -302,7 +303,8 @@ class CudnnBackward {
           (*packed)[i] = carver.take<std::uint16_t>(elements * heads);
           // Rows behind the last document are read in whole tiles: whatever is masked must be finite.
           const std::int64_t used = layout_.tokens * part_.head_size * heads;
-          check(cudaMemsetAsync((*packed)[i] + used, 0, static_cast<std::size_t>(elements * heads - used) * 2, stream_of(exec_)),
+          check(cudaMemsetAsync((*packed)[i] + used, 0, static_cast<std::size_t>(elements * heads - used) * 2,
+                                stream_of(exec_)),
                 "attention");
         }
       }
@@ -372,7 +374,7 @@ class CudnnBackward {
   AttentionHeads part_;
   AttentionBuffers buffers_;
   std::array<std::uint16_t*, 3> packed_{}, packed_grads_{};  // q, k, v and theirs, of a part of ragged documents
-  float* packed_lse_ = nullptr;             // of a dense batch
+  float* packed_lse_ = nullptr;                              // of a dense batch
 };
 
 }  // namespace

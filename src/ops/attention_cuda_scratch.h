@@ -57,15 +57,15 @@ constexpr std::size_t cudnn_backward_bytes(const AttentionLayout& layout, const 
 }
 
 // What our side puts into scratch beside that: for documents of one length, the log-sum-exp as cuDNN reads it;
-// otherwise the documents' lengths and offsets, and packed copies of the part's queries, keys, values and their gradients.
+// otherwise the documents' lengths and offsets, and packed copies of the part's queries, keys, values and their
+// gradients.
 constexpr std::size_t backward_staging_bytes(const AttentionLayout& layout, const AttentionHeads& all,
                                              const AttentionHeads& part) {
   constexpr std::int64_t margin = 12 * 256;  // of alignment
   if (!layout.ragged) return static_cast<std::size_t>(layout.tokens * all.heads * 4 + margin);
   const std::int64_t index = (layout.documents + 1) * (4 + 9 * 8);
-  return static_cast<std::size_t>(2 * round_up_coarsely(layout.tokens) * (part.heads + 2 * part.kv_heads) *
-                                      part.head_size * 2 +
-                                  index + margin);
+  return static_cast<std::size_t>(
+      2 * round_up_coarsely(layout.tokens) * (part.heads + 2 * part.kv_heads) * part.head_size * 2 + index + margin);
 }
 
 // The most key heads whose backward pass fits into the bytes, or 0. Fewer heads at a time want less memory; the work is

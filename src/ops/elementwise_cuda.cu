@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(256) add_rows(T* y, RowStrides y_rows, const T
 }
 
 template <class To, class From, int V>
-__global__ void __launch_bounds__(256) cast_rows(To* to, RowStrides to_rows, const From* from, RowStrides from_rows,
-                                                 RowGrid grid) {
+__global__ void __launch_bounds__(256)
+    cast_rows(To* to, RowStrides to_rows, const From* from, RowStrides from_rows, RowGrid grid) {
   const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
   if (!at.inside) return;
   float x[V];
@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(256) cast_rows(To* to, RowStrides to_rows, con
 }
 
 template <class T, int V>
-__global__ void __launch_bounds__(256) gather(T* to, std::int64_t to_ld, const T* from, std::int64_t from_ld,
-                                              const std::int32_t* rows, RowGrid grid) {
+__global__ void __launch_bounds__(256)
+    gather(T* to, std::int64_t to_ld, const T* from, std::int64_t from_ld, const std::int32_t* rows, RowGrid grid) {
   const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
   if (!at.inside) return;
   Pack<T, V> pack;
@@ -88,8 +88,8 @@ constexpr int sum_lanes = 32, sum_slots = 8;
 
 // A block sums 32 vectors of columns over every gridDim.y-th group of 8 rows, into row blockIdx.y of the partial sums.
 template <class T, int V>
-__global__ void __launch_bounds__(sum_lanes* sum_slots) sum_columns(float* partials, const T* x, std::int64_t ld,
-                                                                    std::int64_t rows, std::int64_t cols) {
+__global__ void __launch_bounds__(sum_lanes* sum_slots)
+    sum_columns(float* partials, const T* x, std::int64_t ld, std::int64_t rows, std::int64_t cols) {
   __shared__ float shared[sum_slots][sum_lanes * V];
   const std::int64_t col = (std::int64_t{blockIdx.x} * sum_lanes + threadIdx.x) * V;
   float sum[V] = {};
@@ -185,8 +185,8 @@ void gather_rows(Exec& exec, View to, ConstView from, ConstView rows) {
     using T = decltype(type);
     with_width<T>(vectors_fit(full_vector<T>, to, from), [&](auto width) {
       const RowGrid grid(to.dim(0), to.dim(1), width);
-      gather<T, width><<<grid.blocks, grid.threads, 0, stream_of(exec)>>>(
-          pointer<T>(to), to.ld(), pointer<T>(from), from.ld(), pointer<std::int32_t>(rows), grid);
+      gather<T, width><<<grid.blocks, grid.threads, 0, stream_of(exec)>>>(pointer<T>(to), to.ld(), pointer<T>(from),
+                                                                          from.ld(), pointer<std::int32_t>(rows), grid);
     });
   });
   check_launch("gather_rows");

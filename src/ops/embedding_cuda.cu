@@ -18,9 +18,9 @@ constexpr int frequent = 16;  // rows of a token from which a block shares out i
 // For a rare one (nearly all of them) every eighth block takes eight chunks at once, a slot each, and the others leave.
 // dtable +=.
 template <class T, int V>
-__global__ void __launch_bounds__(lanes* slots) backward(float* dtable, const T* dout, std::int64_t dout_ld,
-                                                         const std::int32_t* order, const std::int32_t* starts,
-                                                         const std::int32_t* ids, int cols, int chunks) {
+__global__ void __launch_bounds__(lanes* slots)
+    backward(float* dtable, const T* dout, std::int64_t dout_ld, const std::int32_t* order, const std::int32_t* starts,
+             const std::int32_t* ids, int cols, int chunks) {
   __shared__ float shared[slots][lanes * V];
   const int group = static_cast<int>(blockIdx.x) / chunks, chunk = static_cast<int>(blockIdx.x) % chunks;
   const int slot = static_cast<int>(threadIdx.y), lane = static_cast<int>(threadIdx.x);

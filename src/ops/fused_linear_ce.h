@@ -37,12 +37,12 @@ struct LossInputs {
 
 // Each is written where it is given. Scalars are += so that micro-batches add up; clear them first.
 struct LossOutputs {
-  View loss = {};         // fp32 [1]; for none: fp32 [T], = (0 at ignored rows)
-  View z_loss = {};       // shaped like loss: the part of it that is z-loss
-  View correct = {};      // int32 [1]: rows whose largest logit is the target's (the first one of equals counts)
-  View predicted = {};    // int32 [T], = (-1 at ignored rows)
-  View dhidden = {};      // [T, H], = (0 at ignored rows); may be hidden itself; absent: head only, or evaluation
-  View dbias = {};        // fp32 [V], += or = by mode
+  View loss = {};       // fp32 [1]; for none: fp32 [T], = (0 at ignored rows)
+  View z_loss = {};     // shaped like loss: the part of it that is z-loss
+  View correct = {};    // int32 [1]: rows whose largest logit is the target's (the first one of equals counts)
+  View predicted = {};  // int32 [T], = (-1 at ignored rows)
+  View dhidden = {};    // [T, H], = (0 at ignored rows); may be hidden itself; absent: head only, or evaluation
+  View dbias = {};      // fp32 [V], += or = by mode
   Grad dbias_mode = Grad::skip;
   bool head_gradient = false;  // call head.accumulate (a frozen head is left alone all the same)
 };

@@ -58,8 +58,9 @@ __device__ __forceinline__ uint4 pack(const float (&values)[logits_a_vector<T>])
 // Minus infinity in every column: what lies past the end of a row adds nothing to a maximum or a sum.
 template <class T>
 __device__ __forceinline__ uint4 lowest_vector() {
-  constexpr std::uint32_t word =
-      sizeof(T) == 4 ? 0xff800000u : std::is_same_v<T, __nv_bfloat16> ? 0xff80ff80u : 0xfc00fc00u;
+  constexpr std::uint32_t word = sizeof(T) == 4                     ? 0xff800000u
+                                 : std::is_same_v<T, __nv_bfloat16> ? 0xff80ff80u
+                                                                    : 0xfc00fc00u;
   return make_uint4(word, word, word, word);
 }
 

@@ -55,9 +55,9 @@ __device__ T block_sum(T value) {
   return value;
 }
 
-__global__ void __launch_bounds__(sum_threads) scales_kernel(LossScales* scales, Labels labels, Divisors divisors,
-                                                             const float* upstream, bool sum_classes, float z_loss,
-                                                             float gain) {
+__global__ void __launch_bounds__(sum_threads)
+    scales_kernel(LossScales* scales, Labels labels, Divisors divisors, const float* upstream, bool sum_classes,
+                  float z_loss, float gain) {
   if (divisors.sum_weights || divisors.sum_counts) {
     double weights = 0, counts = 0;
     for (std::int64_t row = threadIdx.x; row < labels.count; row += sum_threads) {
@@ -98,9 +98,9 @@ __device__ RowParts row_parts(const Finish& finish, const Labels& labels, std::i
   const LossScales scales = *finish.scales;
   const float max = finish.max[row], log_sum = finish.log_sum[row];
   const float weight = labels.token_weight(at), lse = max + log_sum;
-  const float ce = row_loss(labels.class_weight(at), scales.class_sum, finish.smoothing,
-                            static_cast<float>(labels.columns), log_sum + (max - finish.target[row]),
-                            finish.spread == nullptr ? 0.0f : finish.spread[row]);
+  const float ce =
+      row_loss(labels.class_weight(at), scales.class_sum, finish.smoothing, static_cast<float>(labels.columns),
+               log_sum + (max - finish.target[row]), finish.spread == nullptr ? 0.0f : finish.spread[row]);
   const float z_part = weight * scales.z_loss * lse * lse;
   return {weight * scales.ce_loss * ce + z_part, z_part};
 }
@@ -200,9 +200,9 @@ __global__ void scatter_kernel(ByteRows<Unit> to, ByteRows<const Unit> from, con
 // One block sums 32 vectors of columns: warp w takes the rows w, w + 16, ..., and the warps' sums are added in order.
 constexpr int column_warps = 16;
 template <class T>
-__global__ void __launch_bounds__(column_warps * 32) column_sums_kernel(float* sums, bool add, const T* dz,
-                                                                        std::int64_t ld, std::int64_t rows, int columns,
-                                                                        const float* alpha) {
+__global__ void __launch_bounds__(column_warps * 32)
+    column_sums_kernel(float* sums, bool add, const T* dz, std::int64_t ld, std::int64_t rows, int columns,
+                       const float* alpha) {
   constexpr int width = logits_a_vector<T>;
   __shared__ float partial[column_warps][32 * width];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -135,13 +135,15 @@ struct BackwardArgs {
 template <class T, int V>
 inline constexpr int backward_threads = sizeof(T) == 2 && V > 1 ? 256 : 512;
 template <class T, int V, int P>
-inline constexpr int backward_residents = backward_threads<T, V> == 512 ? 1 : P <= 2 ? 4 : P <= 4 ? 2 : 1;
+inline constexpr int backward_residents = backward_threads<T, V> == 512 ? 1
+                                          : P <= 2                      ? 4
+                                          : P <= 4                      ? 2
+                                                                        : 1;
 
 // y = x · rstd · w: dx = rstd · (dy · w) - x · rstd³ / cols · Σ dy · w · x;  dw = Σ over rows of dy · x · rstd.
 // A block walks over its rows and adds up its share of dw in registers, in the order of the rows.
 template <class T, int V, int P, bool wants_dweight>
-__global__ void __launch_bounds__(backward_threads<T, V>, backward_residents<T, V, P>)
-    backward(BackwardArgs<T> args) {
+__global__ void __launch_bounds__(backward_threads<T, V>, backward_residents<T, V, P>) backward(BackwardArgs<T> args) {
   __shared__ RowSums partials[2][32];
   extern __shared__ float slots[];  // [blockDim.y, cols], where blocks hold several rows
   const auto column = [&](int p) { return (static_cast<int>(threadIdx.x) + p * static_cast<int>(blockDim.x)) * V; };
@@ -269,8 +271,8 @@ template <bool residual>
 void launch_forward(Exec& exec, View out, View sum, ConstView x, ConstView delta, ConstView weight, float eps) {
   with_activation_type(x.dtype(), [&](auto type) {
     using T = decltype(type);
-    const bool vectors = vectors_fit(full_vector<T>, out, x, weight) &&
-                         (!residual || vectors_fit(full_vector<T>, sum, delta));
+    const bool vectors =
+        vectors_fit(full_vector<T>, out, x, weight) && (!residual || vectors_fit(full_vector<T>, sum, delta));
     with_width<T>(vectors, [&](auto width) {
       const auto rows = static_cast<std::uint32_t>(x.rows());
       const auto cols = static_cast<int>(x.cols());

@@ -11,9 +11,9 @@ using namespace backend::cuda;
 // A row of threads turns V pairs each of one head; the rows of a block share the token's angles, and walk over the
 // heads with them in registers.
 template <class T, int V>
-__global__ void __launch_bounds__(256) rotate(T* x, std::int64_t token_stride, std::int64_t head_stride, int heads,
-                                              const std::int32_t* positions, const float* table, int half,
-                                              float direction) {
+__global__ void __launch_bounds__(256)
+    rotate(T* x, std::int64_t token_stride, std::int64_t head_stride, int heads, const std::int32_t* positions,
+           const float* table, int half, float direction) {
   const std::int64_t token = blockIdx.x;
   const float* angles = table + static_cast<std::int64_t>(positions[token]) * half * 2;
   for (int i = static_cast<int>(threadIdx.x) * V; i < half; i += static_cast<int>(blockDim.x) * V) {

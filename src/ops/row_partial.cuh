@@ -68,8 +68,8 @@ __device__ inline float scaled(float sum, float max, float new_max) {
 // Symmetric bit for bit: lanes that combine the same two partials from either side agree.
 __device__ inline Partial combined(const Partial& a, const Partial& b) {
   const float max = fmaxf(a.max, b.max);
-  Partial result{max, scaled(a.sum, a.max, max) + scaled(b.sum, b.max, max), a.spread + b.spread,
-                 fmaxf(a.top, b.top), 0};
+  Partial result{max, scaled(a.sum, a.max, max) + scaled(b.sum, b.max, max), a.spread + b.spread, fmaxf(a.top, b.top),
+                 0};
   result.column = a.top > b.top ? a.column : b.top > a.top ? b.column : min(a.column, b.column);
   return result;
 }

@@ -11,12 +11,12 @@ namespace inlay::ops {
 // Factors that all rows share. They live in device memory (fp32 [6]), because sums over the batch decide them and no
 // host may wait for those.
 struct LossScales {
-  float alpha;        // what the GEMMs multiply dZ by: 1 / N, the upstream gradient, and 1 / gain
-  float ce_loss;      // loss = ce_loss · Σ cross entropy + z_loss · Σ lse²
+  float alpha;    // what the GEMMs multiply dZ by: 1 / N, the upstream gradient, and 1 / gain
+  float ce_loss;  // loss = ce_loss · Σ cross entropy + z_loss · Σ lse²
   float z_loss;
   float ce_gradient;  // the same two factors as they enter dZ, with alpha taken out
   float z_gradient;
-  float class_sum;    // Σ class weights; read only where label smoothing meets class weights
+  float class_sum;  // Σ class weights; read only where label smoothing meets class weights
 };
 inline constexpr std::int64_t loss_scales_count = sizeof(LossScales) / sizeof(float);
 
@@ -33,18 +33,18 @@ struct RowStatistics {
 };
 
 struct SoftmaxChunk {
-  View logits;              // [n, V]: read, and dZ where `gradient`; see pad_columns for its stride
-  ConstView positions;      // int32 [n]: where the rows stand in the batch; absent: first, first + 1, ...
+  View logits;          // [n, V]: read, and dZ where `gradient`; see pad_columns for its stride
+  ConstView positions;  // int32 [n]: where the rows stand in the batch; absent: first, first + 1, ...
   std::int64_t first = 0;
-  ConstView targets;        // int32 [T]
-  ConstView bias;           // [V] in the logits' dtype, or absent
-  ConstView class_weights;  // fp32 [V], or absent
-  ConstView token_weights;  // fp32 [T], or absent
-  ConstView row_upstream;   // fp32 [T], or absent: a factor of each row's gradient
-  ConstView scales;         // LossScales
-  RowStatistics statistics; // of these rows
+  ConstView targets;         // int32 [T]
+  ConstView bias;            // [V] in the logits' dtype, or absent
+  ConstView class_weights;   // fp32 [V], or absent
+  ConstView token_weights;   // fp32 [T], or absent
+  ConstView row_upstream;    // fp32 [T], or absent: a factor of each row's gradient
+  ConstView scales;          // LossScales
+  RowStatistics statistics;  // of these rows
   float label_smoothing = 0, softcap = 0;
-  float gain = 1;           // dZ is stored times this power of two, which alpha takes back
+  float gain = 1;  // dZ is stored times this power of two, which alpha takes back
   bool gradient = false;
 };
 

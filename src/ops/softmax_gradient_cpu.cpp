@@ -77,8 +77,8 @@ class Row {
     gradient(top, total, factors);
     // The target's own entry: p - 1 without the cancellation.
     const float down = target - top - log_sum;
-    const float own = factors.own * std::expm1(down) + std::exp(down) * (factors.all - factors.own) -
-                      factors.each * class_weight;
+    const float own =
+        factors.own * std::expm1(down) + std::exp(down) * (factors.all - factors.own) - factors.each * class_weight;
     logits_[y] = T(own * (cap_ > 0 ? slope(splat(raw_target))[0] : 1.0f));
   }
 

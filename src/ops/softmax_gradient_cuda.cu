@@ -16,8 +16,8 @@ namespace inlay::ops::cuda {
 namespace {
 
 constexpr int most_threads = 512;
-constexpr int least_blocks = 3;          // of that size on an SM at a time: bounds the registers
-constexpr int vectors_a_block = 2048;    // 32 KiB: small, so that an SM loads some rows while it works on others
+constexpr int least_blocks = 3;        // of that size on an SM at a time: bounds the registers
+constexpr int vectors_a_block = 2048;  // 32 KiB: small, so that an SM loads some rows while it works on others
 constexpr int vectors_a_thread = 8;
 
 // SoftmaxChunk as raw pointers.
@@ -231,9 +231,8 @@ __global__ void __launch_bounds__(most_threads, least_blocks) resident_rows(cons
   }
 
   Partial partial = empty_partial();
-  each_vector([&](int slot, int index) {
-    partial.top = fmaxf(partial.top, reader.largest(held[slot], index * width));
-  });
+  each_vector(
+      [&](int slot, int index) { partial.top = fmaxf(partial.top, reader.largest(held[slot], index * width)); });
   if (args.argmax != nullptr) {
     each_vector([&](int slot, int index) {
       partial.column = reader.find(held[slot], index * width, partial.top, partial.column);

@@ -20,8 +20,8 @@ __device__ __forceinline__ float sigmoid(float x) {
 }
 
 template <class T, int V>
-__global__ void __launch_bounds__(256) forward(T* act, std::int64_t act_ld, const T* gate_up, std::int64_t gate_up_ld,
-                                               RowGrid grid) {
+__global__ void __launch_bounds__(256)
+    forward(T* act, std::int64_t act_ld, const T* gate_up, std::int64_t gate_up_ld, RowGrid grid) {
   const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
   if (!at.inside) return;
   const T* gate = gate_up + at.row * gate_up_ld + at.col;
@@ -39,8 +39,8 @@ struct BackwardStrides {
 
 // act may be null. d silu(g) / dg = s (1 + g (1 - s)).
 template <class T, int V>
-__global__ void __launch_bounds__(256) backward(T* dgate_up, T* act, const T* dact, const T* gate_up,
-                                                BackwardStrides ld, RowGrid grid) {
+__global__ void __launch_bounds__(256)
+    backward(T* dgate_up, T* act, const T* dact, const T* gate_up, BackwardStrides ld, RowGrid grid) {
   const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
   if (!at.inside) return;
   const T* gate = gate_up + at.row * ld.gate_up + at.col;

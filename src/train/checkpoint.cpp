@@ -102,7 +102,9 @@ void save_model(Engine& engine, const fs::path& base, const fs::path& folder) {
   std::vector<io::TensorSpec> specs;
   for (const std::string& name : source.names()) {
     const io::TensorInfo& info = *source.find(name);
-    if (!info.dtype) user_error("{}: tensor {} is {}, which cannot be written back", source.path_of(name).string(), name, info.format_dtype);
+    if (!info.dtype)
+      user_error("{}: tensor {} is {}, which cannot be written back", source.path_of(name).string(), name,
+                 info.format_dtype);
     specs.push_back({name, *info.dtype, info.shape});
   }
   io::ShardedWriter writer(folder, specs);
@@ -132,12 +134,9 @@ fs::path save_checkpoint(Engine& engine, const fs::path& base, const fs::path& o
   try {
     save_model(engine, base, partial);
     write_optimizer(engine, partial / optimizer_file);
-    const nlohmann::json json = {{"step", state.step},
-                                 {"epoch", state.epoch},
-                                 {"batch", state.batch},
-                                 {"tokens", state.tokens},
-                                 {"seconds", state.seconds},
-                                 {"data_fingerprint", state.data_fingerprint},
+    const nlohmann::json json = {{"step", state.step},       {"epoch", state.epoch},
+                                 {"batch", state.batch},     {"tokens", state.tokens},
+                                 {"seconds", state.seconds}, {"data_fingerprint", state.data_fingerprint},
                                  {"compute", state.compute}};
     io::write_file_atomic(partial / state_file, json.dump(2) + "\n");
   } catch (...) {

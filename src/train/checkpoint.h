@@ -6,8 +6,8 @@
 
 #include "train/engine.h"
 
-// What a run leaves on disk. A checkpoint is a Hugging Face model folder with two more files: trainer_state.json (where the
-// run stands) and optimizer.safetensors (every bit that training needs to go on as if it had never stopped).
+// What a run leaves on disk. A checkpoint is a Hugging Face model folder with two more files: trainer_state.json (where
+// the run stands) and optimizer.safetensors (every bit that training needs to go on as if it had never stopped).
 namespace inlay::train {
 
 // Where a run stands after `step` optimizer steps.

@@ -15,9 +15,7 @@ namespace inlay::train {
 
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::size_t terminal_width() {
   winsize size{};
@@ -27,7 +25,8 @@ std::size_t terminal_width() {
 
 }  // namespace
 
-Console::Console(bool quiet) : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1 && std::getenv("TERM") != nullptr) {}
+Console::Console(bool quiet)
+    : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1 && std::getenv("TERM") != nullptr) {}
 
 Console::~Console() { clear_status(); }
 

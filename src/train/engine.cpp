@@ -67,7 +67,10 @@ MemoryPlan Engine::plan(const model::ModelConfig& config, const EngineOptions& o
   Engine engine(Exec::planner(options.device), config, options);
   engine.rehearse();
   const Arena& arena = engine.exec_.arena();
-  return {.device_peak = arena.peak(), .classes = arena.peak_by_class(), .phases = arena.phases(), .policy = options.policy};
+  return {.device_peak = arena.peak(),
+          .classes = arena.peak_by_class(),
+          .phases = arena.phases(),
+          .policy = options.policy};
 }
 
 std::unique_ptr<Engine> Engine::create(const model::ModelConfig& config, const EngineOptions& options) {

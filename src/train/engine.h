@@ -19,10 +19,10 @@ struct EngineOptions {
   std::int64_t mlp_tile = 0;
   bool deterministic = true;
   OptimizerOptions optimizer;
-  bool optimizer_state = true;      // false: gradients only (inlay grad, benchmarks of the passes alone)
-  std::int64_t max_tokens = 0;      // of the largest micro-batch
-  std::int64_t max_document = 0;    // of the longest document
-  std::int64_t logit_rows = 0;      // rows whose logits are asked for at once; 0: never
+  bool optimizer_state = true;    // false: gradients only (inlay grad, benchmarks of the passes alone)
+  std::int64_t max_tokens = 0;    // of the largest micro-batch
+  std::int64_t max_document = 0;  // of the longest document
+  std::int64_t logit_rows = 0;    // rows whose logits are asked for at once; 0: never
 };
 
 // Where the bytes go, before any is allocated.
@@ -34,13 +34,13 @@ struct MemoryPlan {
 };
 
 struct StepResult {
-  double loss = 0;       // mean over the step's valid labels
-  float grad_norm = 0;   // before clipping
+  double loss = 0;      // mean over the step's valid labels
+  float grad_norm = 0;  // before clipping
   std::int64_t tokens = 0, valid = 0;
 };
 
-// A model on a device, ready to take batches. Made twice for a run: once over a planning Exec, whose arena then says how
-// much the second one needs.
+// A model on a device, ready to take batches. Made twice for a run: once over a planning Exec, whose arena then says
+// how much the second one needs.
 class Engine {
  public:
   Engine(Exec exec, const model::ModelConfig& config, const EngineOptions& options);
@@ -57,7 +57,8 @@ class Engine {
 
   void load(const io::Checkpoint& checkpoint, const model::Progress& progress = {});
 
-  // One optimizer step over the micro-batches; the loss is divided by the valid labels of all of them. step counts from 1.
+  // One optimizer step over the micro-batches; the loss is divided by the valid labels of all of them. step counts
+  // from 1.
   StepResult train_step(const std::vector<PackedBatch>& micro_batches, std::int64_t step, double learning_rate);
   // Gradients alone, left in the parameters.
   StepResult gradients(const std::vector<PackedBatch>& micro_batches);

@@ -4,7 +4,8 @@
 
 namespace inlay::train {
 
-std::vector<std::int32_t> generate(Engine& engine, std::vector<std::int32_t> prompt, std::int64_t count, std::int32_t stop) {
+std::vector<std::int32_t> generate(Engine& engine, std::vector<std::int32_t> prompt, std::int64_t count,
+                                   std::int32_t stop) {
   std::vector<std::int32_t> made;
   for (std::int64_t i = 0; i < count; ++i) {
     const Document document{.input_ids = prompt, .labels = std::vector<std::int32_t>(prompt.size(), ignore_label)};

@@ -7,8 +7,9 @@
 
 namespace inlay::train {
 
-// Greedy continuation of a prompt: the likeliest next token, until `stop` comes or `count` are made. Every token runs the
-// whole sequence again: meant for looking at what a model has learnt, not for serving it.
-std::vector<std::int32_t> generate(Engine& engine, std::vector<std::int32_t> prompt, std::int64_t count, std::int32_t stop);
+// Greedy continuation of a prompt: the likeliest next token, until `stop` comes or `count` are made. Every token runs
+// the whole sequence again: meant for looking at what a model has learnt, not for serving it.
+std::vector<std::int32_t> generate(Engine& engine, std::vector<std::int32_t> prompt, std::int64_t count,
+                                   std::int32_t stop);
 
 }  // namespace inlay::train

@@ -15,7 +15,8 @@ Optimizer::Optimizer(Exec& exec, model::ModelParameters& parameters, const Optim
     View m = moment(".m"), v = moment(".v");
     slots_.push_back({&p, m, v});
   });
-  sums_ = arena.keep(MemoryClass::optimizer, "gradient square sums", DType::f64, {static_cast<std::int64_t>(slots_.size())});
+  sums_ = arena.keep(MemoryClass::optimizer, "gradient square sums", DType::f64,
+                     {static_cast<std::int64_t>(slots_.size())});
   norm_ = arena.keep(MemoryClass::optimizer, "gradient norm", DType::f32, {1});
   scale_ = arena.keep(MemoryClass::optimizer, "clipping factor", DType::f32, {1});
 }

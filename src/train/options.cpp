@@ -87,7 +87,8 @@ Field text(std::string name, std::string TrainOptions::*member, std::string type
           [member](const TrainOptions& o, YAML::Emitter& out) { out << YAML::DoubleQuoted << o.*member; }};
 }
 
-Field choice(std::string name, std::string TrainOptions::*member, std::vector<std::string> choices, std::string meaning) {
+Field choice(std::string name, std::string TrainOptions::*member, std::vector<std::string> choices,
+             std::string meaning) {
   std::string list;
   for (const std::string& c : choices) list += (list.empty() ? "" : ", ") + c;
   return {name, "one of " + list, std::move(meaning),
@@ -115,7 +116,8 @@ Field files(std::string name, std::vector<std::string> TrainOptions::*member, st
                 place.fail("each entry is a file name or {{path: FILE}}");
               }
               for (const auto& item : entry) {
-                if (item.first.Scalar() != "path") place.fail("'{}' is not a known key of an entry; known is path", item.first.Scalar());
+                if (item.first.Scalar() != "path")
+                  place.fail("'{}' is not a known key of an entry; known is path", item.first.Scalar());
               }
               (o.*member).push_back(entry["path"].Scalar());
             };
@@ -128,7 +130,8 @@ Field files(std::string name, std::vector<std::string> TrainOptions::*member, st
           [member](const TrainOptions& o, YAML::Emitter& out) {
             out << YAML::BeginSeq;
             for (const std::string& path : o.*member) {
-              out << YAML::Flow << YAML::BeginMap << YAML::Key << "path" << YAML::Value << YAML::DoubleQuoted << path << YAML::EndMap;
+              out << YAML::Flow << YAML::BeginMap << YAML::Key << "path" << YAML::Value << YAML::DoubleQuoted << path
+                  << YAML::EndMap;
             }
             out << YAML::EndSeq;
           }};
@@ -139,7 +142,8 @@ const std::vector<Field>& fields() {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   static const std::vector<Field> table = {
       text("base_model", &O::base_model, "folder", "Hugging Face model folder to start from"),
-      text("output_dir", &O::output_dir, "folder", "where checkpoints, metrics and the result go; must not hold a run yet"),
+      text("output_dir", &O::output_dir, "folder",
+           "where checkpoints, metrics and the result go; must not hold a run yet"),
       files("datasets", &O::datasets, "JSONL files with input_ids and labels (-100: not learned)"),
       files("test_datasets", &O::test_datasets, "JSONL files to evaluate on"),
       choice("device", &O::device, {"auto", "cpu", "cuda"}, "where to train; auto takes a GPU if there is one"),
@@ -175,7 +179,9 @@ const std::vector<Field>& fields() {
       text("activation_policy", &O::activation_policy, "policy",
            "auto, keep, recompute, recompute_norms, recompute_mlp, or names to keep; any gives the same bits"),
       integer("mlp_tile", &O::mlp_tile, 0, "rows the MLP works on at once; 0: all"),
-      boolean("deterministic", &O::deterministic, "attention's backward pass in a fixed order on a GPU too; slower (docs/numbers.md); on the CPU it always is"),
+      boolean(
+          "deterministic", &O::deterministic,
+          "attention's backward pass in a fixed order on a GPU too; slower (docs/numbers.md); on the CPU it always is"),
   };
   return table;
 }

@@ -11,8 +11,8 @@
 #include "model/activations.h"
 #include "train/schedule.h"
 
-// What a run is asked to do. Read once, validated once: nothing after this looks at YAML, and no option is accepted that
-// nothing reads. Keys are axolotl's where axolotl has the key.
+// What a run is asked to do. Read once, validated once: nothing after this looks at YAML, and no option is accepted
+// that nothing reads. Keys are axolotl's where axolotl has the key.
 namespace inlay::train {
 
 struct TrainOptions {

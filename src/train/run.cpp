@@ -26,9 +26,7 @@ namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::string fingerprint(const std::vector<Document>& documents) {
   io::Hasher hasher;
@@ -41,9 +39,11 @@ std::string fingerprint(const std::vector<Document>& documents) {
 
 // A folder that holds a run is never written into unasked.
 void claim_output(const fs::path& output, bool resume) {
-  const bool holds_run = fs::exists(output / "metrics.jsonl") || fs::exists(output / "summary.json") || latest_checkpoint(output);
+  const bool holds_run =
+      fs::exists(output / "metrics.jsonl") || fs::exists(output / "summary.json") || latest_checkpoint(output);
   if (holds_run && !resume) {
-    user_error("{}: output_dir already holds a run; add --resume to go on with it, or choose another folder", output.string());
+    user_error("{}: output_dir already holds a run; add --resume to go on with it, or choose another folder",
+               output.string());
   }
   std::error_code error;
   fs::create_directories(output, error);
@@ -56,7 +56,8 @@ void claim_output(const fs::path& output, bool resume) {
 // Micro-batches in the order of the run: epoch after epoch.
 class BatchStream {
  public:
-  BatchStream(const data::BatchSampler& sampler, const std::vector<Document>& documents, std::int64_t epoch, std::int64_t batch)
+  BatchStream(const data::BatchSampler& sampler, const std::vector<Document>& documents, std::int64_t epoch,
+              std::int64_t batch)
       : sampler_(sampler), documents_(documents), epoch_(epoch), batch_(batch) {}
 
   PackedBatch next() {
@@ -86,10 +87,12 @@ std::int64_t total_steps(const TrainOptions& o, const data::BatchSampler& sample
   if (o.max_steps > 0) return o.max_steps;
   std::int64_t steps = 0;
   const auto whole = static_cast<std::int64_t>(std::floor(o.num_epochs));
-  for (std::int64_t epoch = 0; epoch < whole; ++epoch) steps += steps_per_epoch(sampler, epoch, o.gradient_accumulation_steps);
+  for (std::int64_t epoch = 0; epoch < whole; ++epoch)
+    steps += steps_per_epoch(sampler, epoch, o.gradient_accumulation_steps);
   const double rest = o.num_epochs - static_cast<double>(whole);
   if (rest > 0) {
-    steps += static_cast<std::int64_t>(std::ceil(rest * static_cast<double>(steps_per_epoch(sampler, whole, o.gradient_accumulation_steps))));
+    steps += static_cast<std::int64_t>(
+        std::ceil(rest * static_cast<double>(steps_per_epoch(sampler, whole, o.gradient_accumulation_steps))));
   }
   return std::max<std::int64_t>(steps, 1);
 }
@@ -102,8 +105,9 @@ Schedule schedule_of(const TrainOptions& o, std::int64_t steps) {
   schedule.peak = o.learning_rate;
   schedule.total_steps = steps;
   schedule.min_ratio = schedule.kind == ScheduleKind::cosine ? o.cosine_min_lr_ratio : 0.0;
-  schedule.warmup_steps =
-      o.warmup_steps > 0 ? o.warmup_steps : static_cast<std::int64_t>(std::ceil(o.warmup_ratio * static_cast<double>(steps)));
+  schedule.warmup_steps = o.warmup_steps > 0
+                              ? o.warmup_steps
+                              : static_cast<std::int64_t>(std::ceil(o.warmup_ratio * static_cast<double>(steps)));
   return schedule;
 }
 
@@ -116,7 +120,8 @@ void describe_data(const data::BatchSampler& sampler, Console& console) {
                              format_count(sampler.truncated_documents()), format_count(sampler.truncated_tokens())));
   }
   if (sampler.dropped_documents() > 0) {
-    console.line(fmt::format("data: {} documents longer than sequence_len were dropped", format_count(sampler.dropped_documents())));
+    console.line(fmt::format("data: {} documents longer than sequence_len were dropped",
+                             format_count(sampler.dropped_documents())));
   }
 }
 
@@ -190,13 +195,15 @@ class Run {
                               engine.policy.str(), format_bytes(plan_.device_peak)));
     const std::size_t budget = memory_budget(engine.device);
     if (plan_.device_peak > budget) {
-      user_error("the run needs {} of {} memory, but {} are free; lower micro_batch_size or sequence_len, or set "
-                 "activation_policy: recompute (inlay plan shows where the bytes go)",
-                 format_bytes(plan_.device_peak), name_of(engine.device), format_bytes(budget));
+      user_error(
+          "the run needs {} of {} memory, but {} are free; lower micro_batch_size or sequence_len, or set "
+          "activation_policy: recompute (inlay plan shows where the bytes go)",
+          format_bytes(plan_.device_peak), name_of(engine.device), format_bytes(budget));
     }
     engine_ = Engine::create(config_, engine);
     const io::Checkpoint weights(options_.base_model);
-    engine_->load(weights, [&](std::uint64_t done, std::uint64_t total) { console_.progress("loading weights", done, total); });
+    engine_->load(weights,
+                  [&](std::uint64_t done, std::uint64_t total) { console_.progress("loading weights", done, total); });
   }
 
   void resume_from_latest() {
@@ -215,16 +222,19 @@ class Run {
     std::vector<PackedBatch> micro_batches;
     do {
       micro_batches.push_back(stream.next());
-    } while (static_cast<std::int64_t>(micro_batches.size()) < options_.gradient_accumulation_steps && stream.left_in_epoch() > 0);
+    } while (static_cast<std::int64_t>(micro_batches.size()) < options_.gradient_accumulation_steps &&
+             stream.left_in_epoch() > 0);
     return micro_batches;
   }
 
   void check_finite(const StepResult& result) {
     if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
     const auto last = latest_checkpoint(output_);
-    user_error("step {}: the loss is {} and the gradient norm {}; stopped. {} A lower learning_rate or a longer warm-up usually helps",
-               state_.step, result.loss, result.grad_norm,
-               last ? "The last good checkpoint is " + last->string() + "." : "No checkpoint was written yet.");
+    user_error(
+        "step {}: the loss is {} and the gradient norm {}; stopped. {} A lower learning_rate or a longer warm-up "
+        "usually helps",
+        state_.step, result.loss, result.grad_norm,
+        last ? "The last good checkpoint is " + last->string() + "." : "No checkpoint was written yet.");
   }
 
   void report(const StepResult& result, double rate, double seconds) {
@@ -250,9 +260,10 @@ class Run {
     }
     // The remaining time by this run's recent pace, which the first steps (warm-up of caches) do not know yet.
     pace_ = pace_ == 0 ? seconds : 0.9 * pace_ + 0.1 * seconds;
-    const std::string line = fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {} tok/s{}  {}  ETA {}", state_.step,
-                                         steps_, result.loss, result.grad_norm, rate, format_count(std::llround(speed)), share,
-                                         format_bytes(device_peak), format_duration(pace_ * static_cast<double>(steps_ - state_.step)));
+    const std::string line =
+        fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {} tok/s{}  {}  ETA {}", state_.step, steps_,
+                    result.loss, result.grad_norm, rate, format_count(std::llround(speed)), share,
+                    format_bytes(device_peak), format_duration(pace_ * static_cast<double>(steps_ - state_.step)));
     const bool due = state_.step % options_.logging_steps == 0 || state_.step == steps_;
     console_.status(line, due);
   }
@@ -278,27 +289,29 @@ class Run {
 
   RunEnd stop_early() {
     const fs::path folder = save();
-    console_.line(fmt::format("interrupted after step {}; {} holds everything. To go on, run the same command with --resume",
-                              state_.step, folder.string()));
+    console_.line(
+        fmt::format("interrupted after step {}; {} holds everything. To go on, run the same command with --resume",
+                    state_.step, folder.string()));
     return RunEnd::interrupted;
   }
 
   void finish() {
     evaluate_now();
     save_model(*engine_, options_.base_model, output_);
-    ordered_json summary = {{"steps", state_.step},
-                            {"loss", last_loss_},
-                            {"tokens", state_.tokens},
-                            {"seconds", state_.seconds},
-                            {"tokens_per_second", static_cast<double>(state_.tokens) / std::max(state_.seconds, 1e-9)},
-                            {"parameters", config_.parameter_count()},
-                            {"device", engine_->options().device == Device::cuda ? backend::cuda::device_name() : "cpu"},
-                            {"dtype", name_of(engine_->options().compute)},
-                            {"activation_policy", engine_->options().policy.str()},
-                            {"deterministic", engine_->options().device == Device::cpu || options_.deterministic},
-                            {"planned_device_peak_bytes", plan_.device_peak},
-                            {"device_peak_bytes", engine_->exec().arena().peak()},
-                            {"host_peak_bytes", host_peak_}};
+    ordered_json summary = {
+        {"steps", state_.step},
+        {"loss", last_loss_},
+        {"tokens", state_.tokens},
+        {"seconds", state_.seconds},
+        {"tokens_per_second", static_cast<double>(state_.tokens) / std::max(state_.seconds, 1e-9)},
+        {"parameters", config_.parameter_count()},
+        {"device", engine_->options().device == Device::cuda ? backend::cuda::device_name() : "cpu"},
+        {"dtype", name_of(engine_->options().compute)},
+        {"activation_policy", engine_->options().policy.str()},
+        {"deterministic", engine_->options().device == Device::cpu || options_.deterministic},
+        {"planned_device_peak_bytes", plan_.device_peak},
+        {"device_peak_bytes", engine_->exec().arena().peak()},
+        {"host_peak_bytes", host_peak_}};
     if (!test_documents_.empty()) {
       summary["eval_loss"] = evaluation_.loss;
       summary["eval_accuracy"] = evaluation_.accuracy;

@@ -6,8 +6,8 @@ namespace inlay::train {
 
 enum class ScheduleKind : std::uint8_t { constant, linear, cosine };
 
-// The learning rate of every optimizer step: a linear warm-up from zero, then constant, linear to zero, or half a cosine
-// down to min_ratio of the peak.
+// The learning rate of every optimizer step: a linear warm-up from zero, then constant, linear to zero, or half a
+// cosine down to min_ratio of the peak.
 struct Schedule {
   ScheduleKind kind = ScheduleKind::cosine;
   double peak = 0;

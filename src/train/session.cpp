@@ -50,7 +50,8 @@ data::BatchOptions batch_options(const TrainOptions& options) {
 BatchBounds bounds_of(const data::BatchSampler& sampler) {
   std::vector<std::int64_t> lengths;
   for (std::int64_t epoch_batch = 0; epoch_batch < sampler.batches_per_epoch(0); ++epoch_batch) {
-    for (const std::int64_t document : sampler.documents_of(0, epoch_batch)) lengths.push_back(sampler.length_of(document));
+    for (const std::int64_t document : sampler.documents_of(0, epoch_batch))
+      lengths.push_back(sampler.length_of(document));
   }
   std::sort(lengths.begin(), lengths.end(), std::greater<>());
   const std::int64_t rows = sampler.options().micro_batch_size;
@@ -59,7 +60,8 @@ BatchBounds bounds_of(const data::BatchSampler& sampler) {
     bounds.tokens = std::min(sampler.max_tokens(), sampler.tokens_per_epoch());
   } else {
     const auto count = std::min<std::size_t>(static_cast<std::size_t>(rows), lengths.size());
-    bounds.tokens = std::accumulate(lengths.begin(), lengths.begin() + static_cast<std::ptrdiff_t>(count), std::int64_t{0});
+    bounds.tokens =
+        std::accumulate(lengths.begin(), lengths.begin() + static_cast<std::ptrdiff_t>(count), std::int64_t{0});
   }
   return bounds;
 }

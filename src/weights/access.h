@@ -4,8 +4,8 @@
 
 namespace inlay::weights {
 
-// Asked before and after a layer's weights are used. Where they live elsewhere (host memory, other ranks), acquire starts
-// or awaits their coming and release lets the buffer be reused; prefetching is acquiring one layer ahead.
+// Asked before and after a layer's weights are used. Where they live elsewhere (host memory, other ranks), acquire
+// starts or awaits their coming and release lets the buffer be reused; prefetching is acquiring one layer ahead.
 class WeightAccess {
  public:
   virtual ~WeightAccess() = default;

@@ -12,8 +12,8 @@ namespace inlay::weights {
 using backend::Exec;
 using backend::Grad;
 
-// A checkpoint tensor that makes up some rows of a parameter. Query, key and value share one matrix here, and so do gate
-// and up: one GEMM instead of three.
+// A checkpoint tensor that makes up some rows of a parameter. Query, key and value share one matrix here, and so do
+// gate and up: one GEMM instead of three.
 struct Part {
   std::string checkpoint_name;
   std::int64_t row = 0, rows = 0;

@@ -71,17 +71,20 @@ TEST(CliCommands, GradWritesEveryGradientAndTheLogits) {
   const TemporaryFolder folder;
   for (const char* policy : {"keep", "recompute"}) {
     const std::string out = folder / (std::string(policy) + ".safetensors");
-    const CommandResult result = inlay({"grad", model, "--data", documents, "--out", out, "--logits", "--device", "cpu", "--policy", policy, "--json"});
+    const CommandResult result = inlay({"grad", model, "--data", documents, "--out", out, "--logits", "--device", "cpu",
+                                        "--policy", policy, "--json"});
     ASSERT_EQ(result.code, 0) << result.err;
     const Fixture fixture(model);
-    EXPECT_NEAR(nlohmann::json::parse(result.out).at("loss").get<double>(), fixture.expected.at("loss").get<double>(), 1e-5);
+    EXPECT_NEAR(nlohmann::json::parse(result.out).at("loss").get<double>(), fixture.expected.at("loss").get<double>(),
+                1e-5);
     const io::SafetensorsFile ours(out);
     for (const std::string& name : fixture.tensors.names()) {
       ASSERT_NE(ours.find(name), nullptr) << name;
       const ConstView view = ours.tensor(name);
       EXPECT_LE(relative_error({view.as<float>(), view.as<float>() + view.size()}, fixture.tensor(name)), 1e-5) << name;
     }
-    EXPECT_EQ(inlay({"grad", model, "--data", documents, "--out", out}).code, 2) << "an existing file is not overwritten";
+    EXPECT_EQ(inlay({"grad", model, "--data", documents, "--out", out}).code, 2)
+        << "an existing file is not overwritten";
   }
   EXPECT_EQ(read_text(folder / "keep.safetensors"), read_text(folder / "recompute.safetensors"));
 }
@@ -90,7 +93,8 @@ TEST(CliCommands, PlanNeedsOnlyTheConfiguration) {
   const TemporaryFolder folder;
   fs::create_directory(folder.path / "m");
   fs::copy(model + "/config.json", folder.path / "m/config.json");
-  write_text(folder.path / "run.yaml", "base_model: " + (folder / "m") + "\noutput_dir: " + (folder / "o") + "\ndatasets: [{path: nowhere.jsonl}]\nlearning_rate: 1e-4\n");
+  write_text(folder.path / "run.yaml", "base_model: " + (folder / "m") + "\noutput_dir: " + (folder / "o") +
+                                           "\ndatasets: [{path: nowhere.jsonl}]\nlearning_rate: 1e-4\n");
   for (const std::string device : {"cpu", "cuda"}) {
     const CommandResult result = inlay({"plan", folder / "run.yaml", "--json", "--device", device});
     ASSERT_EQ(result.code, 0) << result.err;
@@ -121,14 +125,16 @@ TEST(CliCommands, EvalOnARealModelGivesTransformersLoss) {
   const fs::path stories = shared_data() / "models/stories15M";
   const fs::path expected = fs::path(INLAY_SOURCE_DIR) / "tests/golden/stories15M";
   if (!fs::exists(stories)) GTEST_SKIP() << stories << " is not there";
-  const CommandResult result = inlay({"eval", stories.string(), "--data", (expected / "data.jsonl").string(), "--device", "cpu", "--json"});
+  const CommandResult result =
+      inlay({"eval", stories.string(), "--data", (expected / "data.jsonl").string(), "--device", "cpu", "--json"});
   ASSERT_EQ(result.code, 0) << result.err;
   const double loss = nlohmann::json::parse(read_text(expected / "expected.json")).at("loss");
   EXPECT_NEAR(nlohmann::json::parse(result.out).at("loss").get<double>(), loss, 1e-5 * loss);
 }
 
 TEST(CliCommands, BenchPrintsOneObject) {
-  const CommandResult result = inlay({"bench", "matmul", "--m", "64", "--n", "64", "--k", "64", "--iterations", "1", "--device", "cpu", "--json"});
+  const CommandResult result = inlay(
+      {"bench", "matmul", "--m", "64", "--n", "64", "--k", "64", "--iterations", "1", "--device", "cpu", "--json"});
   ASSERT_EQ(result.code, 0) << result.err;
   const auto json = nlohmann::json::parse(result.out);
   for (const char* key : {"ms", "peak_extra_bytes", "floor_ms"}) EXPECT_TRUE(json.contains(key)) << key;

@@ -22,13 +22,15 @@ class CliTrain : public ::testing::TestWithParam<Device> {
  protected:
   CliTrain() {
     fs::copy(golden / "llama_llama3_tied", folder.path / "base");
-    config = "base_model: " + (folder / "base") + "\noutput_dir: " + (folder / "run") + "\ndatasets: [{path: " + (folder / "base/data.jsonl") +
+    config = "base_model: " + (folder / "base") + "\noutput_dir: " + (folder / "run") +
+             "\ndatasets: [{path: " + (folder / "base/data.jsonl") +
              "}]\nlearning_rate: 1.0e-3\nsequence_len: 64\nmicro_batch_size: 2\nsample_packing: false\n"
              "gradient_accumulation_steps: 2\nmax_steps: 6\ndeterministic: true\ndevice: " +
              std::string(name_of(GetParam())) + "\n";
   }
 
-  CommandResult train(const std::string& more = "", std::vector<std::string> arguments = {}, CommandLimits limits = {}) {
+  CommandResult train(const std::string& more = "", std::vector<std::string> arguments = {},
+                      CommandLimits limits = {}) {
     write_text(folder.path / "run.yaml", config + more);
     arguments.insert(arguments.begin(), {"train", folder / "run.yaml"});
     return inlay(arguments, limits);
@@ -46,12 +48,14 @@ class CliTrain : public ::testing::TestWithParam<Device> {
 };
 
 TEST_P(CliTrain, LeavesAModelMetricsAndASummary) {
-  const CommandResult result = train("dtype: fp32\ntest_datasets: [{path: " + (folder / "base/data.jsonl") + "}]\neval_steps: 3\n");
+  const CommandResult result =
+      train("dtype: fp32\ntest_datasets: [{path: " + (folder / "base/data.jsonl") + "}]\neval_steps: 3\n");
   ASSERT_EQ(result.code, 0) << result.err;
   const fs::path run = folder.path / "run";
   const auto records = metrics(run);
   ASSERT_EQ(records.size(), 6u + 2u);  // steps, evaluations
-  for (const char* key : {"step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "device_peak_bytes", "host_peak_bytes"}) {
+  for (const char* key :
+       {"step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "device_peak_bytes", "host_peak_bytes"}) {
     EXPECT_TRUE(records[0].contains(key)) << key;
   }
   EXPECT_LT(records.back().at("eval_loss"), records[0].at("loss"));
@@ -60,16 +64,19 @@ TEST_P(CliTrain, LeavesAModelMetricsAndASummary) {
   // The plan was the truth.
   const CommandResult plan = inlay({"plan", folder / "run.yaml", "--json"});
   ASSERT_EQ(plan.code, 0) << plan.err;
-  const double planned = nlohmann::json::parse(plan.out).at("device_peak_bytes"), measured = summary.at("device_peak_bytes");
+  const double planned = nlohmann::json::parse(plan.out).at("device_peak_bytes"),
+               measured = summary.at("device_peak_bytes");
   EXPECT_EQ(summary.at("planned_device_peak_bytes").get<double>(), planned);
   EXPECT_LE(measured, planned);
   // The result is a model like the base: the same names, shapes and dtypes, other values.
   const io::SafetensorsFile base(folder.path / "base/model.safetensors"), trained(run / "model.safetensors");
   ASSERT_EQ(base.names(), trained.names());
   for (const std::string& name : base.names()) EXPECT_EQ(base.find(name)->dtype, trained.find(name)->dtype);
-  const CommandResult eval = inlay({"eval", run.string(), "--data", folder / "base/data.jsonl", "--json", "--device", std::string(name_of(GetParam()))});
+  const CommandResult eval = inlay({"eval", run.string(), "--data", folder / "base/data.jsonl", "--json", "--device",
+                                    std::string(name_of(GetParam()))});
   ASSERT_EQ(eval.code, 0) << eval.err;
-  EXPECT_NEAR(nlohmann::json::parse(eval.out).at("loss").get<double>(), records.back().at("eval_loss").get<double>(), 1e-5);
+  EXPECT_NEAR(nlohmann::json::parse(eval.out).at("loss").get<double>(), records.back().at("eval_loss").get<double>(),
+              1e-5);
 }
 
 TEST_P(CliTrain, ResumesBitForBit) {
@@ -80,7 +87,8 @@ TEST_P(CliTrain, ResumesBitForBit) {
     const auto losses = metrics(folder.path / "run");
     // The same run stopped after four steps: the later checkpoint and the end are gone.
     const fs::path run = folder.path / "run";
-    for (const char* name : {"checkpoint-6", "checkpoint-4", "summary.json", "model.safetensors"}) fs::remove_all(run / name);
+    for (const char* name : {"checkpoint-6", "checkpoint-4", "summary.json", "model.safetensors"})
+      fs::remove_all(run / name);
     const CommandResult resumed = train(more, {"--resume"});
     ASSERT_EQ(resumed.code, 0) << resumed.err;
     EXPECT_EQ(read_text(run / "model.safetensors"), whole) << dtype;
@@ -136,11 +144,13 @@ TEST_P(CliTrain, CtrlCWritesACheckpointAndSaysHowToGoOn) {
   EXPECT_EQ(interrupted.code, 130) << interrupted.err;
   EXPECT_THAT(interrupted.err, HasSubstr("--resume"));
   int checkpoints = 0;
-  for (const auto& entry : fs::directory_iterator(folder.path / "run")) checkpoints += entry.path().filename().string().starts_with("checkpoint-");
+  for (const auto& entry : fs::directory_iterator(folder.path / "run"))
+    checkpoints += entry.path().filename().string().starts_with("checkpoint-");
   EXPECT_EQ(checkpoints, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(, CliTrain, ::testing::ValuesIn(devices()), [](const auto& info) { return std::string(name_of(info.param)); });
+INSTANTIATE_TEST_SUITE_P(, CliTrain, ::testing::ValuesIn(devices()),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
 
 }  // namespace
 }  // namespace inlay::testing

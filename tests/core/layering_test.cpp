@@ -15,8 +15,8 @@
 namespace inlay {
 namespace {
 
-constexpr std::array<std::string_view, 11> order = {"core",  "backend",  "ops",  "weights", "io",
-                                                    "model", "parallel", "data", "train",   "bench", "cli"};
+constexpr std::array<std::string_view, 11> order = {"core",     "backend", "ops",   "weights", "io", "model",
+                                                    "parallel", "data",    "train", "bench",   "cli"};
 
 std::size_t place(std::string_view folder) {
   return static_cast<std::size_t>(std::find(order.begin(), order.end(), folder) - order.begin());

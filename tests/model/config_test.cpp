@@ -15,7 +15,8 @@ using model::ModelConfig;
 
 std::string llama(const std::string& more = "") {
   return R"({"model_type":"llama","hidden_size":64,"intermediate_size":96,"vocab_size":100,"num_attention_heads":4,)"
-         R"("num_hidden_layers":3,"max_position_embeddings":512)" + more + "}";
+         R"("num_hidden_layers":3,"max_position_embeddings":512)" +
+         more + "}";
 }
 
 ModelConfig parse(const std::string& text) { return model::parse_llama(io::Json::parse(text, "config.json")); }
@@ -40,8 +41,10 @@ TEST(ModelConfigs, DefaultsOfLlama) {
 }
 
 TEST(ModelConfigs, OldAndNewSpellingsAgree) {
-  const ModelConfig old = parse(llama(R"(,"torch_dtype":"bfloat16","rope_theta":5e5,"rope_scaling":{"type":"linear","factor":4.0})"));
-  const ModelConfig now = parse(llama(R"(,"dtype":"bfloat16","rope_parameters":{"rope_type":"linear","factor":4.0,"rope_theta":5e5})"));
+  const ModelConfig old =
+      parse(llama(R"(,"torch_dtype":"bfloat16","rope_theta":5e5,"rope_scaling":{"type":"linear","factor":4.0})"));
+  const ModelConfig now =
+      parse(llama(R"(,"dtype":"bfloat16","rope_parameters":{"rope_type":"linear","factor":4.0,"rope_theta":5e5})"));
   EXPECT_EQ(old.dtype, DType::bf16);
   EXPECT_EQ(now.dtype, DType::bf16);
   EXPECT_EQ(model::rope_frequencies(old.rope), model::rope_frequencies(now.rope));
@@ -61,8 +64,9 @@ TEST(ModelConfigs, MistakesNameFileAndKey) {
 }
 
 TEST(ModelConfigs, QwenWindowsApplyOnlyWhereTheyAreOn) {
-  const std::string base = R"({"model_type":"qwen2","hidden_size":64,"intermediate_size":96,"vocab_size":100,"num_attention_heads":4,)"
-                           R"("num_hidden_layers":4,"sliding_window":32,"max_window_layers":2,"use_sliding_window":)";
+  const std::string base =
+      R"({"model_type":"qwen2","hidden_size":64,"intermediate_size":96,"vocab_size":100,"num_attention_heads":4,)"
+      R"("num_hidden_layers":4,"sliding_window":32,"max_window_layers":2,"use_sliding_window":)";
   EXPECT_EQ(model::parse_qwen2(io::Json::parse(base + "false}", "c")).layers[3].window, 0);
   const ModelConfig on = model::parse_qwen2(io::Json::parse(base + "true}", "c"));
   EXPECT_EQ(on.layers[1].window, 0);
@@ -92,7 +96,8 @@ TEST(ModelRope, PlainFrequenciesAndAngles) {
 }
 
 TEST(ModelRope, Llama3KeepsShortWavelengthsAndSlowsLongOnes) {
-  model::RopeConfig rope = {.kind = model::RopeKind::llama3, .theta = 500000.0, .factor = 8.0, .original_positions = 8192, .rotary_dim = 128};
+  model::RopeConfig rope = {
+      .kind = model::RopeKind::llama3, .theta = 500000.0, .factor = 8.0, .original_positions = 8192, .rotary_dim = 128};
   model::RopeConfig plain = rope;
   plain.kind = model::RopeKind::plain;
   const auto scaled = model::rope_frequencies(rope), unscaled = model::rope_frequencies(plain);

@@ -16,7 +16,8 @@ class ModelInvariance : public ::testing::TestWithParam<std::tuple<Device, DType
   Device device() const { return std::get<0>(GetParam()); }
   DType dtype() const { return std::get<1>(GetParam()); }
 
-  Gradients gradients(const Fixture& fixture, const std::vector<PackedBatch>& batches, const char* policy = "keep", std::int64_t tile = 0) const {
+  Gradients gradients(const Fixture& fixture, const std::vector<PackedBatch>& batches, const char* policy = "keep",
+                      std::int64_t tile = 0) const {
     const auto engine = fixture.engine({.device = device(),
                                         .compute = dtype(),
                                         .policy = model::ActivationPolicy::parse(policy),
@@ -41,7 +42,8 @@ TEST_P(ModelInvariance, PoliciesGiveTheSameBits) {
     const Fixture fixture(folder);
     const std::vector<PackedBatch> batch = {pack(fixture.documents)};
     const Gradients kept = gradients(fixture, batch);
-    for (const char* policy : {"recompute", "recompute_norms", "recompute_mlp", "attention", "qkv", "residual,mlp_norm", "gate_up"}) {
+    for (const char* policy :
+         {"recompute", "recompute_norms", "recompute_mlp", "attention", "qkv", "residual,mlp_norm", "gate_up"}) {
       EXPECT_EQ(gradients(fixture, batch, policy), kept) << folder << " " << policy;
     }
   }
@@ -65,7 +67,8 @@ TEST_P(ModelInvariance, OneBatchOrManyAccumulated) {
 TEST_P(ModelInvariance, OrderOfDocumentsInABatch) {
   const Fixture fixture(model_fixtures().front());
   std::vector<Document> reversed(fixture.documents.rbegin(), fixture.documents.rend());
-  expect_close(gradients(fixture, {pack(reversed)}), gradients(fixture, {pack(fixture.documents)}), batching_tolerance());
+  expect_close(gradients(fixture, {pack(reversed)}), gradients(fixture, {pack(fixture.documents)}),
+               batching_tolerance());
 }
 
 TEST_P(ModelInvariance, TilesOfTheMlp) {
@@ -89,7 +92,8 @@ TEST_P(ModelInvariance, ABatchWithoutLabelsHasNoLossAndNoGradient) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, ModelInvariance, ::testing::Combine(::testing::ValuesIn(devices()), ::testing::Values(DType::f32, DType::bf16)),
+INSTANTIATE_TEST_SUITE_P(, ModelInvariance,
+                         ::testing::Combine(::testing::ValuesIn(devices()), ::testing::Values(DType::f32, DType::bf16)),
                          [](const auto& info) { return case_name(std::get<0>(info.param), std::get<1>(info.param)); });
 
 }  // namespace

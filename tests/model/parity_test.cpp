@@ -31,7 +31,9 @@ class ModelParity : public ::testing::TestWithParam<Case> {
   static double bf16_allowance(const Fixture& fixture, const std::string& what) {
     const auto& error = fixture.expected.at("bf16");
     // PyTorch's error of the loss may be small by luck: what counts is how large such an error is in general.
-    const double theirs = what == "loss" ? std::max(error.at("loss").get<double>(), error.at("loss_typical").get<double>()) : error.at(what).get<double>();
+    const double theirs = what == "loss"
+                              ? std::max(error.at("loss").get<double>(), error.at("loss_typical").get<double>())
+                              : error.at(what).get<double>();
     return 2.0 * theirs + 1e-4;
   }
 
@@ -46,10 +48,13 @@ class ModelParity : public ::testing::TestWithParam<Case> {
   static void check(const Fixture& fixture, Device device, DType compute) {
     const bool half = compute == DType::bf16;
     const auto allowed = [&](const std::string& what) { return half ? bf16_allowance(fixture, what) : 1e-5; };
-    const auto engine = fixture.engine({.device = device, .compute = compute, .optimizer_state = false, .logit_rows = 64});
+    const auto engine =
+        fixture.engine({.device = device, .compute = compute, .optimizer_state = false, .logit_rows = 64});
     for (std::size_t d = 0; d < fixture.documents.size(); ++d) {
       const std::string key = "logits." + std::to_string(d);
-      EXPECT_LE(relative_error(logits(*engine, fixture.documents[d]), fixture.tensor(key)), allowed(half ? "logits" : key)) << key;
+      EXPECT_LE(relative_error(logits(*engine, fixture.documents[d]), fixture.tensor(key)),
+                allowed(half ? "logits" : key))
+          << key;
     }
     engine->gradients({pack(fixture.documents)});
     const double loss = engine->decoder().read_loss(engine->exec()).loss, expected = fixture.expected.at("loss");
@@ -60,9 +65,7 @@ class ModelParity : public ::testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(ModelParity, LogitsLossAndGradientsInFp32) {
-  check(Fixture(GetParam().folder), GetParam().device, DType::f32);
-}
+TEST_P(ModelParity, LogitsLossAndGradientsInFp32) { check(Fixture(GetParam().folder), GetParam().device, DType::f32); }
 
 TEST_P(ModelParity, LogitsLossAndGradientsInBf16) {
   const Fixture fixture(GetParam().folder);

@@ -31,9 +31,7 @@ struct Case {
   }
 };
 
-double norm(const std::vector<double>& x) {
-  return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0));
-}
+double norm(const std::vector<double>& x) { return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0)); }
 
 double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return testing::relative_error(a, b) * std::max(norm(b), 1e-30);
@@ -143,10 +141,9 @@ class OpsAttention : public ::testing::TestWithParam<std::tuple<Device, DType>> 
     layout.spec.deterministic = deterministic;
     const Results actual = layout.run(bench);
     const Results expected = reference_results(c, in, exact);
-    const Results simulated =
-        reference_results(c, in, [&](double x) {
-          return dtype() == DType::bf16 ? static_cast<double>(static_cast<float>(bf16(static_cast<float>(x)))) : x;
-        });
+    const Results simulated = reference_results(c, in, [&](double x) {
+      return dtype() == DType::bf16 ? static_cast<double>(static_cast<float>(bf16(static_cast<float>(x)))) : x;
+    });
     expect_close("out", actual.out, expected.out, simulated.out);
     expect_close("dq", actual.dq, expected.dq, simulated.dq);
     expect_close("dk", actual.dk, expected.dk, simulated.dk);
@@ -227,8 +224,8 @@ TEST_P(OpsAttention, PackedDocumentsEqualSeparateCalls) {
     const AttentionTensors t = {rows(layout.tensors.q), rows(layout.tensors.k), rows(layout.tensors.v), out, lse};
     attention_forward(bench.exec, t, spec);
     attention_backward(bench.exec, {dq, dk, dv}, rows(layout.dout), t, spec);
-    for (const auto& [all, one] : {std::pair{&apart.out, out}, {&apart.lse, lse}, {&apart.dq, dq}, {&apart.dk, dk},
-                                   {&apart.dv, dv}}) {
+    for (const auto& [all, one] :
+         {std::pair{&apart.out, out}, {&apart.lse, lse}, {&apart.dq, dq}, {&apart.dk, dk}, {&apart.dv, dv}}) {
       const std::vector<double> values = bench.read(one);
       all->insert(all->end(), values.begin(), values.end());
     }

@@ -29,7 +29,7 @@ struct LossCase {
   ops::Reduction reduction = ops::Reduction::mean;
   Wanted wanted = Wanted::all;
   std::int64_t chunk_tokens = 0;
-  double spread = 1.5;  // standard deviation of the logits
+  double spread = 1.5;                     // standard deviation of the logits
   std::vector<std::int32_t> targets = {};  // drawn where empty
 
   bool has(unsigned bit) const { return (features & bit) != 0; }

@@ -21,7 +21,8 @@ CommandResult inlay(const std::vector<std::string>& arguments, CommandLimits lim
   const pid_t child = ::fork();
   if (child < 0) throw std::runtime_error("fork failed");
   if (child == 0) {
-    const int out_file = ::open(out.c_str(), O_CREAT | O_WRONLY, 0600), err_file = ::open(err.c_str(), O_CREAT | O_WRONLY, 0600);
+    const int out_file = ::open(out.c_str(), O_CREAT | O_WRONLY, 0600),
+              err_file = ::open(err.c_str(), O_CREAT | O_WRONLY, 0600);
     ::dup2(out_file, STDOUT_FILENO);
     ::dup2(err_file, STDERR_FILENO);
     if (limits.file_bytes > 0) {

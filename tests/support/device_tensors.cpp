@@ -70,7 +70,8 @@ std::vector<Device> devices() {
 }
 
 View TestBench::tensor(DType dtype, Shape shape, const std::vector<double>& values) {
-  INLAY_ASSERT(static_cast<std::int64_t>(values.size()) == shape.size(), "{} values for {}", values.size(), shape.str());
+  INLAY_ASSERT(static_cast<std::int64_t>(values.size()) == shape.size(), "{} values for {}", values.size(),
+               shape.str());
   View view = exec.arena().keep(MemoryClass::activations, "test tensor", dtype, shape);
   exec.upload(view, encode(values, dtype).data());
   return view;
@@ -84,7 +85,8 @@ View TestBench::poisoned(DType dtype, Shape shape) {
 }
 
 View TestBench::indices(const std::vector<std::int32_t>& values) {
-  View view = exec.arena().keep(MemoryClass::batch, "test indices", DType::i32, {static_cast<std::int64_t>(values.size())});
+  View view =
+      exec.arena().keep(MemoryClass::batch, "test indices", DType::i32, {static_cast<std::int64_t>(values.size())});
   exec.upload(view, values.data());
   return view;
 }

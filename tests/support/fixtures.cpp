@@ -23,7 +23,8 @@ std::vector<fs::path> model_fixtures() {
       if (!fs::exists(entry.path() / "expected.json")) continue;
       const std::string type = io::Json::read(entry.path() / "config.json").string("model_type");
       const auto known = model::families();
-      const bool trained = std::any_of(known.begin(), known.end(), [&](const model::Family& f) { return f.model_type == type; });
+      const bool trained =
+          std::any_of(known.begin(), known.end(), [&](const model::Family& f) { return f.model_type == type; });
       if (trained) found.push_back(entry.path());
     }
   }

@@ -26,8 +26,8 @@ struct Fixture {
   std::filesystem::path folder;
   model::ModelConfig config;
   std::vector<Document> documents;
-  nlohmann::json expected;       // expected.json
-  io::SafetensorsFile tensors;   // expected.safetensors
+  nlohmann::json expected;      // expected.json
+  io::SafetensorsFile tensors;  // expected.safetensors
 
   std::vector<double> tensor(const std::string& name) const;
 

@@ -23,7 +23,8 @@ std::string error_of(const std::string& yaml, const Overrides& overrides = {}) {
 }
 
 TEST(TrainOptions, ReadsAndOverrides) {
-  const auto o = parse_options(minimal + "micro_batch_size: 4\nsample_packing: false\n", "run.yaml", {{"micro_batch_size", "8"}});
+  const auto o =
+      parse_options(minimal + "micro_batch_size: 4\nsample_packing: false\n", "run.yaml", {{"micro_batch_size", "8"}});
   EXPECT_EQ(o.micro_batch_size, 8);
   EXPECT_FALSE(o.sample_packing);
   EXPECT_EQ(o.datasets, std::vector<std::string>{"d.jsonl"});
@@ -40,9 +41,11 @@ TEST(TrainOptions, ZeroIsAValueNotAnAbsence) {
 }
 
 TEST(TrainOptions, MistakesNameFileLineAndKey) {
-  EXPECT_THAT(error_of(minimal + "learning_rat: 3\n"), HasSubstr("run.yaml, line 5: learning_rat is not a known key; did you mean learning_rate?"));
+  EXPECT_THAT(error_of(minimal + "learning_rat: 3\n"),
+              HasSubstr("run.yaml, line 5: learning_rat is not a known key; did you mean learning_rate?"));
   EXPECT_THAT(error_of(minimal + "zzz: 3\n"), HasSubstr("zzz is not a known key"));
-  EXPECT_THAT(error_of(minimal + "micro_batch_size: two\n"), HasSubstr("line 5: micro_batch_size: expected an integer of at least 1, got 'two'"));
+  EXPECT_THAT(error_of(minimal + "micro_batch_size: two\n"),
+              HasSubstr("line 5: micro_batch_size: expected an integer of at least 1, got 'two'"));
   EXPECT_THAT(error_of(minimal + "micro_batch_size: 1.5\n"), HasSubstr("expected an integer"));
   EXPECT_THAT(error_of(minimal + "micro_batch_size: [1]\n"), HasSubstr("got a list"));
   EXPECT_THAT(error_of(minimal + "sample_packing: maybe\n"), HasSubstr("true or false"));
@@ -55,11 +58,13 @@ TEST(TrainOptions, MistakesNameFileLineAndKey) {
   EXPECT_THAT(error_of("learning_rate: 1\n"), HasSubstr("base_model is required"));
   EXPECT_THAT(error_of(minimal, {{"learning_rate", ".nan"}}), HasSubstr("learning_rate"));
   EXPECT_THAT(error_of(minimal, {{"learnin_rate", "1"}}), HasSubstr("did you mean learning_rate"));
-  EXPECT_THAT(error_of("base_model: m\noutput_dir: o\ndatasets: [{file: d}]\nlearning_rate: 1\n"), HasSubstr("{path: FILE}"));
+  EXPECT_THAT(error_of("base_model: m\noutput_dir: o\ndatasets: [{file: d}]\nlearning_rate: 1\n"),
+              HasSubstr("{path: FILE}"));
 }
 
 TEST(TrainSchedule, WarmsUpAndFalls) {
-  const Schedule cosine = {.kind = ScheduleKind::cosine, .peak = 1.0, .warmup_steps = 3, .total_steps = 13, .min_ratio = 0.1};
+  const Schedule cosine = {
+      .kind = ScheduleKind::cosine, .peak = 1.0, .warmup_steps = 3, .total_steps = 13, .min_ratio = 0.1};
   EXPECT_DOUBLE_EQ(cosine.rate(0), 0.25);
   EXPECT_DOUBLE_EQ(cosine.rate(3), 1.0);
   EXPECT_NEAR(cosine.rate(8), 0.55, 1e-12);

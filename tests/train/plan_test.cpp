@@ -8,7 +8,8 @@ namespace {
 
 class TrainPlan : public ::testing::TestWithParam<Device> {};
 
-// The plan is what the run then uses, over policies, dtypes and tiles. It assumes that every label counts, so here they do.
+// The plan is what the run then uses, over policies, dtypes and tiles. It assumes that every label counts, so here they
+// do.
 TEST_P(TrainPlan, PredictsTheArenaPeak) {
   Fixture fixture(model_fixtures().front());
   for (Document& document : fixture.documents) document.labels = document.input_ids;
@@ -28,7 +29,8 @@ TEST_P(TrainPlan, PredictsTheArenaPeak) {
         engine->train_step(batch, 1, 1e-3);
         engine->evaluate(batch[0]);
         EXPECT_LE(engine->exec().arena().peak(), plan.device_peak);
-        EXPECT_GE(static_cast<double>(engine->exec().arena().peak()), 0.99 * static_cast<double>(plan.device_peak)) << policy << tile;
+        EXPECT_GE(static_cast<double>(engine->exec().arena().peak()), 0.99 * static_cast<double>(plan.device_peak))
+            << policy << tile;
       }
     }
   }
@@ -49,7 +51,8 @@ TEST(TrainPlanMessages, OutOfMemoryNamesTheTensorAndWhatHoldsTheRest) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, TrainPlan, ::testing::ValuesIn(devices()), [](const auto& info) { return std::string(name_of(info.param)); });
+INSTANTIATE_TEST_SUITE_P(, TrainPlan, ::testing::ValuesIn(devices()),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
 
 }  // namespace
 }  // namespace inlay::testing

@@ -111,9 +111,10 @@ void* allocate(std::size_t bytes) {
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     const auto [free, total] = memory_info();
-    user_error("the GPU ({}) has {} free of {}, and {} were asked for: other processes may hold some of it; see "
-               "`inlay plan` for what would fit",
-               device_name(), format_bytes(free), format_bytes(total), format_bytes(bytes));
+    user_error(
+        "the GPU ({}) has {} free of {}, and {} were asked for: other processes may hold some of it; see "
+        "`inlay plan` for what would fit",
+        device_name(), format_bytes(free), format_bytes(total), format_bytes(bytes));
   }
   check(status, fmt::format("allocate {}", format_bytes(bytes)));
   return memory;

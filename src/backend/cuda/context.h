@@ -14,8 +14,8 @@ class Context {
   virtual ~Context() = default;
 };
 
-bool built();                   // compiled with CUDA
-bool available();               // built, and a GPU answers
+bool built();      // compiled with CUDA
+bool available();  // built, and a GPU answers
 std::string device_name();
 std::size_t device_memory();       // bytes free now
 std::size_t device_memory_used();  // bytes taken now, by anybody

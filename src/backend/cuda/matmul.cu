@@ -17,7 +17,7 @@ namespace {
 
 constexpr int max_candidates = 8;
 constexpr std::size_t max_plans = 512;
-constexpr double tuned_flops = 2e9;  // below this, launch cost hides whatever tuning could find
+constexpr double tuned_flops = 2e9;       // below this, launch cost hides whatever tuning could find
 constexpr float worth_switching = 0.98f;  // of the first candidate's time: a choice that holds on other days too
 
 cudaDataType_t data_type(DType dtype) {
@@ -177,8 +177,8 @@ MatmulCache::Candidates MatmulCache::heuristics(const Plan& plan, const MatmulKe
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(gpu_.cublaslt_handle(), plan.op, plan.a, plan.b, plan.c,
                                                                plan.c, preference, max_candidates, results, &count);
-  check(status, fmt::format("matmul {}x{}x{} of {}: no algorithm", key.m, key.n, key.k,
-                            name_of(static_cast<DType>(key.in))));
+  check(status,
+        fmt::format("matmul {}x{}x{} of {}: no algorithm", key.m, key.n, key.k, name_of(static_cast<DType>(key.in))));
   Candidates candidates;
   for (int i = 0; i < count; ++i) {
     if (results[i].state == CUBLAS_STATUS_SUCCESS) candidates.push_back({results[i].algo});
@@ -190,15 +190,15 @@ MatmulCache::Candidates MatmulCache::heuristics(const Plan& plan, const MatmulKe
 // A choice made for another extent of the same class, or read from a file, need not fit.
 bool MatmulCache::usable(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const MatmulKey& key) {
   cublasLtMatmulHeuristicResult_t result{};
-  const cublasStatus_t status = cublasLtMatmulAlgoCheck(gpu_.cublaslt_handle(), plan.op, plan.a, plan.b, plan.c, plan.c,
-                                                        &algorithm, &result);
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoCheck(gpu_.cublaslt_handle(), plan.op, plan.a, plan.b, plan.c, plan.c, &algorithm, &result);
   return status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
          result.workspaceSize <= static_cast<std::size_t>(key.workspace);
 }
 
 cublasLtMatmulAlgo_t MatmulCache::choose(const Plan& plan, const MatmulKey& key, const Call& call) {
-  const bool large = 2.0 * static_cast<double>(key.m) * static_cast<double>(key.n) * static_cast<double>(key.k) >
-                     tuned_flops;
+  const bool large =
+      2.0 * static_cast<double>(key.m) * static_cast<double>(key.n) * static_cast<double>(key.k) > tuned_flops;
   const MatmulKey wanted = key.rounded();
   if (large && choices_.enabled()) {
     if (const auto known = choices_.find(wanted)) {

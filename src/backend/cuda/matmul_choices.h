@@ -14,14 +14,14 @@ namespace inlay::backend::cuda {
 
 // Everything that an algorithm depends on. Plain numbers without padding, so that it can be hashed and written.
 struct MatmulKey {
-  std::int64_t m = 0, n = 0, k = 0;        // as cuBLASLt sees them: column-major
+  std::int64_t m = 0, n = 0, k = 0;  // as cuBLASLt sees them: column-major
   std::int64_t lda = 0, ldb = 0, ldc = 0;
-  std::int64_t in = 0, out = 0;            // DType
+  std::int64_t in = 0, out = 0;  // DType
   std::int64_t transpose_a = 0, transpose_b = 0;
   std::int64_t align_a = 0, align_b = 0, align_c = 0;  // bytes, at most 16
-  std::int64_t reads_c = 0;                // beta is not 0
+  std::int64_t reads_c = 0;                            // beta is not 0
   std::int64_t device_scalars = 0;
-  std::int64_t workspace = 0;              // bytes
+  std::int64_t workspace = 0;  // bytes
 
   static constexpr int fields = 16;
   using Numbers = std::array<std::int64_t, fields>;

@@ -9,8 +9,8 @@ namespace {
 constexpr int tile = 32;
 
 // A block sums 32 columns: warp w takes rows w, w + 32, ..., then warp 0 adds up what the warps found, in their order.
-__global__ void __launch_bounds__(tile* tile) sum_columns(float* out, const float* partials, std::int64_t rows,
-                                                          std::int64_t cols, bool accumulate) {
+__global__ void __launch_bounds__(tile* tile)
+    sum_columns(float* out, const float* partials, std::int64_t rows, std::int64_t cols, bool accumulate) {
   __shared__ float shared[tile][tile];
   const std::int64_t col = std::int64_t{blockIdx.x} * tile + threadIdx.x;
   float sum[1] = {};

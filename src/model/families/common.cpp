@@ -28,7 +28,8 @@ void parse_yarn(const io::Json& json, RopeConfig& rope) {
   }
 }
 
-// The scaling stands under rope_parameters (newer files, theta inside) or under rope_scaling (older ones, theta beside).
+// The scaling stands under rope_parameters (newer files, theta inside) or under rope_scaling (older ones, theta
+// beside).
 RopeConfig parse_rope(const io::Json& json, std::int64_t head_dim, std::int64_t max_positions) {
   RopeConfig rope;
   std::optional<io::Json> scaling = json.find_object("rope_parameters");
@@ -45,7 +46,8 @@ RopeConfig parse_rope(const io::Json& json, std::int64_t head_dim, std::int64_t 
   }
   rope.rotary_dim = static_cast<std::int64_t>(static_cast<double>(head_dim) * partial);
   if (rope.rotary_dim <= 0 || rope.rotary_dim % 2 != 0 || rope.rotary_dim > head_dim) {
-    json.fail("head_dim", fmt::format("{} of {} dimensions would rotate; an even number is needed", rope.rotary_dim, head_dim));
+    json.fail("head_dim",
+              fmt::format("{} of {} dimensions would rotate; an even number is needed", rope.rotary_dim, head_dim));
   }
   if (type == "default" || !scaling) return rope;
 
@@ -102,9 +104,11 @@ ModelConfig parse_common(const io::Json& json) {
   } else if (c.hidden % c.heads == 0) {
     c.head_dim = c.hidden / c.heads;
   } else {
-    json.fail("hidden_size", fmt::format("{} is not a multiple of {} heads, and head_dim is not given", c.hidden, c.heads));
+    json.fail("hidden_size",
+              fmt::format("{} is not a multiple of {} heads, and head_dim is not given", c.hidden, c.heads));
   }
-  if (c.head_dim > 256) json.fail("head_dim", fmt::format("{} is above 256, the largest head that is supported", c.head_dim));
+  if (c.head_dim > 256)
+    json.fail("head_dim", fmt::format("{} is above 256, the largest head that is supported", c.head_dim));
   c.max_positions = json.find_integer("max_position_embeddings", io::positive_integer).value_or(2048);
   c.norm_eps = static_cast<float>(json.find_number("rms_norm_eps", io::positive_number).value_or(1e-6));
   c.rope = parse_rope(json, c.head_dim, c.max_positions);

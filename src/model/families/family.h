@@ -7,8 +7,8 @@
 #include "io/json.h"
 #include "model/config.h"
 
-// A family turns its config.json into a ModelConfig: keys, defaults and names, no arithmetic. A new one is a file here and
-// a line in families.cpp.
+// A family turns its config.json into a ModelConfig: keys, defaults and names, no arithmetic. A new one is a file here
+// and a line in families.cpp.
 namespace inlay::model {
 
 struct Family {
