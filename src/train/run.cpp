@@ -135,9 +135,9 @@ class Run {
         documents_(read_documents(options.datasets, config_.vocab, console)),
         test_documents_(read_documents(options.test_datasets, config_.vocab, console)),
         sampler_(data::lengths_of(documents_), batch_options(options)) {
-    for (Document& document : test_documents_) clip(document);
     claim_output(output_, resume);
     describe_data(sampler_, console_);
+    clip_test_documents();
     start_engine();
     steps_ = total_steps(options_, sampler_);
     state_.data_fingerprint = fingerprint(documents_);
@@ -173,11 +173,19 @@ class Run {
   }
 
  private:
-  void clip(Document& document) const {
+  // Evaluation reads no further than training does.
+  void clip_test_documents() {
     const auto most = static_cast<std::size_t>(options_.sequence_len);
-    if (document.input_ids.size() <= most) return;
-    document.input_ids.resize(most);
-    document.labels.resize(most);
+    std::int64_t clipped = 0;
+    for (Document& document : test_documents_) {
+      if (document.input_ids.size() <= most) continue;
+      document.input_ids.resize(most);
+      document.labels.resize(most);
+      ++clipped;
+    }
+    if (clipped > 0) {
+      console_.line(fmt::format("test data: {} documents were cut to sequence_len", format_count(clipped)));
+    }
   }
 
   void start_engine() {

@@ -1,0 +1,27 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "support/command.h"
+#include "train/options.h"
+
+namespace inlay::testing {
+namespace {
+
+// docs/configuration.md is made from the code. INLAY_UPDATE_DOCS=1 writes it.
+TEST(TrainOptions, TheReferenceInDocsIsUpToDate) {
+  std::string text =
+      "# Configuration\n\nEvery key of the YAML file that `inlay train` and `inlay plan` read, made from the code. On the "
+      "command line `--key value`\noverrides the file. Unknown keys are errors.\n\n| key | value | default | meaning |\n|---|---|---|---|\n";
+  for (const train::OptionKey& key : train::option_keys()) {
+    text += fmt::format("| `{}` | {} | `{}` | {} |\n", key.name, key.type, key.default_value, key.meaning);
+  }
+  const std::string file = std::string(INLAY_SOURCE_DIR) + "/docs/configuration.md";
+  if (std::getenv("INLAY_UPDATE_DOCS") != nullptr) write_text(file, text);
+  EXPECT_EQ(read_text(file), text) << "run the tests once with INLAY_UPDATE_DOCS=1";
+}
+
+}  // namespace
+}  // namespace inlay::testing
