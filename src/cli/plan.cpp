@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backend/cpu/gemm.h"
 #include "cli/commands.h"
 #include "core/text.h"
 #include "model/families/family.h"
@@ -47,9 +48,12 @@ int run(const std::string& file, const train::Overrides& overrides, bool as_json
   train::resolve_policy(options, config, engine);
   const train::MemoryPlan plan = train::Engine::plan(config, engine);
 
-  // On the CPU the arena is host memory; on a GPU the host holds the documents and the pieces in flight.
-  const std::size_t host_peak =
-      base_bytes + document_bytes + (engine.device == Device::cpu ? plan.device_peak : std::size_t{32} << 20);
+  // On the CPU the arena is host memory, and products pack their operands beside it; on a GPU the host holds the
+  // documents and the piece of a file that is on its way.
+  constexpr std::size_t piece = std::size_t{32} << 20;
+  const std::size_t beside =
+      engine.device == Device::cpu ? plan.device_peak + backend::cpu::gemm_buffer_bytes() : piece;
+  const std::size_t host_peak = base_bytes + document_bytes + beside;
   nlohmann::ordered_json classes, phases;
   for (std::size_t i = 0; i < memory_class_count; ++i)
     classes[std::string(name_of(static_cast<MemoryClass>(i)))] = plan.classes[i];

@@ -159,13 +159,12 @@ void fused_linear_ce(Exec& exec, Linear& head, const LossInputs& inputs, const L
     return;
   }
 
+  // Memory goes by the tokens and not by how many of them count, so that a plan is right for any labels.
   const std::int64_t most =
-      std::min(count, options.chunk_tokens > 0 ? options.chunk_tokens : chosen_chunk(exec.device(), dtype, columns));
-  // A plan also holds for batches in which fewer rows count, so it takes the gathered rows into account in any case.
+      std::min(tokens, options.chunk_tokens > 0 ? options.chunk_tokens : chosen_chunk(exec.device(), dtype, columns));
   const bool gathers = count < tokens;
   const View slab = exec.arena().scratch(MemoryClass::logits, "logits chunk", dtype, {most, pad_columns(columns)});
-  View gathered;
-  if (gathers || exec.planning()) gathered = exec.arena().scratch("loss: rows of a chunk", dtype, {most, width});
+  const View gathered = exec.arena().scratch("loss: rows of a chunk", dtype, {most, width});
 
   loss_scales(exec, call, gain);
   const float* alpha = call.scales.as<float>() + offsetof(LossScales, alpha) / sizeof(float);

@@ -229,7 +229,8 @@ TEST(OpsFusedLinearCePlan, LogitsAreOneChunk) {
     const std::size_t row_bytes = 1024 * 2;  // 1000 columns, padded
     EXPECT_EQ(peak(4000, 4000, 256), 256 * row_bytes);
     EXPECT_EQ(peak(4000, 3000, 256), 256 * row_bytes);
-    EXPECT_EQ(peak(400, 100, 256), 100 * row_bytes);
+    EXPECT_EQ(peak(400, 100, 256), 256 * row_bytes);
+    EXPECT_EQ(peak(200, 100, 256), 200 * row_bytes);
     // The more rows, the more memory, up to the chunk: a plan for a full batch holds for every smaller one.
     std::size_t last = 0;
     for (std::int64_t rows = 1; rows <= 4000; rows += 123) {

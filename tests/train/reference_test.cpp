@@ -13,8 +13,10 @@ namespace {
 // docs/configuration.md is made from the code. INLAY_UPDATE_DOCS=1 writes it.
 TEST(TrainOptions, TheReferenceInDocsIsUpToDate) {
   std::string text =
-      "# Configuration\n\nEvery key of the YAML file that `inlay train` and `inlay plan` read, made from the code. On the "
-      "command line `--key value`\noverrides the file. Unknown keys are errors.\n\n| key | value | default | meaning |\n|---|---|---|---|\n";
+      "# Configuration\n\nEvery key of the YAML file that `inlay train` and `inlay plan` read, made from the code. On "
+      "the "
+      "command line `--key value`\noverrides the file. Unknown keys are errors.\n\n| key | value | default | meaning "
+      "|\n|---|---|---|---|\n";
   for (const train::OptionKey& key : train::option_keys()) {
     text += fmt::format("| `{}` | {} | `{}` | {} |\n", key.name, key.type, key.default_value, key.meaning);
   }

@@ -1,5 +1,7 @@
 #include "backend/cpu/gemm.h"
 
+#include <omp.h>
+
 #include <cstdlib>
 #include <string_view>
 
@@ -90,6 +92,11 @@ bool trivial(const GemmArgs& g, DType out) {
 }
 
 }  // namespace
+
+std::size_t gemm_buffer_bytes() {
+  constexpr std::size_t shared = std::size_t{2 * 16} << 20, own = std::size_t{3} << 19;  // as in gemm_driver.h
+  return shared + own * static_cast<std::size_t>(omp_get_max_threads());
+}
 
 bool amx_usable() {
   static const bool usable = tiles_allowed() && cpu_has_tiles() && request_tiles();

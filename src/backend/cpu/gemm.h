@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -27,6 +28,9 @@ void gemm(const GemmArgs& args, DType in, DType out);
 
 // The CPU has tiles and the kernel grants them to this process (asked on the first call). INLAY_CPU_ISA=vector in the
 // environment, read once, says no, and bf16 then runs on vector code; "amx" is the default.
+// The most that the packing buffers of gemm() hold between calls, in all threads: they live outside any arena.
+std::size_t gemm_buffer_bytes();
+
 bool amx_usable();
 
 }  // namespace inlay::backend::cpu
