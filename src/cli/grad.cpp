@@ -19,12 +19,6 @@ struct NamedTensor {
   std::vector<float> values;
 };
 
-std::vector<std::int64_t> dims(const Shape& shape) {
-  std::vector<std::int64_t> result;
-  for (int axis = 0; axis < shape.rank(); ++axis) result.push_back(shape[axis]);
-  return result;
-}
-
 int run(const GradArguments& arguments) {
   if (std::filesystem::exists(arguments.out)) user_error("{}: already exists; choose another --out", arguments.out);
   train::Console console;
@@ -41,7 +35,7 @@ int run(const GradArguments& arguments) {
   engine->decoder().parameters().for_each([&](weights::Parameter& p) {
     if (!p.grad_written()) engine->exec().fill_zero(p.grad);
     for (const weights::Part& part : p.parts) {
-      tensors.push_back({{"grad." + part.checkpoint_name, DType::f32, dims(model::part_shape(p, part))},
+      tensors.push_back({{"grad." + part.checkpoint_name, DType::f32, model::part_shape(p, part).extents()},
                          model::read_gradient(engine->exec(), p, part)});
     }
   });

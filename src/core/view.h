@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "core/dtype.h"
 #include "core/error.h"
@@ -34,6 +35,7 @@ class Shape {
     return product;
   }
   bool operator==(const Shape&) const = default;
+  std::vector<std::int64_t> extents() const { return {extents_.begin(), extents_.begin() + rank_}; }
   std::string str() const;  // "[3, 4]"
 
  private:

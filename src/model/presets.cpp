@@ -84,10 +84,7 @@ void write_random_weights(const ModelConfig& config, std::uint64_t seed, const s
   std::vector<io::TensorSpec> specs;
   parameters.for_each([&](weights::Parameter& p) {
     for (const weights::Part& part : p.parts) {
-      const Shape shape = part_shape(p, part);
-      io::TensorSpec spec{part.checkpoint_name, config.dtype, {}};
-      for (int axis = 0; axis < shape.rank(); ++axis) spec.shape.push_back(shape[axis]);
-      specs.push_back(spec);
+      specs.push_back({part.checkpoint_name, config.dtype, part_shape(p, part).extents()});
     }
   });
   io::ShardedWriter writer(folder, specs);

@@ -20,12 +20,6 @@ constexpr std::string_view prefix = "checkpoint-";
 constexpr const char* state_file = "trainer_state.json";
 constexpr const char* optimizer_file = "optimizer.safetensors";
 
-std::vector<std::int64_t> dims(const Shape& shape) {
-  std::vector<std::int64_t> result;
-  for (int axis = 0; axis < shape.rank(); ++axis) result.push_back(shape[axis]);
-  return result;
-}
-
 // Everything of the base model that is not weights: configuration, tokenizer, templates, licences.
 void copy_companions(const fs::path& base, const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(base)) {
@@ -68,7 +62,7 @@ std::map<std::int64_t, fs::path> checkpoints(const fs::path& output_dir) {
 void write_optimizer(Engine& engine, const fs::path& path) {
   std::vector<io::TensorSpec> specs;
   engine.optimizer().for_each_state([&](const std::string& name, View tensor) {
-    specs.push_back({name, tensor.dtype(), dims(tensor.shape())});
+    specs.push_back({name, tensor.dtype(), tensor.shape().extents()});
   });
   io::SafetensorsWriter writer(path, specs, {{"format", "inlay"}});
   std::vector<std::byte> host;

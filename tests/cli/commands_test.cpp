@@ -28,33 +28,33 @@ TEST(CliCommands, ExitCodesTellTheUsersMistakesFromOurs) {
 }
 
 TEST(CliCommands, MessagesNameFileKeyAndTensor) {
-  const TemporaryFolder folder;
-  fs::copy(model, folder.path / "m");
+  const TempFolder folder;
+  fs::copy(model, folder / "m");
   const auto eval = [&] { return inlay({"eval", folder / "m", "--data", folder / "m/data.jsonl", "--device", "cpu"}); };
 
-  write_text(folder.path / "m/data.jsonl", "{\"input_ids\": [1, 99999]}\n");
+  folder.write("m/data.jsonl", "{\"input_ids\": [1, 99999]}\n");
   EXPECT_THAT(eval().err, HasSubstr("data.jsonl:1: input_ids"));
-  write_text(folder.path / "m/data.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, -7]}\n");
+  folder.write("m/data.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, -7]}\n");
   EXPECT_THAT(eval().err, HasSubstr("data.jsonl:1: labels"));
-  fs::copy(documents, folder.path / "m/data.jsonl", fs::copy_options::overwrite_existing);
+  fs::copy(documents, folder / "m/data.jsonl", fs::copy_options::overwrite_existing);
 
-  const std::string config = read_text(folder.path / "m/config.json");
+  const std::string config = read_text(folder / "m/config.json");
   std::string wider = config;
   wider.replace(wider.find("\"intermediate_size\": "), 21, "\"intermediate_size\": 1");
-  write_text(folder.path / "m/config.json", wider);
+  folder.write("m/config.json", wider);
   const CommandResult shape = eval();
   EXPECT_EQ(shape.code, 2);
   EXPECT_THAT(shape.err, HasSubstr("gate_proj.weight has shape"));
   std::string deeper = config;
   deeper.replace(deeper.find("\"num_hidden_layers\": "), 21, "\"num_hidden_layers\": 1");
-  write_text(folder.path / "m/config.json", deeper);
+  folder.write("m/config.json", deeper);
   const CommandResult missing = eval();
   EXPECT_EQ(missing.code, 2);
   EXPECT_THAT(missing.err, HasSubstr("is missing"));
-  write_text(folder.path / "m/config.json", config);
+  folder.write("m/config.json", config);
 
-  const std::string weights = read_text(folder.path / "m/model.safetensors");
-  write_text(folder.path / "m/model.safetensors", weights.substr(0, weights.size() / 2));
+  const std::string weights = read_text(folder / "m/model.safetensors");
+  folder.write("m/model.safetensors", weights.substr(0, weights.size() / 2));
   const CommandResult truncated = eval();
   EXPECT_EQ(truncated.code, 2);
   EXPECT_THAT(truncated.err, HasSubstr("model.safetensors"));
@@ -68,7 +68,7 @@ TEST(CliCommands, AskingForCudaWhereThereIsNoneIsAClearError) {
 }
 
 TEST(CliCommands, GradWritesEveryGradientAndTheLogits) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   for (const char* policy : {"keep", "recompute"}) {
     const std::string out = folder / (std::string(policy) + ".safetensors");
     const CommandResult result = inlay({"grad", model, "--data", documents, "--out", out, "--logits", "--device", "cpu",
@@ -90,11 +90,11 @@ TEST(CliCommands, GradWritesEveryGradientAndTheLogits) {
 }
 
 TEST(CliCommands, PlanNeedsOnlyTheConfiguration) {
-  const TemporaryFolder folder;
-  fs::create_directory(folder.path / "m");
-  fs::copy(model + "/config.json", folder.path / "m/config.json");
-  write_text(folder.path / "run.yaml", "base_model: " + (folder / "m") + "\noutput_dir: " + (folder / "o") +
-                                           "\ndatasets: [{path: nowhere.jsonl}]\nlearning_rate: 1e-4\n");
+  const TempFolder folder;
+  fs::create_directory(folder / "m");
+  fs::copy(model + "/config.json", folder / "m/config.json");
+  folder.write("run.yaml", "base_model: " + (folder / "m").string() + "\noutput_dir: " + (folder / "o").string() +
+                               "\ndatasets: [{path: nowhere.jsonl}]\nlearning_rate: 1e-4\n");
   for (const std::string device : {"cpu", "cuda"}) {
     const CommandResult result = inlay({"plan", folder / "run.yaml", "--json", "--device", device});
     ASSERT_EQ(result.code, 0) << result.err;
@@ -104,27 +104,28 @@ TEST(CliCommands, PlanNeedsOnlyTheConfiguration) {
     EXPECT_EQ(sum, json.at("device_peak_bytes").get<std::size_t>());
     EXPECT_GT(json.at("host_peak_bytes").get<std::size_t>(), 0u);
   }
-  EXPECT_FALSE(fs::exists(folder.path / "o"));
+  EXPECT_FALSE(fs::exists(folder / "o"));
 }
 
 TEST(CliCommands, InitMakesAModelThatLoadsAndNeverOverwrites) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   ASSERT_EQ(inlay({"init", "--preset", "tiny", folder / "m"}).code, 0);
   const CommandResult info = inlay({"info", folder / "m", "--json"});
   ASSERT_EQ(info.code, 0) << info.err;
   EXPECT_EQ(nlohmann::json::parse(info.out).at("family"), "llama");
-  const std::string before = read_text(folder.path / "m/model.safetensors");
+  const std::string before = read_text(folder / "m/model.safetensors");
   EXPECT_EQ(inlay({"init", folder / "m"}).code, 2);
-  EXPECT_EQ(read_text(folder.path / "m/model.safetensors"), before);
+  EXPECT_EQ(read_text(folder / "m/model.safetensors"), before);
   EXPECT_THAT(inlay({"init", "--preset", "huge", folder / "n"}).err, HasSubstr("tiny"));
   EXPECT_EQ(inlay({"generate", folder / "m", "--prompt", "hello", "--max-new-tokens", "3", "--device", "cpu"}).code, 0);
   EXPECT_EQ(inlay({"generate", folder / "m", "--ids", "1,2,999", "--device", "cpu"}).code, 2);
 }
 
 TEST(CliCommands, EvalOnARealModelGivesTransformersLoss) {
-  const fs::path stories = shared_data() / "models/stories15M";
+  const auto data = test_data();
+  if (!data) GTEST_SKIP() << "the shared test data is not there";
+  const fs::path stories = *data / "models/stories15M";
   const fs::path expected = fs::path(INLAY_SOURCE_DIR) / "tests/golden/stories15M";
-  if (!fs::exists(stories)) GTEST_SKIP() << stories << " is not there";
   const CommandResult result =
       inlay({"eval", stories.string(), "--data", (expected / "data.jsonl").string(), "--device", "cpu", "--json"});
   ASSERT_EQ(result.code, 0) << result.err;

@@ -21,9 +21,9 @@ const fs::path golden = fs::path(INLAY_SOURCE_DIR) / "tests/golden/models";
 class CliTrain : public ::testing::TestWithParam<Device> {
  protected:
   CliTrain() {
-    fs::copy(golden / "llama_llama3_tied", folder.path / "base");
-    config = "base_model: " + (folder / "base") + "\noutput_dir: " + (folder / "run") +
-             "\ndatasets: [{path: " + (folder / "base/data.jsonl") +
+    fs::copy(golden / "llama_llama3_tied", folder / "base");
+    config = "base_model: " + (folder / "base").string() + "\noutput_dir: " + (folder / "run").string() +
+             "\ndatasets: [{path: " + (folder / "base/data.jsonl").string() +
              "}]\nlearning_rate: 1.0e-3\nsequence_len: 64\nmicro_batch_size: 2\nsample_packing: false\n"
              "gradient_accumulation_steps: 2\nmax_steps: 6\ndeterministic: true\ndevice: " +
              std::string(name_of(GetParam())) + "\n";
@@ -31,7 +31,7 @@ class CliTrain : public ::testing::TestWithParam<Device> {
 
   CommandResult train(const std::string& more = "", std::vector<std::string> arguments = {},
                       CommandLimits limits = {}) {
-    write_text(folder.path / "run.yaml", config + more);
+    folder.write("run.yaml", config + more);
     arguments.insert(arguments.begin(), {"train", folder / "run.yaml"});
     return inlay(arguments, limits);
   }
@@ -43,15 +43,15 @@ class CliTrain : public ::testing::TestWithParam<Device> {
     return records;
   }
 
-  TemporaryFolder folder;
+  TempFolder folder;
   std::string config;
 };
 
 TEST_P(CliTrain, LeavesAModelMetricsAndASummary) {
   const CommandResult result =
-      train("dtype: fp32\ntest_datasets: [{path: " + (folder / "base/data.jsonl") + "}]\neval_steps: 3\n");
+      train("dtype: fp32\ntest_datasets: [{path: " + (folder / "base/data.jsonl").string() + "}]\neval_steps: 3\n");
   ASSERT_EQ(result.code, 0) << result.err;
-  const fs::path run = folder.path / "run";
+  const fs::path run = folder / "run";
   const auto records = metrics(run);
   ASSERT_EQ(records.size(), 6u + 2u);  // steps, evaluations
   for (const char* key :
@@ -69,7 +69,7 @@ TEST_P(CliTrain, LeavesAModelMetricsAndASummary) {
   EXPECT_EQ(summary.at("planned_device_peak_bytes").get<double>(), planned);
   EXPECT_LE(measured, planned);
   // The result is a model like the base: the same names, shapes and dtypes, other values.
-  const io::SafetensorsFile base(folder.path / "base/model.safetensors"), trained(run / "model.safetensors");
+  const io::SafetensorsFile base(folder / "base/model.safetensors"), trained(run / "model.safetensors");
   ASSERT_EQ(base.names(), trained.names());
   for (const std::string& name : base.names()) EXPECT_EQ(base.find(name)->dtype, trained.find(name)->dtype);
   const CommandResult eval = inlay({"eval", run.string(), "--data", folder / "base/data.jsonl", "--json", "--device",
@@ -83,10 +83,10 @@ TEST_P(CliTrain, ResumesBitForBit) {
   for (const std::string dtype : {"fp32", "bf16"}) {
     const std::string more = "save_steps: 2\ndtype: " + dtype + "\n";
     ASSERT_EQ(train(more).code, 0);
-    const std::string whole = read_text(folder.path / "run/model.safetensors");
-    const auto losses = metrics(folder.path / "run");
+    const std::string whole = read_text(folder / "run/model.safetensors");
+    const auto losses = metrics(folder / "run");
     // The same run stopped after four steps: the later checkpoint and the end are gone.
-    const fs::path run = folder.path / "run";
+    const fs::path run = folder / "run";
     for (const char* name : {"checkpoint-6", "checkpoint-4", "summary.json", "model.safetensors"})
       fs::remove_all(run / name);
     const CommandResult resumed = train(more, {"--resume"});
@@ -101,18 +101,18 @@ TEST_P(CliTrain, ResumesBitForBit) {
 
 TEST_P(CliTrain, AFolderWithARunIsNotTouched) {
   ASSERT_EQ(train().code, 0);
-  const std::string before = read_text(folder.path / "run/model.safetensors");
+  const std::string before = read_text(folder / "run/model.safetensors");
   const CommandResult again = train();
   EXPECT_EQ(again.code, 2);
   EXPECT_THAT(again.err, HasSubstr("already holds a run"));
-  EXPECT_EQ(read_text(folder.path / "run/model.safetensors"), before);
+  EXPECT_EQ(read_text(folder / "run/model.safetensors"), before);
 }
 
 TEST_P(CliTrain, ResumeWithoutACheckpointOrWithOtherDataIsAnError) {
   EXPECT_THAT(train("", {"--resume"}).err, HasSubstr("finds no checkpoint"));
-  fs::remove_all(folder.path / "run");
+  fs::remove_all(folder / "run");
   ASSERT_EQ(train("save_steps: 2\n").code, 0);
-  write_text(folder.path / "base/data.jsonl", "{\"input_ids\": [1, 2, 3]}\n");
+  folder.write("base/data.jsonl", "{\"input_ids\": [1, 2, 3]}\n");
   const CommandResult other = train("save_steps: 2\n", {"--resume"});
   EXPECT_EQ(other.code, 2);
   EXPECT_THAT(other.err, HasSubstr("the datasets are not those of the run"));
@@ -123,19 +123,19 @@ TEST_P(CliTrain, ANonFiniteLossStopsAndKeepsTheLastCheckpoint) {
   const CommandResult blown = train("save_steps: 1\nmax_grad_norm: 0\nweight_decay: 3\n");
   EXPECT_EQ(blown.code, 2) << blown.err;
   EXPECT_THAT(blown.err, HasSubstr("stopped"));
-  EXPECT_FALSE(fs::exists(folder.path / "run/summary.json"));
+  EXPECT_FALSE(fs::exists(folder / "run/summary.json"));
 }
 
 TEST_P(CliTrain, AFullDiskIsAnErrorThatNamesTheFileAndKeepsEarlierCheckpoints) {
   ASSERT_EQ(train("save_steps: 3\n").code, 0);
-  const std::string before = read_text(folder.path / "run/checkpoint-3/optimizer.safetensors");
-  fs::remove_all(folder.path / "run/checkpoint-6");
-  fs::remove(folder.path / "run/summary.json");
+  const std::string before = read_text(folder / "run/checkpoint-3/optimizer.safetensors");
+  fs::remove_all(folder / "run/checkpoint-6");
+  fs::remove(folder / "run/summary.json");
   const CommandResult full = train("save_steps: 3\n", {"--resume"}, {.file_bytes = 20000});
   EXPECT_EQ(full.code, 2) << full.err;
   EXPECT_THAT(full.err, HasSubstr("safetensors"));
-  EXPECT_EQ(read_text(folder.path / "run/checkpoint-3/optimizer.safetensors"), before);
-  EXPECT_FALSE(fs::exists(folder.path / "run/checkpoint-6"));
+  EXPECT_EQ(read_text(folder / "run/checkpoint-3/optimizer.safetensors"), before);
+  EXPECT_FALSE(fs::exists(folder / "run/checkpoint-6"));
 }
 
 TEST_P(CliTrain, CtrlCWritesACheckpointAndSaysHowToGoOn) {
@@ -144,7 +144,7 @@ TEST_P(CliTrain, CtrlCWritesACheckpointAndSaysHowToGoOn) {
   EXPECT_EQ(interrupted.code, 130) << interrupted.err;
   EXPECT_THAT(interrupted.err, HasSubstr("--resume"));
   int checkpoints = 0;
-  for (const auto& entry : fs::directory_iterator(folder.path / "run"))
+  for (const auto& entry : fs::directory_iterator(folder / "run"))
     checkpoints += entry.path().filename().string().starts_with("checkpoint-");
   EXPECT_EQ(checkpoints, 1);
 }

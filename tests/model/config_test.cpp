@@ -6,7 +6,7 @@
 #include "io/json.h"
 #include "model/families/family.h"
 #include "model/rope_table.h"
-#include "support/fixtures.h"
+#include "support/files.h"
 
 namespace inlay::testing {
 namespace {
@@ -76,8 +76,9 @@ TEST(ModelConfigs, QwenWindowsApplyOnlyWhereTheyAreOn) {
 }
 
 TEST(ModelConfigs, RealConfigurationsHaveTheirParameterCounts) {
-  const auto folder = shared_data() / "hf_configs";
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
+  const auto data = test_data();
+  if (!data) GTEST_SKIP() << "the shared test data is not there";
+  const auto folder = *data / "hf_configs";
   EXPECT_EQ(model::load_config(folder / "meta-llama--Meta-Llama-3.1-8B_config.json").parameter_count(), 8030261248);
   EXPECT_EQ(model::load_config(folder / "Qwen--Qwen3-0.6B_config.json").parameter_count(), 596049920);
   EXPECT_EQ(model::load_config(folder / "qwen2.5_0.5b.json").parameter_count(), 494032768);

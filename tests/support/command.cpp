@@ -8,15 +8,13 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <stdexcept>
 #include <thread>
 
 namespace inlay::testing {
 
 CommandResult inlay(const std::vector<std::string>& arguments, CommandLimits limits) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const std::string out = folder / "out", err = folder / "err";
   const pid_t child = ::fork();
   if (child < 0) throw std::runtime_error("fork failed");
@@ -47,27 +45,6 @@ CommandResult inlay(const std::vector<std::string>& arguments, CommandLimits lim
   result.out = read_text(out);
   result.err = read_text(err);
   return result;
-}
-
-TemporaryFolder::TemporaryFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "inlay-test-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
-  path = pattern;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path, ignored);
-}
-
-void write_text(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-std::string read_text(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
 }
 
 }  // namespace inlay::testing

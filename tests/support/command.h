@@ -1,8 +1,9 @@
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
+
+#include "support/files.h"
 
 namespace inlay::testing {
 
@@ -18,20 +19,5 @@ struct CommandLimits {
 
 // Runs the inlay binary of this build as a user would.
 CommandResult inlay(const std::vector<std::string>& arguments, CommandLimits limits = {});
-
-// A folder that is gone when the test ends.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::filesystem::path path;
-  std::string operator/(const std::string& name) const { return (path / name).string(); }
-};
-
-void write_text(const std::filesystem::path& path, const std::string& text);
-std::string read_text(const std::filesystem::path& path);
 
 }  // namespace inlay::testing

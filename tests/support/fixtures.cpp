@@ -1,23 +1,19 @@
 #include "support/fixtures.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "data/jsonl.h"
 #include "io/json.h"
+#include "support/files.h"
 
 namespace inlay::testing {
 
 namespace fs = std::filesystem;
 
-fs::path shared_data() {
-  const char* given = std::getenv("INLAY_TEST_DATA");
-  return given != nullptr ? fs::path(given) : fs::path(INLAY_SOURCE_DIR) / ".." / "shared" / "data";
-}
-
 std::vector<fs::path> model_fixtures() {
   std::vector<fs::path> found;
-  for (const fs::path& root : {fs::path(INLAY_SOURCE_DIR) / "tests/golden/models", shared_data() / "fixtures/models"}) {
+  for (const fs::path& root :
+       {fs::path(INLAY_SOURCE_DIR) / "tests/golden/models", test_data().value_or("") / "fixtures/models"}) {
     if (!fs::is_directory(root)) continue;
     for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
       if (!fs::exists(entry.path() / "expected.json")) continue;

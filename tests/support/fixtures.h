@@ -15,8 +15,7 @@
 namespace inlay::testing {
 
 // Models made by transformers, with what PyTorch computed for them: those of tests/golden, and those of the shared test
-// data (INLAY_TEST_DATA, or ../shared/data beside the checkout) where it is there.
-std::filesystem::path shared_data();
+// data where it is there.
 std::vector<std::filesystem::path> model_fixtures();
 
 // A model fixture opened for use.

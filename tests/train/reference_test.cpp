@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "support/command.h"
+#include "support/files.h"
 #include "train/options.h"
 
 namespace inlay::testing {
@@ -21,7 +21,7 @@ TEST(TrainOptions, TheReferenceInDocsIsUpToDate) {
     text += fmt::format("| `{}` | {} | `{}` | {} |\n", key.name, key.type, key.default_value, key.meaning);
   }
   const std::string file = std::string(INLAY_SOURCE_DIR) + "/docs/configuration.md";
-  if (std::getenv("INLAY_UPDATE_DOCS") != nullptr) write_text(file, text);
+  if (std::getenv("INLAY_UPDATE_DOCS") != nullptr) std::ofstream(file) << text;
   EXPECT_EQ(read_text(file), text) << "run the tests once with INLAY_UPDATE_DOCS=1";
 }
 
