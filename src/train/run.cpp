@@ -249,6 +249,10 @@ class Run {
     const double speed = static_cast<double>(result.tokens) / seconds;
     const std::size_t device_peak = engine_->exec().arena().peak();
     last_loss_ = result.loss;
+    // The share of the GPU's matmul peak that the model's own products make up; 0 where the peak is not known.
+    const bool on_gpu = engine_->options().device == Device::cuda;
+    const double peak = on_gpu ? matmul_peak(backend::cuda::device_name()) : 0;
+    const double matmul_share = peak > 0 ? speed * config_.matmul_flops_per_token() / peak : 0;
     metrics_->write({{"step", state_.step},
                      {"epoch", state_.epoch},
                      {"loss", result.loss},
@@ -258,14 +262,11 @@ class Run {
                      {"valid_tokens", result.valid},
                      {"tokens_total", state_.tokens},
                      {"tokens_per_second", speed},
+                     {"matmul_share", matmul_share},
                      {"seconds", state_.seconds},
                      {"device_peak_bytes", device_peak},
                      {"host_peak_bytes", host_peak_}});
-    std::string share;
-    if (engine_->options().device == Device::cuda) {
-      const double peak = matmul_peak(backend::cuda::device_name());
-      if (peak > 0) share = fmt::format("  {:.0f} % of peak", 100 * speed * config_.matmul_flops_per_token() / peak);
-    }
+    const std::string share = peak > 0 ? fmt::format("  {:.0f} % of peak", 100 * matmul_share) : "";
     // The remaining time by this run's recent pace, which the first steps (warm-up of caches) do not know yet.
     pace_ = pace_ == 0 ? seconds : 0.9 * pace_ + 0.1 * seconds;
     const std::string line =
