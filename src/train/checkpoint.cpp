@@ -128,9 +128,13 @@ fs::path save_checkpoint(Engine& engine, const fs::path& base, const fs::path& o
   try {
     save_model(engine, base, partial);
     write_optimizer(engine, partial / optimizer_file);
-    const nlohmann::json json = {{"step", state.step},       {"epoch", state.epoch},
-                                 {"batch", state.batch},     {"tokens", state.tokens},
-                                 {"seconds", state.seconds}, {"data_fingerprint", state.data_fingerprint},
+    const nlohmann::json json = {{"step", state.step},
+                                 {"epoch", state.epoch},
+                                 {"batch", state.batch},
+                                 {"tokens", state.tokens},
+                                 {"seconds", state.seconds},
+                                 {"loss", state.loss},
+                                 {"data_fingerprint", state.data_fingerprint},
                                  {"compute", state.compute}};
     io::write_file_atomic(partial / state_file, json.dump(2) + "\n");
   } catch (...) {
@@ -152,6 +156,7 @@ TrainerState load_checkpoint(Engine& engine, const fs::path& folder) {
   state.batch = json.integer("batch", io::non_negative_integer);
   state.tokens = json.integer("tokens", io::non_negative_integer);
   state.seconds = json.number("seconds", io::non_negative_number);
+  state.loss = json.number("loss");
   state.data_fingerprint = json.string("data_fingerprint");
   state.compute = json.string("compute");
 

@@ -16,6 +16,7 @@ struct TrainerState {
   std::int64_t epoch = 0, batch = 0;  // the next micro-batch to read
   std::int64_t tokens = 0;            // seen so far
   double seconds = 0;                 // spent so far
+  double loss = 0;                    // of the last step
   std::string data_fingerprint;       // of the documents, so that a resumed run reads the same ones
   std::string compute;                // dtype
 };

@@ -222,6 +222,10 @@ class Run {
       user_error("{}: the datasets are not those of the run (fingerprint {} now, {} then)", folder->string(),
                  state_.data_fingerprint, saved.data_fingerprint);
     }
+    if (saved.step >= steps_ && fs::exists(output_ / "summary.json")) {
+      user_error("{}: the run is complete after {} steps; to go on, raise max_steps or num_epochs", output_.string(),
+                 saved.step);
+    }
     state_ = saved;
     console_.line(fmt::format("resuming after step {} from {}", state_.step, folder->string()));
   }
@@ -248,7 +252,7 @@ class Run {
   void report(const StepResult& result, double rate, double seconds) {
     const double speed = static_cast<double>(result.tokens) / seconds;
     const std::size_t device_peak = engine_->exec().arena().peak();
-    last_loss_ = result.loss;
+    state_.loss = result.loss;
     // The share of the GPU's matmul peak that the model's own products make up; 0 where the peak is not known.
     const bool on_gpu = engine_->options().device == Device::cuda;
     const double peak = on_gpu ? matmul_peak(backend::cuda::device_name()) : 0;
@@ -309,7 +313,7 @@ class Run {
     save_model(*engine_, options_.base_model, output_);
     ordered_json summary = {
         {"steps", state_.step},
-        {"loss", last_loss_},
+        {"loss", state_.loss},
         {"tokens", state_.tokens},
         {"seconds", state_.seconds},
         {"tokens_per_second", static_cast<double>(state_.tokens) / std::max(state_.seconds, 1e-9)},
@@ -327,7 +331,7 @@ class Run {
     }
     io::write_file_atomic(output_ / "summary.json", summary.dump(2) + "\n");
     console_.line(fmt::format("done: {} steps in {}, loss {:.4f}; the model is in {}", state_.step,
-                              format_duration(state_.seconds), last_loss_, output_.string()));
+                              format_duration(state_.seconds), state_.loss, output_.string()));
   }
 
   TrainOptions options_;
@@ -342,7 +346,7 @@ class Run {
   TrainerState state_;
   Evaluation evaluation_;
   std::int64_t steps_ = 0;
-  double last_loss_ = 0, pace_ = 0;
+  double pace_ = 0;
   std::size_t host_peak_ = 0;
 };
 

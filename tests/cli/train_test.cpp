@@ -108,6 +108,16 @@ TEST_P(CliTrain, AFolderWithARunIsNotTouched) {
   EXPECT_EQ(read_text(folder / "run/model.safetensors"), before);
 }
 
+TEST_P(CliTrain, ResumingACompleteRunChangesNothing) {
+  ASSERT_EQ(train("save_steps: 6\n").code, 0);
+  const std::string summary = read_text(folder / "run/summary.json"), metrics = read_text(folder / "run/metrics.jsonl");
+  const CommandResult again = train("save_steps: 6\n", {"--resume"});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr("the run is complete after 6 steps"));
+  EXPECT_EQ(read_text(folder / "run/summary.json"), summary);
+  EXPECT_EQ(read_text(folder / "run/metrics.jsonl"), metrics);
+}
+
 TEST_P(CliTrain, ResumeWithoutACheckpointOrWithOtherDataIsAnError) {
   EXPECT_THAT(train("", {"--resume"}).err, HasSubstr("finds no checkpoint"));
   fs::remove_all(folder / "run");
