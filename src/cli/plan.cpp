@@ -43,8 +43,9 @@ int run(const std::string& file, const train::Overrides& overrides, bool as_json
   const model::ModelConfig config = model::load_config(options.base_model);
   std::size_t document_bytes = 0;
   bool from_data = false;
-  train::EngineOptions engine =
-      train::engine_options(options, bounds(options, config.vocab, document_bytes, from_data));
+  const train::BatchBounds batch = bounds(options, config.vocab, document_bytes, from_data);
+  train::EngineOptions engine = train::engine_options(options, batch);
+  train::plan_osft(options, config, batch, engine);
   train::resolve_policy(options, config, engine);
   const train::MemoryPlan plan = train::Engine::plan(config, engine);
 

@@ -16,7 +16,7 @@ std::size_t align_up(std::size_t bytes) { return (bytes + Arena::alignment - 1) 
 
 std::string_view name_of(MemoryClass memory_class) {
   static constexpr std::array<std::string_view, memory_class_count> names = {
-      "weights", "master", "gradients", "optimizer", "activations", "logits", "workspace", "batch"};
+      "weights", "master", "gradients", "bases", "optimizer", "activations", "logits", "workspace", "batch"};
   return names[static_cast<std::size_t>(memory_class)];
 }
 

@@ -16,15 +16,16 @@ namespace inlay {
 // What a byte is for. The plan and the out-of-memory message are told in these terms.
 enum class MemoryClass : std::uint8_t {
   weights,  // what the layers multiply by, in the compute dtype
-  master,   // the low halves that complete bf16 weights to fp32
+  master,   // the low halves that complete bf16 weights to fp32; under OSFT, the weights as they were at the start
   gradients,
+  bases,        // directions of OSFT that are frozen, or that the trained ones are measured along
   optimizer,    // AdamW's moments
   activations,  // kept from forward to backward
   logits,       // the one reused slab of the head
   workspace,    // scratch of a single op or block
   batch,        // tokens, labels, positions, tables
 };
-inline constexpr std::size_t memory_class_count = 8;
+inline constexpr std::size_t memory_class_count = 9;
 std::string_view name_of(MemoryClass memory_class);
 
 // How much each class held at one moment.

@@ -40,6 +40,36 @@ std::string nearest(std::string_view word, std::span<const std::string_view> can
   return best;
 }
 
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> pieces;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, at), text.size());
+    pieces.emplace_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return pieces;
+}
+
+bool matches(std::string_view text, std::string_view pattern) {
+  // Where the last * stood, and how much of the text it has taken: the only place worth going back to.
+  std::size_t at = 0, p = 0, star = std::string_view::npos, taken = 0;
+  while (at < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      taken = at;
+    } else if (p < pattern.size() && pattern[p] == text[at]) {
+      ++p, ++at;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      at = ++taken;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
 std::string format_duration(double seconds) {
   const auto whole = static_cast<std::int64_t>(std::llround(std::max(0.0, seconds)));
   if (whole >= 3600) return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);

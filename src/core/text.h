@@ -4,11 +4,16 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace inlay {
 
 // The candidate that a mistyped word most likely meant, or "" where none is near.
 std::string nearest(std::string_view word, std::span<const std::string_view> candidates);
+
+std::vector<std::string> split(std::string_view text, char separator);
+// Whether the whole text matches the pattern, in which * stands for anything, nothing included.
+bool matches(std::string_view text, std::string_view pattern);
 
 // "1h 02m", "3m 20s", "12s".
 std::string format_duration(double seconds);

@@ -23,8 +23,13 @@ ops::RmsNormGrads norm_grads(View dx, Grad mode, weights::Parameter& weight) {
 
 }  // namespace
 
-AttentionBlock::AttentionBlock(const ModelConfig& config, const LayerConfig& layer, AttentionParameters& parameters)
-    : config_(config), layer_(layer), parameters_(parameters), qkv_(parameters.qkv), output_(parameters.output) {}
+AttentionBlock::AttentionBlock(Exec& exec, const ModelConfig& config, const LayerConfig& layer,
+                               AttentionParameters& parameters, const weights::WeightFactory& make_weight)
+    : config_(config),
+      layer_(layer),
+      parameters_(parameters),
+      qkv_(make_weight(exec, parameters.qkv)),
+      output_(make_weight(exec, parameters.output)) {}
 
 ops::AttentionSpec AttentionBlock::spec(const LayerContext& context) const {
   return {.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
@@ -50,7 +55,7 @@ View AttentionBlock::normed(Exec& exec, ConstView x) {
 }
 
 void AttentionBlock::project(Exec& exec, View qkv, ConstView norm, const LayerContext& context) {
-  qkv_.forward(exec, qkv, norm);
+  qkv_->forward(exec, qkv, norm);
   if (config_.qkv_bias) ops::add_bias(exec, qkv, parameters_.qkv_bias.value);
   if (config_.qk_norm) return;  // the rotation then works on the normed copies
   const View qk = qkv.slice_cols(0, config_.q_width() + config_.kv_width());
@@ -77,7 +82,7 @@ void AttentionBlock::attend(Exec& exec, View rotated, const LayerContext& contex
 }
 
 void AttentionBlock::output(Exec& exec, View delta, const Saved& saved) {
-  output_.forward(exec, delta, saved.out);
+  output_->forward(exec, delta, saved.out);
   if (config_.output_bias) ops::add_bias(exec, delta, parameters_.output_bias.value);
 }
 
@@ -139,8 +144,8 @@ void AttentionBlock::backward(Exec& exec, View grad, ConstView x, const LayerCon
     const ScratchScope attention_scope(arena);
     View dout = arena.scratch("attention output gradient", x.dtype(), {tokens, q});
     backward_bias(exec, parameters_.output_bias, grad);
-    output_.accumulate(exec, grad, saved.out, nullptr);
-    output_.backward_input(exec, dout, Grad::overwrite, grad, nullptr);
+    output_->accumulate(exec, grad, saved.out, nullptr);
+    output_->backward_input(exec, dout, Grad::overwrite, grad, nullptr);
 
     const View qk = rotated(exec, saved.qkv, context);
     const View dq = dqkv.slice_cols(0, q).split_cols(config_.heads);
@@ -161,9 +166,9 @@ void AttentionBlock::backward(Exec& exec, View grad, ConstView x, const LayerCon
   }
   backward_bias(exec, parameters_.qkv_bias, dqkv);
   const View norm = saved.norm.absent() ? normed(exec, x) : saved.norm;
-  qkv_.accumulate(exec, dqkv, norm, nullptr);
+  qkv_->accumulate(exec, dqkv, norm, nullptr);
   const View dnorm = norm;  // has served; its memory takes the gradient
-  qkv_.backward_input(exec, dnorm, Grad::overwrite, dqkv, nullptr);
+  qkv_->backward_input(exec, dnorm, Grad::overwrite, dqkv, nullptr);
   ops::rms_norm_backward(exec, norm_grads(grad, Grad::accumulate, parameters_.norm), dnorm, x, parameters_.norm.value,
                          config_.norm_eps);
 }

@@ -25,7 +25,8 @@ struct LayerContext {
 
 class AttentionBlock {
  public:
-  AttentionBlock(const ModelConfig& config, const LayerConfig& layer, AttentionParameters& parameters);
+  AttentionBlock(Exec& exec, const ModelConfig& config, const LayerConfig& layer, AttentionParameters& parameters,
+                 const weights::WeightFactory& make_weight);
 
   // Kept tensors; those the policy does not keep are absent between forward and backward.
   struct Saved {
@@ -54,7 +55,7 @@ class AttentionBlock {
   const ModelConfig& config_;
   LayerConfig layer_;
   AttentionParameters& parameters_;
-  weights::DenseWeight qkv_, output_;
+  std::unique_ptr<ops::Linear> qkv_, output_;
 };
 
 }  // namespace inlay::model

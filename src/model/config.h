@@ -56,6 +56,7 @@ struct ModelConfig {
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
   bool qk_norm = false;      // RMS norm on every query and key head
   DType dtype = DType::f32;  // of the checkpoint
+  std::int64_t bos = -1;     // the token that begins a text; -1: the configuration does not say
   std::vector<LayerConfig> layers;
   NameMap names;
 

@@ -15,14 +15,23 @@ using backend::ScratchScope;
 Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& options)
     : config_(config), options_(options), parameters_(config_) {
   Arena& arena = exec.arena();
+  if (options_.prepare) options_.prepare(parameters_);
   parameters_.for_each([&](weights::Parameter& p) { weights::allocate_value(exec, p, options_.compute); });
+  const auto make_weight = [this](Exec& e, weights::Parameter& p) -> std::unique_ptr<ops::Linear> {
+    if (!options_.make_weight) return std::make_unique<weights::DenseWeight>(p);
+    std::unique_ptr<ops::Linear> weight = options_.make_weight(e, p);
+    if (auto* subspace = dynamic_cast<weights::SubspaceWeight*>(weight.get())) subspaces_.push_back(subspace);
+    return weight;
+  };
+  for (std::size_t l = 0; l < parameters_.layers.size(); ++l) {
+    layers_.push_back(
+        std::make_unique<Layer>(exec, config_, config_.layers[l], *parameters_.layers[l], make_weight));
+  }
+  head_ = make_weight(exec, config_.tied_embeddings ? parameters_.embedding : parameters_.head);
+  if (config_.tied_embeddings) tied_ = dynamic_cast<weights::SubspaceWeight*>(head_.get());
   if (options_.training) {
     parameters_.for_each([&](weights::Parameter& p) { weights::allocate_training_state(exec, p); });
   }
-  for (std::size_t l = 0; l < parameters_.layers.size(); ++l) {
-    layers_.push_back(std::make_unique<Layer>(config_, config_.layers[l], *parameters_.layers[l]));
-  }
-  head_ = std::make_unique<weights::DenseWeight>(config_.tied_embeddings ? parameters_.embedding : parameters_.head);
 
   const Shape table_shape{options_.max_positions, config_.rope.rotary_dim / 2, 2};
   rope_table_ = arena.keep(MemoryClass::batch, "rope table", DType::f32, table_shape);
@@ -35,8 +44,25 @@ LayerContext Decoder::context(const DeviceBatch& batch) const {
   return {.batch = batch, .rope_table = rope_table_, .deterministic_attention = options_.deterministic_attention};
 }
 
+void Decoder::for_each_trained(const std::function<void(weights::Parameter&)>& visit) {
+  parameters_.for_each([&](weights::Parameter& p) {
+    if (p.trainable) visit(p);
+  });
+  for (weights::SubspaceWeight* subspace : subspaces_) subspace->for_each_factor(visit);
+}
+
+void Decoder::finish_gradients(Exec& exec) {
+  exec.arena().begin_phase("finishing gradients");
+  for (weights::SubspaceWeight* subspace : subspaces_) subspace->finish_gradients(exec);
+}
+
+void Decoder::update_weights(Exec& exec) {
+  exec.arena().begin_phase("rebuilding weights");
+  for (weights::SubspaceWeight* subspace : subspaces_) subspace->update_value(exec);
+}
+
 void Decoder::begin_step(Exec& exec) {
-  parameters_.for_each([](weights::Parameter& p) { p.forget_grad(); });
+  for_each_trained([](weights::Parameter& p) { p.forget_grad(); });
   exec.fill_zero(loss_);
   exec.fill_zero(correct_);
 }
@@ -135,8 +161,12 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
     arena.release_to(saved[l].mark);
     access_->release(exec, static_cast<std::int64_t>(l));
   }
-  weights::Parameter& table = parameters_.embedding;
-  ops::embedding_backward(exec, table.grad, table.next_grad_mode(), grad, batch.token_groups);
+  if (tied_ != nullptr) {
+    tied_->accumulate_lookup(exec, grad, batch.token_groups);
+  } else {
+    weights::Parameter& table = parameters_.embedding;
+    ops::embedding_backward(exec, table.grad, table.next_grad_mode(), grad, batch.token_groups);
+  }
   arena.release_to(mark);
 }
 
@@ -156,6 +186,52 @@ View Decoder::forward_only(Exec& exec, const DeviceBatch& batch) {
   }
   ops::rms_norm_forward(exec, next, x, parameters_.final_norm.value, config_.norm_eps);
   return next;
+}
+
+void Decoder::observe(Exec& exec, const std::vector<PackedBatch>& batches, LayerObserver& observer) {
+  Arena& arena = exec.arena();
+  const std::size_t mark = arena.mark();
+  arena.begin_phase("calibration");
+  std::vector<View> streams;
+  for (const PackedBatch& packed : batches) {
+    const Shape shape{packed.token_count(), config_.hidden};
+    streams.push_back(arena.keep(MemoryClass::activations, "residual stream", options_.compute, shape));
+    const std::size_t batch_mark = arena.mark();
+    ops::embedding_forward(exec, streams.back(), upload(exec, packed).tokens, parameters_.embedding.value);
+    exec.synchronize();
+    arena.release_to(batch_mark);
+  }
+  // body(stream, batch) for every batch, with its tokens and positions on the device.
+  const auto for_each_batch = [&](const auto& body) {
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      const ScratchScope scope(arena);
+      const std::size_t batch_mark = arena.mark();
+      body(streams[i], upload(exec, batches[i]));
+      arena.release_to(batch_mark);
+    }
+  };
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    const auto layer = static_cast<std::int64_t>(l);
+    access_->acquire(exec, layer);
+    observer.begin_layer(exec, layer);
+    for_each_batch([&](View stream, const DeviceBatch& batch) {
+      View next = arena.scratch("next hidden state", options_.compute, stream.shape());
+      LayerSaved nothing;
+      forward_layer(exec, l, next, stream, context(batch), ActivationPolicy::recompute_all(), nothing);
+      observer.layer_output(exec, layer, stream, next);
+      ops::cast(exec, stream, next);
+    });
+    observer.end_layer(exec, layer);
+    access_->release(exec, layer);
+  }
+  observer.begin_head(exec);
+  for_each_batch([&](View stream, const DeviceBatch&) {
+    View hidden = arena.scratch("final hidden state", options_.compute, stream.shape());
+    ops::rms_norm_forward(exec, hidden, stream, parameters_.final_norm.value, config_.norm_eps);
+    observer.final_hidden(exec, hidden);
+  });
+  observer.end_head(exec);
+  arena.release_to(mark);
 }
 
 void Decoder::evaluate(Exec& exec, const PackedBatch& packed, double normalizer) {

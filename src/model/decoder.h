@@ -6,6 +6,7 @@
 #include "model/parameters.h"
 #include "ops/fused_linear_ce.h"
 #include "weights/access.h"
+#include "weights/subspace.h"
 
 namespace inlay::model {
 
@@ -17,6 +18,9 @@ struct DecoderOptions {
   std::int64_t loss_chunk = 0;     // rows of logits held at once; 0: chosen by the op
   std::int64_t max_positions = 0;  // longest document that will come
   bool deterministic_attention = true;
+  // Says what trains before memory is taken, and makes the matrices' weights; absent: everything, and dense ones.
+  std::function<void(ModelParameters&)> prepare;
+  weights::WeightFactory make_weight;
 };
 
 // Sums over a batch's valid labels, on the host.
@@ -36,6 +40,12 @@ class Decoder {
   const ModelConfig& config() const { return config_; }
   const DecoderOptions& options() const { return options_; }
   ModelParameters& parameters() { return parameters_; }
+  const std::vector<weights::SubspaceWeight*>& subspaces() const { return subspaces_; }
+  // Everything the optimizer works on: parameters that train, and the factors of those that train in a subspace.
+  void for_each_trained(const std::function<void(weights::Parameter&)>& visit);
+  // Around the optimizer's step, for weights that train in a subspace.
+  void finish_gradients(Exec& exec);
+  void update_weights(Exec& exec);
 
   // The first call after this overwrites the gradients, later ones add to them.
   void begin_step(Exec& exec);
@@ -46,13 +56,28 @@ class Decoder {
   // What forward_backward and evaluate have summed since begin_step. Waits for the device.
   LossSums read_loss(Exec& exec);
 
+  // All batches through the model layer by layer, so that what is observed at a layer's weights can be used up before
+  // the next one begins. Keeps the residual stream of all batches; gradients are not computed.
+  struct LayerObserver {
+    virtual ~LayerObserver() = default;
+    virtual void begin_layer(Exec&, std::int64_t) {}
+    virtual void layer_output(Exec&, std::int64_t, ConstView /*x*/, ConstView /*y*/) {}
+    virtual void end_layer(Exec&, std::int64_t) {}
+    virtual void begin_head(Exec&) {}
+    virtual void final_hidden(Exec&, ConstView) {}
+    virtual void end_head(Exec&) {}
+  };
+  void observe(Exec& exec, const std::vector<PackedBatch>& batches, LayerObserver& observer);
+
   // Logits of the given rows of a batch, fp32, row after row. For inspection and sampling, not for training.
   std::vector<float> logits(Exec& exec, const PackedBatch& batch, const std::vector<std::int32_t>& rows);
 
  private:
   struct Layer {
-    Layer(const ModelConfig& config, const LayerConfig& layer, LayerParameters& parameters)
-        : attention(config, layer, parameters.attention), mlp(config, parameters.mlp) {}
+    Layer(Exec& exec, const ModelConfig& config, const LayerConfig& layer, LayerParameters& parameters,
+          const weights::WeightFactory& make_weight)
+        : attention(exec, config, layer, parameters.attention, make_weight),
+          mlp(exec, config, parameters.mlp, make_weight) {}
     AttentionBlock attention;
     MlpBlock mlp;
   };
@@ -76,7 +101,9 @@ class Decoder {
   DecoderOptions options_;
   ModelParameters parameters_;
   std::vector<std::unique_ptr<Layer>> layers_;
-  std::unique_ptr<weights::DenseWeight> head_;
+  std::unique_ptr<ops::Linear> head_;
+  std::vector<weights::SubspaceWeight*> subspaces_;  // those among the layers' weights and the head
+  weights::SubspaceWeight* tied_ = nullptr;          // the head, where it is the embedding too and trains in a subspace
   std::unique_ptr<weights::WeightAccess> access_ = std::make_unique<weights::ResidentWeights>();
   View rope_table_, loss_, correct_;
 };

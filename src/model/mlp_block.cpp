@@ -22,11 +22,15 @@ void for_each_tile(std::int64_t rows, std::int64_t tile, const Body& body) {
 
 }  // namespace
 
-MlpBlock::MlpBlock(const ModelConfig& config, MlpParameters& parameters)
-    : config_(config), parameters_(parameters), gate_up_(parameters.gate_up), down_(parameters.down) {}
+MlpBlock::MlpBlock(Exec& exec, const ModelConfig& config, MlpParameters& parameters,
+                   const weights::WeightFactory& make_weight)
+    : config_(config),
+      parameters_(parameters),
+      gate_up_(make_weight(exec, parameters.gate_up)),
+      down_(make_weight(exec, parameters.down)) {}
 
 void MlpBlock::project(Exec& exec, View gate_up, ConstView norm) {
-  gate_up_.forward(exec, gate_up, norm);
+  gate_up_->forward(exec, gate_up, norm);
   if (config_.mlp_bias) ops::add_bias(exec, gate_up, parameters_.gate_up_bias.value);
 }
 
@@ -56,7 +60,7 @@ void MlpBlock::forward(Exec& exec, View out, View residual, ConstView x, const A
       project(exec, gate_up, norm);
     }
     ops::swiglu_forward(exec, act, gate_up);
-    down_.forward(exec, out_rows, act);
+    down_->forward(exec, out_rows, act);
     if (config_.mlp_bias) ops::add_bias(exec, out_rows, parameters_.down_bias.value);
     ops::add(exec, out_rows, rows);
   });
@@ -81,18 +85,18 @@ void MlpBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
     {
       const ScratchScope act_scope(arena);
       View dact = arena.scratch("mlp activation gradient", dtype, {end - begin, width});
-      down_.backward_input(exec, dact, Grad::overwrite, drows, nullptr);
+      down_->backward_input(exec, dact, Grad::overwrite, drows, nullptr);
       // gate_up becomes its own gradient; dact becomes the activation, for down's weight gradient.
       ops::swiglu_backward(exec, gate_up, dact, dact, gate_up);
-      down_.accumulate(exec, drows, dact, nullptr);
+      down_->accumulate(exec, drows, dact, nullptr);
     }
     if (config_.mlp_bias) {
       ops::bias_backward(exec, parameters_.down_bias.grad, parameters_.down_bias.next_grad_mode(), drows);
       ops::bias_backward(exec, parameters_.gate_up_bias.grad, parameters_.gate_up_bias.next_grad_mode(), gate_up);
     }
-    gate_up_.accumulate(exec, gate_up, norm, nullptr);
+    gate_up_->accumulate(exec, gate_up, norm, nullptr);
     const View dnorm = norm;  // has served; its memory takes the gradient
-    gate_up_.backward_input(exec, dnorm, Grad::overwrite, gate_up, nullptr);
+    gate_up_->backward_input(exec, dnorm, Grad::overwrite, gate_up, nullptr);
     ops::rms_norm_backward(exec,
                            {.dx = drows,
                             .dx_mode = Grad::accumulate,

@@ -17,7 +17,8 @@ struct MlpParameters {
 
 class MlpBlock {
  public:
-  MlpBlock(const ModelConfig& config, MlpParameters& parameters);
+  MlpBlock(Exec& exec, const ModelConfig& config, MlpParameters& parameters,
+           const weights::WeightFactory& make_weight);
 
   struct Saved {
     View residual, norm, gate_up;
@@ -34,7 +35,7 @@ class MlpBlock {
 
   const ModelConfig& config_;
   MlpParameters& parameters_;
-  weights::DenseWeight gate_up_, down_;
+  std::unique_ptr<ops::Linear> gate_up_, down_;
 };
 
 }  // namespace inlay::model

@@ -93,22 +93,64 @@ void load_weights(Exec& exec, ModelParameters& parameters, const io::Checkpoint*
   });
 }
 
-void read_part(Exec& exec, const Parameter& parameter, const Part& part, DType dtype,
+namespace {
+
+// The rows of a host tensor, in fp32 on the device. The plan does not know the file's dtype and takes the widest.
+void stage(Exec& exec, View to, const ConstView* from) {
+  Arena& arena = exec.arena();
+  const ScratchScope scope(arena);
+  const DType dtype = from != nullptr ? from->dtype() : DType::f32;
+  View staged = exec.on_cuda() || from == nullptr ? arena.scratch("base piece", dtype, to.shape()) : View();
+  if (from != nullptr && exec.on_cuda()) exec.upload(staged, from->data());
+  ops::cast(exec, to, staged.absent() ? *from : ConstView(staged));
+}
+
+// The fp32 values of a piece, in scratch: the trained master, or the base model's tensor and what was learned for it.
+View master_piece(Exec& exec, const Parameter& parameter, const ConstView* base, std::int64_t row, const Shape& shape) {
+  Arena& arena = exec.arena();
+  View master = arena.scratch("master piece", DType::f32, shape);
+  if (parameter.trainable) {
+    const View value = parameter.value.slice_rows(row, row + shape[0]);
+    if (parameter.low.absent()) {
+      ops::cast(exec, master, value);
+    } else {
+      ops::join_master(exec, master, value, parameter.low.slice_rows(row, row + shape[0]));
+    }
+    return master;
+  }
+  stage(exec, master, base);
+  if (parameter.change) parameter.change(exec, master, row);
+  return master;
+}
+
+}  // namespace
+
+void load_part(Exec& exec, View to, const Parameter& parameter, const Part& part, const io::Checkpoint* checkpoint) {
+  ConstView tensor;
+  if (checkpoint != nullptr) tensor = checked_tensor(*checkpoint, parameter, part);
+  for_each_piece(parameter, part, [&](std::int64_t begin, std::int64_t end) {
+    const ConstView piece = checkpoint != nullptr ? tensor.slice_rows(begin, end) : ConstView();
+    stage(exec, to.slice_rows(begin, end), checkpoint != nullptr ? &piece : nullptr);
+  });
+  if (checkpoint == nullptr) return;
+  exec.synchronize();
+  checkpoint->drop(part.checkpoint_name);
+}
+
+void read_part(Exec& exec, const Parameter& parameter, const Part& part, DType dtype, const io::Checkpoint* base,
                const std::function<void(std::span<const std::byte>)>& sink) {
+  INLAY_ASSERT(base != nullptr || parameter.trainable || exec.planning(), "{} without its base", parameter.name);
+  ConstView tensor;
+  if (base != nullptr && !parameter.trainable) tensor = checked_tensor(*base, parameter, part);
   std::vector<std::byte> host;
   for_each_piece(parameter, part, [&](std::int64_t begin, std::int64_t end) {
-    Arena& arena = exec.arena();
-    const ScratchScope scope(arena);
+    const ScratchScope scope(exec.arena());
     const Shape shape = piece_shape(parameter, end - begin);
-    const View value = parameter.value.slice_rows(part.row + begin, part.row + end);
-    View converted = arena.scratch("file piece", dtype, shape);
-    if (parameter.low.absent()) {
-      ops::cast(exec, converted, value);
-    } else {
-      View master = arena.scratch("master piece", DType::f32, shape);
-      ops::join_master(exec, master, value, parameter.low.slice_rows(part.row + begin, part.row + end));
-      ops::cast(exec, converted, master);
-    }
+    const ConstView base_piece = tensor.absent() ? ConstView() : tensor.slice_rows(begin, end);
+    View converted = exec.arena().scratch("file piece", dtype, shape);
+    const View master =
+        master_piece(exec, parameter, tensor.absent() ? nullptr : &base_piece, part.row + begin, shape);
+    ops::cast(exec, converted, master);
     host.resize(converted.bytes());
     exec.download(host.data(), converted);
     if (!exec.planning()) sink(host);

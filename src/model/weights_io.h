@@ -17,10 +17,15 @@ using Progress = std::function<void(std::uint64_t, std::uint64_t)>;
 void load_weights(Exec& exec, ModelParameters& parameters, const io::Checkpoint* checkpoint,
                   const Progress& progress = {});
 
-// One part as host bytes in the given dtype, exact where the dtype can hold the fp32 master. `sink` gets consecutive
-// pieces.
+// One part of the base model in fp32, into memory of the device. When planning, the checkpoint may be null.
+void load_part(Exec& exec, View to, const weights::Parameter& parameter, const weights::Part& part,
+               const io::Checkpoint* checkpoint);
+
+// One part as host bytes in the given dtype, exact where the dtype can hold the fp32 master. What does not train itself
+// comes from the base model's own tensor, so that nothing is lost to the compute dtype, with the fp32 change that was
+// learned for it, if any. `sink` gets consecutive pieces. When planning, the base may be null.
 void read_part(Exec& exec, const weights::Parameter& parameter, const weights::Part& part, DType dtype,
-               const std::function<void(std::span<const std::byte>)>& sink);
+               const io::Checkpoint* base, const std::function<void(std::span<const std::byte>)>& sink);
 // The same for the part's gradient, in fp32.
 std::vector<float> read_gradient(Exec& exec, const weights::Parameter& parameter, const weights::Part& part);
 

@@ -41,6 +41,34 @@ void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView g
   cpu::adamw_step(exec, state, grad, grad_scale, factors);
 }
 
+void adamw_update(Exec& exec, View grad, View m, View v, ConstView grad_scale, const AdamWSettings& settings) {
+  constexpr std::string_view op = "adamw_update";
+  check_dtype(op, "grad", grad, DType::f32);
+  check_activation(op, "m", m);
+  check_dtype(op, "v", v, m.dtype());
+  for (const ConstView& view : {ConstView(m), ConstView(v)}) check_shape(op, "a moment", view, grad.shape());
+  INLAY_ASSERT(grad.contiguous() && m.contiguous() && v.contiguous(), "{}: a strided tensor", op);
+  INLAY_ASSERT(settings.step >= 1, "{}: step {}, the first is 1", op, settings.step);
+  if (exec.planning() || grad.size() == 0) return;
+  const AdamWFactors factors(settings);
+  if (exec.on_cuda()) return cuda::adamw_update(exec, grad, m, v, grad_scale, factors);
+  cpu::adamw_update(exec, grad, m, v, grad_scale, factors);
+}
+
+void add_update(Exec& exec, View value, View low, ConstView update, const AdamWSettings& settings) {
+  constexpr std::string_view op = "add_update";
+  check_activation(op, "value", value);
+  check_dtype(op, "update", update, DType::f32);
+  check_shape(op, "update", update, value.shape());
+  INLAY_ASSERT((value.dtype() == DType::bf16) == static_cast<bool>(low),
+               "{}: bf16 weights, and only they, have a low half", op);
+  INLAY_ASSERT(value.contiguous() && update.contiguous(), "{}: a strided tensor", op);
+  if (exec.planning() || value.size() == 0) return;
+  const float decay = AdamWFactors(settings).decay;
+  if (exec.on_cuda()) return cuda::add_update(exec, value, low, update, decay);
+  cpu::add_update(exec, value, low, update, decay);
+}
+
 namespace {
 
 void check_master(std::string_view op, ConstView value, ConstView low, ConstView master) {

@@ -22,6 +22,11 @@ struct AdamWState {
 void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView grad_scale,
                 const AdamWSettings& settings);
 
+// The same in two halves, for weights whose change is projected before it is made: the first turns the gradient (fp32,
+// contiguous) into the change, decay aside; the second is value = value · decay + update on the fp32 master.
+void adamw_update(Exec& exec, View grad, View m, View v, ConstView grad_scale, const AdamWSettings& settings);
+void add_update(Exec& exec, View value, View low, ConstView update, const AdamWSettings& settings);
+
 // Splits fp32 values into bf16 and the low half, and joins them again, exactly (but for the two cases above).
 void split_master(Exec& exec, View value, View low, ConstView master);
 void join_master(Exec& exec, View master, ConstView value, ConstView low);
@@ -48,6 +53,8 @@ struct AdamWFactors {
 // scratch: fp64 [1024] for partial sums.
 namespace cpu {
 void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView grad_scale, const AdamWFactors& factors);
+void adamw_update(Exec& exec, View grad, View m, View v, ConstView grad_scale, const AdamWFactors& factors);
+void add_update(Exec& exec, View value, View low, ConstView update, float decay);
 void split_master(Exec& exec, View value, View low, ConstView master);
 void join_master(Exec& exec, View master, ConstView value, ConstView low);
 void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x, View scratch);
@@ -56,6 +63,8 @@ void clip_scale(Exec& exec, View norm, View scale, ConstView sums, float max_nor
 
 namespace cuda {
 void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView grad_scale, const AdamWFactors& factors);
+void adamw_update(Exec& exec, View grad, View m, View v, ConstView grad_scale, const AdamWFactors& factors);
+void add_update(Exec& exec, View value, View low, ConstView update, float decay);
 void split_master(Exec& exec, View value, View low, ConstView master);
 void join_master(Exec& exec, View master, ConstView value, ConstView low);
 void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x, View scratch);

@@ -5,18 +5,14 @@
 #include <cmath>
 #include <cstring>
 
-#include "ops/rows.h"
+#include "ops/master_cpu.h"
 
 namespace inlay::ops::cpu {
 
 namespace {
 
-using backend::cpu::i32x16;
-using backend::cpu::u16x16;
-using backend::cpu::u32x16;
 using f32x8 = float __attribute__((vector_size(32)));
 using f64x8 = double __attribute__((vector_size(64)));
-using i16x16 = std::int16_t __attribute__((vector_size(32)));
 
 f32x16 square_root(f32x16 x) {
 #if defined(__AVX512F__)
@@ -27,77 +23,16 @@ f32x16 square_root(f32x16 x) {
 #endif
 }
 
-// A master in its two halves: see AdamWState.
-struct Halves {
-  u16x16 value;
-  i16x16 low;
-};
-
-f32x16 join(Halves halves) {
-  const u32x16 high = __builtin_convertvector(halves.value, u32x16) << 16;
-  return (f32x16)(high + (u32x16) __builtin_convertvector(halves.low, i32x16));
-}
-
-Halves split(f32x16 master) {
-  const auto word = (u32x16)master;
-  const u32x16 sign = word & 0x80000000u, magnitude = word & 0x7fffffffu;
-  // Beyond this a finite number would round to infinity.
-  const u32x16 too_large = (u32x16)(magnitude > 0x7f7f7fffu) & (u32x16)(magnitude < 0x7f800000u);
-  const u32x16 kept = (((sign | 0x7f7f7fffu) & too_large) | (word & ~too_large));
-  const u32x16 is_nan = (u32x16)(magnitude > 0x7f800000u);
-  const u32x16 rounded = (kept + 0x8000u) >> 16;
-  const u32x16 value = (((word >> 16) | 0x40u) & is_nan) | (rounded & ~is_nan);
-  const u32x16 low = (kept - (rounded << 16)) & ~is_nan;
-  return {__builtin_convertvector(value, u16x16), (i16x16) __builtin_convertvector(low, u16x16)};
-}
-
-template <class Vector, class T>
-Vector load_bits(const T* from, Whole) {
-  Vector bits;
-  std::memcpy(&bits, from, sizeof bits);
-  return bits;
-}
-template <class Vector, class T>
-Vector load_bits(const T* from, Part part) {
-  Vector bits{};
-  std::memcpy(&bits, from, static_cast<std::size_t>(part.n) * sizeof(T));
-  return bits;
-}
-template <class Vector, class T>
-void store_bits(T* to, Vector bits, Whole) {
-  std::memcpy(static_cast<void*>(to), &bits, sizeof bits);
-}
-template <class Vector, class T>
-void store_bits(T* to, Vector bits, Part part) {
-  std::memcpy(static_cast<void*>(to), &bits, static_cast<std::size_t>(part.n) * sizeof(T));
-}
-
-// The master of a weight that is its own, and of one in two halves.
-template <class Extent>
-f32x16 load_master(const float* value, const std::int16_t*, Extent extent) {
-  return load(value, extent);
-}
-template <class Extent>
-f32x16 load_master(const bf16* value, const std::int16_t* low, Extent extent) {
-  return join({load_bits<u16x16>(value, extent), load_bits<i16x16>(low, extent)});
-}
-template <class Extent>
-void store_master(float* value, std::int16_t*, f32x16 master, Extent extent) {
-  store(value, master, extent);
-}
-template <class Extent>
-void store_master(bf16* value, std::int16_t* low, f32x16 master, Extent extent) {
-  const Halves halves = split(master);
-  store_bits(value, halves.value, extent);
-  store_bits(low, halves.low, extent);
-}
-
-// Shares [0, size) in units of 16 elements.
-template <class Body>
-void parallel_vectors(std::int64_t size, const Body& body) {
-  parallel_for((size + lanes - 1) / lanes, 1024, [&](std::int64_t begin, std::int64_t end) {
-    each_vector(begin * lanes, std::min(end * lanes, size), body);
-  });
+// The moments take in the gradient; the result is what the weight changes by, decay aside.
+template <class Moment, class Gradient, class Extent>
+f32x16 update(Moment* m, Moment* v, const Gradient* gradient, float grad_scale, const AdamWFactors& f, Extent extent) {
+  const f32x16 g = load(gradient, extent) * grad_scale;
+  const f32x16 m_old = load(m, extent);
+  const f32x16 m_new = m_old + (g - m_old) * f.m_rate;
+  const f32x16 v_new = load(v, extent) * f.beta2 + g * g * f.v_rate;
+  store(m, m_new, extent);
+  store(v, v_new, extent);
+  return m_new * f.step_size / (square_root(v_new) / f.v_root + f.eps);
 }
 
 template <class Value, class Moment, class Gradient>
@@ -107,15 +42,9 @@ void step(const AdamWState& state, ConstView grad, float grad_scale, const AdamW
   Moment *m = state.m.as<Moment>(), *v = state.v.as<Moment>();
   const Gradient* gradient = grad.as<Gradient>();
   parallel_vectors(state.value.size(), [&](std::int64_t i, auto part) {
-    const f32x16 g = load(gradient + i, part) * grad_scale;
-    const f32x16 m_old = load(m + i, part);
-    const f32x16 m_new = m_old + (g - m_old) * f.m_rate;
-    const f32x16 v_new = load(v + i, part) * f.beta2 + g * g * f.v_rate;
-    store(m + i, m_new, part);
-    store(v + i, v_new, part);
-    const f32x16 denominator = square_root(v_new) / f.v_root + f.eps;
+    const f32x16 change = update(m + i, v + i, gradient + i, grad_scale, f, part);
     const f32x16 master = load_master(value + i, low + i, part) * f.decay;
-    store_master(value + i, low + i, master - m_new * f.step_size / denominator, part);
+    store_master(value + i, low + i, master - change, part);
   });
 }
 
@@ -128,6 +57,31 @@ void adamw_step(Exec&, const AdamWState& state, ConstView grad, ConstView grad_s
       with_activation(grad.dtype(), [&](auto gradient) {
         step<decltype(value), decltype(moment), decltype(gradient)>(state, grad, scale, factors);
       });
+    });
+  });
+}
+
+void adamw_update(Exec&, View grad, View m, View v, ConstView grad_scale, const AdamWFactors& factors) {
+  const float scale = grad_scale ? *grad_scale.as<float>() : 1.0f;
+  float* gradient = grad.as<float>();
+  with_activation(m.dtype(), [&](auto type) {
+    using Moment = decltype(type);
+    parallel_vectors(grad.size(), [&](std::int64_t i, auto part) {
+      const f32x16 change =
+          update(m.as<Moment>() + i, v.as<Moment>() + i, gradient + i, scale, factors, part);
+      store(gradient + i, f32x16{} - change, part);  // =
+    });
+  });
+}
+
+void add_update(Exec&, View value, View low, ConstView update, float decay) {
+  const float* change = update.as<float>();
+  std::int16_t* low_half = low ? low.as<std::int16_t>() : nullptr;
+  with_activation(value.dtype(), [&](auto type) {
+    auto* to = value.as<decltype(type)>();
+    parallel_vectors(value.size(), [&](std::int64_t i, auto part) {
+      const f32x16 master = load_master(to + i, low_half + i, part) * decay;
+      store_master(to + i, low_half + i, master + load(change + i, part), part);
     });
   });
 }

@@ -3,6 +3,7 @@
 #include "backend/cuda/rows.cuh"
 #include "backend/cuda/vec.cuh"
 #include "ops/adamw.h"
+#include "ops/master.cuh"
 
 namespace inlay::ops::cuda {
 
@@ -11,54 +12,6 @@ namespace {
 using namespace backend::cuda;
 
 constexpr int vector = 8;  // 16 bytes of bf16 weights and of their low halves, 32 of each fp32 tensor
-
-// An fp32 master as a bf16 value and 16 more bits; see AdamWState for the rule. The same as in adamw_cpu.cpp.
-__device__ __forceinline__ float join(std::uint32_t value, std::uint32_t low) {
-  const auto extended = static_cast<std::int32_t>(static_cast<std::int16_t>(low));
-  return __uint_as_float((value << 16) + static_cast<std::uint32_t>(extended));
-}
-
-__device__ __forceinline__ void split(float master, std::uint32_t& value, std::uint32_t& low) {
-  std::uint32_t word = __float_as_uint(master);
-  const std::uint32_t magnitude = word & 0x7fffffffu;
-  const bool is_nan = magnitude > 0x7f800000u;
-  if (magnitude > 0x7f7f7fffu && magnitude < 0x7f800000u) word = (word & 0x80000000u) | 0x7f7f7fffu;
-  const std::uint32_t rounded = (word + 0x8000u) >> 16;
-  value = is_nan ? (word >> 16) | 0x40u : rounded;
-  low = is_nan ? 0u : (word - (rounded << 16)) & 0xffffu;
-}
-
-// V 16-bit numbers, two a word.
-template <int V>
-using Shorts = Pack<__nv_bfloat16, V>;
-
-template <int V>
-__device__ __forceinline__ void join(float (&master)[V], const Shorts<V>& value, const Shorts<V>& low) {
-#pragma unroll
-  for (int i = 0; i < V; ++i) {
-    const int shift = V == 1 ? 0 : 16 * (i % 2);
-    const int word = V == 1 ? 0 : i / 2;
-    master[i] = join((value.word[word] >> shift) & 0xffffu, (low.word[word] >> shift) & 0xffffu);
-  }
-}
-
-template <int V>
-__device__ __forceinline__ void split(const float (&master)[V], Shorts<V>& value, Shorts<V>& low) {
-  std::uint32_t values[V], lows[V];
-#pragma unroll
-  for (int i = 0; i < V; ++i) split(master[i], values[i], lows[i]);
-#pragma unroll
-  for (int i = 0; i < Shorts<V>::words; ++i) {
-    using Word = typename Shorts<V>::Word;
-    if constexpr (V == 1) {
-      value.word[i] = static_cast<Word>(values[i]);
-      low.word[i] = static_cast<Word>(lows[i]);
-    } else {
-      value.word[i] = values[2 * i] | (values[2 * i + 1] << 16);
-      low.word[i] = lows[2 * i] | (lows[2 * i + 1] << 16);
-    }
-  }
-}
 
 template <class Value, class Moment, class Gradient, int V>
 __global__ void __launch_bounds__(256) step(Value* value, std::int16_t* low, Moment* m, Moment* v, const Gradient* grad,
@@ -104,6 +57,47 @@ __global__ void __launch_bounds__(256) step(Value* value, std::int16_t* low, Mom
   } else {
     store(value + at.col, p);
   }
+}
+
+// The gradient becomes what the weight changes by, decay aside.
+template <class Moment, int V>
+__global__ void __launch_bounds__(256)
+    update(float* grad, Moment* m, Moment* v, const float* grad_scale, AdamWFactors f, RowGrid grid) {
+  const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
+  if (!at.inside) return;
+  Pack<Moment, V> m_pack, v_pack;
+  Pack<float, V> grad_pack;
+  m_pack.load(m + at.col);
+  v_pack.load(v + at.col);
+  grad_pack.load(grad + at.col);
+  const float scale = grad_scale != nullptr ? *grad_scale : 1.0f;
+  float mean[V], square[V], g[V];
+  m_pack.get(mean);
+  v_pack.get(square);
+  grad_pack.get(g);
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    g[i] *= scale;
+    mean[i] += (g[i] - mean[i]) * f.m_rate;
+    square[i] = square[i] * f.beta2 + g[i] * g[i] * f.v_rate;
+    g[i] = -mean[i] * f.step_size / (sqrtf(square[i]) / f.v_root + f.eps);
+  }
+  store(m + at.col, mean);
+  store(v + at.col, square);
+  store(grad + at.col, g);
+}
+
+template <class Value, int V>
+__global__ void __launch_bounds__(256)
+    add_change(Value* value, std::int16_t* low, const float* change, float decay, RowGrid grid) {
+  const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
+  if (!at.inside) return;
+  float p[V], d[V];
+  load_master(p, value + at.col, low + at.col);
+  load(d, change + at.col);
+#pragma unroll
+  for (int i = 0; i < V; ++i) p[i] = p[i] * decay + d[i];
+  store_master(value + at.col, low + at.col, p);
 }
 
 template <int V>
@@ -229,6 +223,35 @@ void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView g
     });
   });
   check_launch("adamw_step");
+}
+
+void adamw_update(Exec& exec, View grad, View m, View v, ConstView grad_scale, const AdamWFactors& factors) {
+  with_activation_type(m.dtype(), [&](auto type) {
+    using Moment = decltype(type);
+    with_vectors(
+        [&](auto width) {
+          const RowGrid grid(1, grad.size(), width);
+          update<Moment, width><<<grid.blocks, grid.threads, 0, stream_of(exec)>>>(
+              pointer<float>(grad), pointer<Moment>(m), pointer<Moment>(v), pointer<float>(grad_scale), factors, grid);
+        },
+        grad, m, v);
+  });
+  check_launch("adamw_update");
+}
+
+void add_update(Exec& exec, View value, View low, ConstView change, float decay) {
+  const View low_or_value = low ? low : value;  // an absent tensor must not decide the width
+  with_activation_type(value.dtype(), [&](auto type) {
+    using Value = decltype(type);
+    with_vectors(
+        [&](auto width) {
+          const RowGrid grid(1, value.size(), width);
+          add_change<Value, width><<<grid.blocks, grid.threads, 0, stream_of(exec)>>>(
+              pointer<Value>(value), pointer<std::int16_t>(low), pointer<float>(change), decay, grid);
+        },
+        value, low_or_value, change);
+  });
+  check_launch("add_update");
 }
 
 void split_master(Exec& exec, View value, View low, ConstView master) {

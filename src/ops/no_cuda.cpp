@@ -1,6 +1,7 @@
 #include "ops/adamw.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
+#include "ops/factors.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
@@ -33,9 +34,17 @@ void gather_rows(Exec&, View, ConstView, ConstView) { unreachable(); }
 void scatter_rows(Exec&, View, ConstView, ConstView) { unreachable(); }
 
 void adamw_step(Exec&, const AdamWState&, ConstView, ConstView, const AdamWFactors&) { unreachable(); }
+void adamw_update(Exec&, View, View, View, ConstView, const AdamWFactors&) { unreachable(); }
+void add_update(Exec&, View, View, ConstView, float) { unreachable(); }
 void split_master(Exec&, View, View, ConstView) { unreachable(); }
 void join_master(Exec&, View, ConstView, ConstView) { unreachable(); }
 void sum_of_squares(Exec&, View, std::int64_t, ConstView, View) { unreachable(); }
 void clip_scale(Exec&, View, View, ConstView, float) { unreachable(); }
+
+void add_offset(Exec&, View, ConstView, const Master&) { unreachable(); }
+void row_dot(Exec&, View, ConstView, ConstView) { unreachable(); }
+void scale_rows(Exec&, View, ConstView) { unreachable(); }
+void change_rows(Exec&, View, View, const FactorRows&) { unreachable(); }
+void max_abs(Exec&, View, std::int64_t, ConstView, View) { unreachable(); }
 
 }  // namespace inlay::ops::cuda

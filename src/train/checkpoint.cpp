@@ -111,7 +111,7 @@ void save_model(Engine& engine, const fs::path& base, const fs::path& folder) {
     }
     const auto [parameter, part] = found->second;
     std::uint64_t offset = 0;
-    model::read_part(engine.exec(), *parameter, *part, spec.dtype, [&](std::span<const std::byte> piece) {
+    model::read_part(engine.exec(), *parameter, *part, spec.dtype, &source, [&](std::span<const std::byte> piece) {
       writer.write_part(spec.name, offset, piece);
       offset += piece.size();
     });
@@ -135,6 +135,7 @@ fs::path save_checkpoint(Engine& engine, const fs::path& base, const fs::path& o
                                  {"seconds", state.seconds},
                                  {"loss", state.loss},
                                  {"data_fingerprint", state.data_fingerprint},
+                                 {"basis_fingerprint", state.basis_fingerprint},
                                  {"compute", state.compute}};
     io::write_file_atomic(partial / state_file, json.dump(2) + "\n");
   } catch (...) {
@@ -158,6 +159,7 @@ TrainerState load_checkpoint(Engine& engine, const fs::path& folder) {
   state.seconds = json.number("seconds", io::non_negative_number);
   state.loss = json.number("loss");
   state.data_fingerprint = json.string("data_fingerprint");
+  state.basis_fingerprint = json.find_string("basis_fingerprint").value_or("");
   state.compute = json.string("compute");
 
   const io::SafetensorsFile file(folder / optimizer_file);
@@ -171,6 +173,7 @@ TrainerState load_checkpoint(Engine& engine, const fs::path& folder) {
     engine.exec().upload(tensor, saved.data());
     file.drop(name);
   });
+  engine.decoder().update_weights(engine.exec());  // those that are made of what was just read
   return state;
 }
 

@@ -18,6 +18,7 @@ struct TrainerState {
   double seconds = 0;                 // spent so far
   double loss = 0;                    // of the last step
   std::string data_fingerprint;       // of the documents, so that a resumed run reads the same ones
+  std::string basis_fingerprint;      // of OSFT's directions; empty without OSFT
   std::string compute;                // dtype
 };
 

@@ -55,6 +55,15 @@ void Console::status(std::string_view text, bool important) {
 }
 
 void Console::progress(std::string_view what, std::uint64_t done, std::uint64_t total) {
+  show_progress(what, static_cast<double>(done), static_cast<double>(total),
+                total > 0 ? fmt::format("{} of {}", format_bytes(done), format_bytes(total)) : format_bytes(done));
+}
+
+void Console::progress_count(std::string_view what, std::int64_t done, std::int64_t total) {
+  show_progress(what, static_cast<double>(done), static_cast<double>(total), fmt::format("{} of {}", done, total));
+}
+
+void Console::show_progress(std::string_view what, double done, double total, const std::string& amount) {
   if (quiet_) return;
   const double time = now();
   if (progress_what_ != what) {
@@ -64,13 +73,9 @@ void Console::progress(std::string_view what, std::uint64_t done, std::uint64_t 
   const bool due = time - progress_began_ > 1.0 && time - progress_shown_ > (terminal_ ? 0.2 : 5.0);
   if (!due) return;
   progress_shown_ = time;
-  std::string text = fmt::format("{} {}", what, format_bytes(done));
-  if (total > 0) {
-    text += fmt::format(" of {}", format_bytes(total));
-    if (done > 0 && done < total) {
-      const double left = (time - progress_began_) * static_cast<double>(total - done) / static_cast<double>(done);
-      text += fmt::format(", {:.0f} s left", left);
-    }
+  std::string text = fmt::format("{} {}", what, amount);
+  if (done > 0 && done < total) {
+    text += fmt::format(", {:.0f} s left", (time - progress_began_) * (total - done) / done);
   }
   status(text, true);
 }

@@ -20,9 +20,12 @@ class Console {
 
   // "loading weights 1.2 GiB of 16.0 GiB", at most a few times a second; silent for what ends within a second.
   void progress(std::string_view what, std::uint64_t done, std::uint64_t total);
+  // The same for things that are counted: "decomposing weights 12 of 224".
+  void progress_count(std::string_view what, std::int64_t done, std::int64_t total);
 
  private:
   void clear_status();
+  void show_progress(std::string_view what, double done, double total, const std::string& amount);
 
   bool quiet_, terminal_;
   bool status_shown_ = false;

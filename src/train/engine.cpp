@@ -23,7 +23,7 @@ PackedBatch largest_batch(const EngineOptions& options) {
   return pack(documents);
 }
 
-model::DecoderOptions decoder_options(const EngineOptions& options) {
+model::DecoderOptions plain_decoder_options(const EngineOptions& options) {
   return {.compute = options.compute,
           .training = options.training,
           .policy = options.policy,
@@ -32,12 +32,36 @@ model::DecoderOptions decoder_options(const EngineOptions& options) {
           .deterministic_attention = options.deterministic};
 }
 
+std::unique_ptr<ops::Linear> make_weight(Exec& exec, weights::Parameter& parameter, const OsftLayout& layout) {
+  const OsftLayout::Ranks* ranks = layout.find(parameter.name);
+  if (ranks == nullptr) return std::make_unique<weights::DenseWeight>(parameter);
+  if (const auto* input = std::get_if<weights::InputLayout>(ranks)) {
+    return std::make_unique<weights::InputSubspace>(exec, parameter, *input, layout.place);
+  }
+  const auto& factors = std::get<weights::FactorLayout>(*ranks);
+  return std::make_unique<weights::FactorSubspace>(exec, parameter, factors, layout.place);
+}
+
+model::DecoderOptions decoder_options(const EngineOptions& options) {
+  model::DecoderOptions result = plain_decoder_options(options);
+  if (options.osft == nullptr || !options.training) return result;
+  result.prepare = [layout = options.osft](model::ModelParameters& parameters) {
+    parameters.for_each([&](weights::Parameter& p) {
+      p.trainable = std::find(layout->frozen.begin(), layout->frozen.end(), p.name) == layout->frozen.end();
+    });
+  };
+  result.make_weight = [layout = options.osft](Exec& exec, weights::Parameter& p) {
+    return make_weight(exec, p, *layout);
+  };
+  return result;
+}
+
 }  // namespace
 
 Engine::Engine(Exec exec, const model::ModelConfig& config, const EngineOptions& options)
     : exec_(std::move(exec)), options_(options), decoder_(exec_, config, decoder_options(options)) {
   if (options.training && options.optimizer_state) {
-    optimizer_ = std::make_unique<Optimizer>(exec_, decoder_.parameters(), options.optimizer);
+    optimizer_ = std::make_unique<Optimizer>(exec_, decoder_, options.optimizer);
   }
 }
 
@@ -55,11 +79,14 @@ void Engine::rehearse() {
   if (options_.logit_rows > 0) {
     decoder_.logits(exec_, batch, std::vector<std::int32_t>(static_cast<std::size_t>(options_.logit_rows)));
   }
+  if (options_.training) decoder_.finish_gradients(exec_);
   if (optimizer_ == nullptr) return;
   optimizer_->step(exec_, 1, 0.0);
+  decoder_.update_weights(exec_);
+  leak();
   arena.begin_phase("saving");
   decoder_.parameters().for_each([&](weights::Parameter& p) {
-    for (const weights::Part& part : p.parts) model::read_part(exec_, p, part, DType::f32, [](auto) {});
+    for (const weights::Part& part : p.parts) model::read_part(exec_, p, part, DType::f32, nullptr, [](auto) {});
   });
 }
 
@@ -82,6 +109,19 @@ void Engine::load(const io::Checkpoint& checkpoint, const model::Progress& progr
   model::load_weights(exec_, decoder_.parameters(), &checkpoint, progress);
 }
 
+void Engine::start_osft(const BasisStore& bases) {
+  for (weights::SubspaceWeight* weight : decoder_.subspaces()) {
+    weight->set_start(exec_);
+    set_bases(exec_, *weight, bases);
+  }
+}
+
+float Engine::leak() {
+  float most = 0;
+  for (weights::SubspaceWeight* weight : decoder_.subspaces()) most = std::max(most, weight->leak(exec_));
+  return most;
+}
+
 StepResult Engine::gradients(const std::vector<PackedBatch>& micro_batches) {
   StepResult result;
   for (const PackedBatch& batch : micro_batches) {
@@ -92,14 +132,18 @@ StepResult Engine::gradients(const std::vector<PackedBatch>& micro_batches) {
   for (const PackedBatch& batch : micro_batches) {
     decoder_.forward_backward(exec_, batch, static_cast<double>(std::max<std::int64_t>(result.valid, 1)));
   }
+  decoder_.finish_gradients(exec_);
   return result;
 }
 
 StepResult Engine::train_step(const std::vector<PackedBatch>& micro_batches, std::int64_t step, double learning_rate) {
   StepResult result = gradients(micro_batches);
   optimizer_->step(exec_, step, learning_rate);
+  decoder_.update_weights(exec_);
   result.loss = decoder_.read_loss(exec_).loss;
-  result.grad_norm = optimizer_->read_grad_norm(exec_);
+  const GradientNorms norms = optimizer_->read_grad_norms(exec_);
+  result.grad_norm = norms.projected;
+  result.raw_grad_norm = norms.raw;
   return result;
 }
 

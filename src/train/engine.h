@@ -7,7 +7,9 @@
 #include "io/checkpoint.h"
 #include "model/decoder.h"
 #include "model/weights_io.h"
+#include "train/basis_store.h"
 #include "train/optimizer.h"
+#include "train/osft_layout.h"
 
 namespace inlay::train {
 
@@ -23,6 +25,7 @@ struct EngineOptions {
   std::int64_t max_tokens = 0;    // of the largest micro-batch
   std::int64_t max_document = 0;  // of the longest document
   std::int64_t logit_rows = 0;    // rows whose logits are asked for at once; 0: never
+  std::shared_ptr<const OsftLayout> osft;  // absent: plain fine-tuning
 };
 
 // Where the bytes go, before any is allocated.
@@ -35,7 +38,8 @@ struct MemoryPlan {
 
 struct StepResult {
   double loss = 0;      // mean over the step's valid labels
-  float grad_norm = 0;  // before clipping
+  float grad_norm = 0;      // of what the step used, before clipping
+  float raw_grad_norm = 0;  // before projections; the same where nothing is projected
   std::int64_t tokens = 0, valid = 0;
 };
 
@@ -56,6 +60,10 @@ class Engine {
   const EngineOptions& options() const { return options_; }
 
   void load(const io::Checkpoint& checkpoint, const model::Progress& progress = {});
+  // Under OSFT, after load(): the weights as loaded are the start, and these the directions.
+  void start_osft(const BasisStore& bases);
+  // The largest component of what was learned in a frozen direction; 0 without OSFT. Waits for the device.
+  float leak();
 
   // One optimizer step over the micro-batches; the loss is divided by the valid labels of all of them. step counts
   // from 1.

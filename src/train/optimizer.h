@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "model/parameters.h"
+#include "model/decoder.h"
 #include "ops/adamw.h"
 
 namespace inlay::train {
@@ -18,20 +18,29 @@ struct OptimizerOptions {
   DType moments = DType::f32;
 };
 
-// AdamW over everything that trains. Clipping needs no host: the factor stays on the device.
+struct GradientNorms {
+  float projected = 0;  // of what the step uses, before clipping
+  float raw = 0;        // before the projections; the same where nothing is projected
+};
+
+// AdamW over everything that trains. Clipping needs no host: the factor stays on the device. Where a parameter allows
+// some changes only, its gradient is projected before clipping and AdamW's change after it: AdamW scales every
+// coordinate by itself, which turns the change out of the subspace.
 class Optimizer {
  public:
-  Optimizer(Exec& exec, model::ModelParameters& parameters, const OptimizerOptions& options);
+  Optimizer(Exec& exec, model::Decoder& decoder, const OptimizerOptions& options);
 
   // step counts from 1. Clears the gradients' "written" marks.
   void step(Exec& exec, std::int64_t step, double learning_rate);
-  // The global norm before clipping of the last step. Waits for the device.
-  float read_grad_norm(Exec& exec);
+  // The global norms of the last step. Waits for the device.
+  GradientNorms read_grad_norms(Exec& exec);
 
   // Every tensor of the training state, named, for exact resumption: values, low halves, moments.
   void for_each_state(const std::function<void(const std::string& name, View tensor)>& visit);
 
  private:
+  void norms(Exec& exec, View norm, View scale);
+
   struct Slot {
     weights::Parameter* parameter;
     View m, v;
@@ -39,7 +48,9 @@ class Optimizer {
 
   OptimizerOptions options_;
   std::vector<Slot> slots_;
+  bool projects_ = false;  // some parameter does
   View sums_, norm_, scale_;
+  View raw_norm_, raw_scale_;  // the same before projection; the factor is not used
 };
 
 }  // namespace inlay::train

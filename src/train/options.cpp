@@ -1,5 +1,6 @@
 #include "train/options.h"
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <set>
@@ -38,7 +39,9 @@ struct Field {
   std::function<void(const TrainOptions&, YAML::Emitter&)> emit;
 };
 
-Field integer(std::string name, std::int64_t TrainOptions::*member, std::int64_t least, std::string meaning) {
+// A member is a pointer to one, or a function that gives a reference to it.
+template <class Member>
+Field integer(std::string name, Member member, std::int64_t least, std::string meaning) {
   return {name, fmt::format("integer ≥ {}", least), std::move(meaning),
           [member, least](TrainOptions& o, const YAML::Node& node, const Place& place) {
             const std::string expected = fmt::format("an integer of at least {}", least);
@@ -47,12 +50,13 @@ Field integer(std::string name, std::int64_t TrainOptions::*member, std::int64_t
             if (!YAML::convert<std::int64_t>::decode(node, value) || value < least) {
               place.fail("expected {}, got '{}'", expected, text);
             }
-            o.*member = value;
+            std::invoke(member, o) = value;
           },
-          [member](const TrainOptions& o, YAML::Emitter& out) { out << o.*member; }};
+          [member](const TrainOptions& o, YAML::Emitter& out) { out << std::invoke(member, o); }};
 }
 
-Field number(std::string name, double TrainOptions::*member, double least, double most, std::string meaning) {
+template <class Member>
+Field number(std::string name, Member member, double least, double most, std::string meaning) {
   const bool bounded = most < std::numeric_limits<double>::infinity();
   const std::string range = bounded ? fmt::format("from {} to {}", least, most) : fmt::format("of at least {}", least);
   return {name, "number " + range, std::move(meaning),
@@ -62,33 +66,35 @@ Field number(std::string name, double TrainOptions::*member, double least, doubl
             if (!YAML::convert<double>::decode(node, value) || !(value >= least && value <= most)) {
               place.fail("expected a number {}, got '{}'", range, text);
             }
-            o.*member = value;
+            std::invoke(member, o) = value;
           },
-          [member](const TrainOptions& o, YAML::Emitter& out) { out << fmt::format("{}", o.*member); }};
+          [member](const TrainOptions& o, YAML::Emitter& out) { out << fmt::format("{}", std::invoke(member, o)); }};
 }
 
-Field boolean(std::string name, bool TrainOptions::*member, std::string meaning) {
+template <class Member>
+Field boolean(std::string name, Member member, std::string meaning) {
   return {name, "true or false", std::move(meaning),
           [member](TrainOptions& o, const YAML::Node& node, const Place& place) {
             const std::string text = text_of(node, place, "true or false");
             bool value = false;
             if (!YAML::convert<bool>::decode(node, value)) place.fail("expected true or false, got '{}'", text);
-            o.*member = value;
+            std::invoke(member, o) = value;
           },
-          [member](const TrainOptions& o, YAML::Emitter& out) { out << o.*member; }};
+          [member](const TrainOptions& o, YAML::Emitter& out) { out << std::invoke(member, o); }};
 }
 
-Field text(std::string name, std::string TrainOptions::*member, std::string type, std::string meaning) {
+template <class Member>
+Field text(std::string name, Member member, std::string type, std::string meaning) {
   return {name, std::move(type), std::move(meaning),
           [member](TrainOptions& o, const YAML::Node& node, const Place& place) {
-            o.*member = text_of(node, place, "text");
-            if ((o.*member).empty()) place.fail("expected text, got nothing");
+            std::invoke(member, o) = text_of(node, place, "text");
+            if (std::invoke(member, o).empty()) place.fail("expected text, got nothing");
           },
-          [member](const TrainOptions& o, YAML::Emitter& out) { out << YAML::DoubleQuoted << o.*member; }};
+          [member](const TrainOptions& o, YAML::Emitter& out) { out << YAML::DoubleQuoted << std::invoke(member, o); }};
 }
 
-Field choice(std::string name, std::string TrainOptions::*member, std::vector<std::string> choices,
-             std::string meaning) {
+template <class Member>
+Field choice(std::string name, Member member, std::vector<std::string> choices, std::string meaning) {
   std::string list;
   for (const std::string& c : choices) list += (list.empty() ? "" : ", ") + c;
   return {name, "one of " + list, std::move(meaning),
@@ -97,19 +103,20 @@ Field choice(std::string name, std::string TrainOptions::*member, std::vector<st
             if (std::find(choices.begin(), choices.end(), value) == choices.end()) {
               place.fail("expected one of {}, got '{}'", list, value);
             }
-            o.*member = value;
+            std::invoke(member, o) = value;
           },
-          [member](const TrainOptions& o, YAML::Emitter& out) { out << o.*member; }};
+          [member](const TrainOptions& o, YAML::Emitter& out) { out << std::invoke(member, o); }};
 }
 
 // A list of files: "a.jsonl", [a.jsonl, b.jsonl], or axolotl's [{path: a.jsonl}].
-Field files(std::string name, std::vector<std::string> TrainOptions::*member, std::string meaning) {
+template <class Member>
+Field files(std::string name, Member member, std::string meaning) {
   return {name, "list of {path: FILE}", std::move(meaning),
           [member](TrainOptions& o, const YAML::Node& node, const Place& place) {
-            (o.*member).clear();
+            std::invoke(member, o).clear();
             const auto add = [&](const YAML::Node& entry) {
               if (entry.IsScalar()) {
-                (o.*member).push_back(entry.Scalar());
+                std::invoke(member, o).push_back(entry.Scalar());
                 return;
               }
               if (!entry.IsMap() || !entry["path"] || !entry["path"].IsScalar()) {
@@ -119,7 +126,7 @@ Field files(std::string name, std::vector<std::string> TrainOptions::*member, st
                 if (item.first.Scalar() != "path")
                   place.fail("'{}' is not a known key of an entry; known is path", item.first.Scalar());
               }
-              (o.*member).push_back(entry["path"].Scalar());
+              std::invoke(member, o).push_back(entry["path"].Scalar());
             };
             if (node.IsSequence()) {
               for (const auto& entry : node) add(entry);
@@ -129,12 +136,108 @@ Field files(std::string name, std::vector<std::string> TrainOptions::*member, st
           },
           [member](const TrainOptions& o, YAML::Emitter& out) {
             out << YAML::BeginSeq;
-            for (const std::string& path : o.*member) {
+            for (const std::string& path : std::invoke(member, o)) {
               out << YAML::Flow << YAML::BeginMap << YAML::Key << "path" << YAML::Value << YAML::DoubleQuoted << path
                   << YAML::EndMap;
             }
             out << YAML::EndSeq;
           }};
+}
+
+// A list of words out of a few; one word alone will do.
+template <class Member>
+Field words(std::string name, Member member, std::vector<std::string> choices, std::string meaning) {
+  std::string list;
+  for (const std::string& c : choices) list += (list.empty() ? "" : ", ") + c;
+  return {name, "list of " + list, std::move(meaning),
+          [member, choices, list](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            std::invoke(member, o).clear();
+            const auto add = [&](const YAML::Node& entry) {
+              const std::string word = text_of(entry, place, "a list of " + list);
+              if (std::find(choices.begin(), choices.end(), word) == choices.end()) {
+                place.fail("expected some of {}, got '{}'", list, word);
+              }
+              std::invoke(member, o).push_back(word);
+            };
+            if (node.IsSequence()) {
+              for (const auto& entry : node) add(entry);
+            } else {
+              add(node);
+            }
+          },
+          [member](const TrainOptions& o, YAML::Emitter& out) { out << YAML::Flow << std::invoke(member, o); }};
+}
+
+// A map from patterns of tensor names to shares above 0.
+template <class Member>
+Field shares(std::string name, Member member, std::string meaning) {
+  return {name, "map of PATTERN: number", std::move(meaning),
+          [member](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            std::invoke(member, o).clear();
+            if (!node.IsMap()) place.fail("expected a map of PATTERN: number");
+            for (const auto& item : node) {
+              double value = 0;
+              if (!YAML::convert<double>::decode(item.second, value) || !(value > 0 && value <= 1)) {
+                place.fail("{}: expected a number above 0 and at most 1", item.first.Scalar());
+              }
+              std::invoke(member, o).emplace_back(item.first.Scalar(), value);
+            }
+          },
+          [member](const TrainOptions& o, YAML::Emitter& out) {
+            out << YAML::Flow << YAML::BeginMap;
+            for (const auto& [pattern, value] : std::invoke(member, o)) {
+              out << YAML::Key << YAML::DoubleQuoted << pattern << YAML::Value << fmt::format("{}", value);
+            }
+            out << YAML::EndMap;
+          }};
+}
+
+// A share of directions to train. 0 is a mistake that deserves a word of its own.
+template <class Member>
+Field positive_share(std::string name, Member member, std::string meaning) {
+  Field field = number(std::move(name), member, 0, 1, std::move(meaning));
+  field.type = "number above 0, at most 1";
+  field.set = [member, set = field.set](TrainOptions& o, const YAML::Node& node, const Place& place) {
+    set(o, node, place);
+    if (std::invoke(member, o) <= 0) {
+      place.fail("expected a number above 0 and at most 1: 0 would train nothing (to freeze a weight, name it under "
+                 "freeze or leave it out of targets)");
+    }
+  };
+  return field;
+}
+
+const std::vector<Field>& osft_fields() {
+#define INLAY_MEMBER(path) [](auto& o) -> auto& { return o.osft.path; }
+  static const std::vector<Field> table = {
+      choice("osft.basis", INLAY_MEMBER(basis), {"activations", "weights"},
+             "how the frozen directions are found: from the base model's activations, or from the weights alone (the "
+             "published method)"),
+      positive_share("osft.unfreeze_rank_ratio", INLAY_MEMBER(unfreeze_rank_ratio),
+                     "share of each target's directions that train, rounded up to aligned ranks; required"),
+      words("osft.targets", INLAY_MEMBER(targets),
+            {"auto", "q", "k", "v", "o", "gate", "up", "down", "head", "attention", "mlp"},
+            "weights that train in a subspace; auto: all of the layers', and the head with basis activations"),
+      shares("osft.ratios", INLAY_MEMBER(ratios),
+             "other ratios for tensors whose checkpoint name matches a pattern (* stands for anything)"),
+      choice("osft.route", INLAY_MEMBER(route), {"auto", "direct", "dense", "factored"},
+             "basis weights: how gradients of the factors are found; auto: by the fewest operations"),
+      choice("osft.ranks", INLAY_MEMBER(ranks), {"uniform", "adaptive"},
+             "the same ratio in all layers, or more frozen where a layer changes its input less"),
+      number("osft.adaptive_floor", INLAY_MEMBER(adaptive_floor), 0, 1, "the least share that adaptive ranks freeze"),
+      text("osft.calibration.data", INLAY_MEMBER(calibration.data), "sample or a JSONL file",
+           "text on which activations are observed; sample: written by the base model itself"),
+      integer("osft.calibration.samples", INLAY_MEMBER(calibration.samples), 1, "sequences to observe"),
+      integer("osft.calibration.length", INLAY_MEMBER(calibration.length), 2, "tokens of each"),
+      number("osft.calibration.temperature", INLAY_MEMBER(calibration.temperature), 0.01, 10, "of the sampling"),
+      words("osft.freeze", INLAY_MEMBER(freeze), {"auto", "none", "embeddings", "head", "norms", "biases"},
+            "what does not train at all, besides the frozen directions"),
+      choice("osft.basis_on", INLAY_MEMBER(basis_on), {"device", "host"},
+             "where bases live; on the host they are copied to the device for every use"),
+      text("osft.cache", INLAY_MEMBER(cache), "auto, off or a folder", "where bases are kept for the next run"),
+  };
+#undef INLAY_MEMBER
+  return table;
 }
 
 const std::vector<Field>& fields() {
@@ -183,7 +286,12 @@ const std::vector<Field>& fields() {
           "deterministic", &O::deterministic,
           "attention's backward pass in a fixed order on a GPU too; slower (docs/numbers.md); on the CPU it always is"),
   };
-  return table;
+  static const std::vector<Field> all = [] {
+    std::vector<Field> joined = table;
+    joined.insert(joined.end(), osft_fields().begin(), osft_fields().end());
+    return joined;
+  }();
+  return all;
 }
 
 const Field* find_field(const std::string& name) {
@@ -202,8 +310,14 @@ const Field* find_field(const std::string& name) {
 
 void set_key(TrainOptions& options, const std::string& key, const YAML::Node& node, const std::string& source) {
   const Field* field = find_field(key);
-  if (field == nullptr) unknown_key(source, key);
-  field->set(options, node, {source, key});
+  if (key.starts_with("osft")) options.osft.enabled = true;
+  if (field != nullptr) return field->set(options, node, {source, key});
+  // A map whose keys are known with this one before them: osft: {basis: …} is osft.basis.
+  const bool section = std::any_of(fields().begin(), fields().end(),
+                                   [&](const Field& f) { return f.name.starts_with(key + "."); });
+  if (!section) unknown_key(source, key);
+  if (!node.IsMap()) user_error("{}: {}: expected a map of keys", source, key);
+  for (const auto& item : node) set_key(options, key + "." + item.first.Scalar(), item.second, source);
 }
 
 void validate(const TrainOptions& o, const std::string& source) {
@@ -222,6 +336,12 @@ void validate(const TrainOptions& o, const std::string& source) {
     user_error("{}: eval_steps is given, but test_datasets is not: there is nothing to evaluate on", source);
   }
   if (o.activation_policy != "auto") model::ActivationPolicy::parse(o.activation_policy);
+  if (o.osft.enabled) {
+    require(o.osft.unfreeze_rank_ratio > 0, "osft.unfreeze_rank_ratio", "a number above 0 and at most 1");
+    if (o.osft.basis == "activations" && o.osft.route != "auto") {
+      user_error("{}: osft.route belongs to basis weights; with basis activations there is one route", source);
+    }
+  }
 }
 
 }  // namespace
@@ -274,10 +394,22 @@ TrainOptions load_options(const std::filesystem::path& file, const Overrides& ov
 std::string to_yaml(const TrainOptions& options) {
   YAML::Emitter out;
   out << YAML::BeginMap;
+  std::vector<std::string> open;  // maps begun
   for (const Field& field : fields()) {
-    out << YAML::Key << field.name << YAML::Value;
+    if (field.name.starts_with("osft.") && !options.osft.enabled) continue;
+    std::vector<std::string> path = split(field.name, '.');
+    const std::string leaf = path.back();
+    path.pop_back();
+    const auto same = static_cast<std::size_t>(
+        std::mismatch(open.begin(), open.end(), path.begin(), path.end()).first - open.begin());
+    for (; open.size() > same; open.pop_back()) out << YAML::EndMap;
+    for (; open.size() < path.size(); open.push_back(path[open.size()])) {
+      out << YAML::Key << path[open.size()] << YAML::Value << YAML::BeginMap;
+    }
+    out << YAML::Key << leaf << YAML::Value;
     field.emit(options, out);
   }
+  for (; !open.empty(); open.pop_back()) out << YAML::EndMap;
   out << YAML::EndMap;
   return std::string(out.c_str()) + "\n";
 }

@@ -9,6 +9,7 @@
 #include "core/device.h"
 #include "core/dtype.h"
 #include "model/activations.h"
+#include "train/osft_options.h"
 #include "train/schedule.h"
 
 // What a run is asked to do. Read once, validated once: nothing after this looks at YAML, and no option is accepted
@@ -53,9 +54,12 @@ struct TrainOptions {
   std::string activation_policy = "auto";
   std::int64_t mlp_tile = 0;
   bool deterministic = false;
+
+  OsftOptions osft;
 };
 
 // One key of the configuration, for the reference, the schema and the messages.
+// Keys of a nested map are written with dots: osft.basis.
 struct OptionKey {
   std::string name, type, default_value, meaning;
 };

@@ -14,6 +14,7 @@
 #include "model/families/family.h"
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
+#include "train/find_bases.h"
 #include "train/metrics.h"
 #include "train/session.h"
 
@@ -195,6 +196,12 @@ class Run {
     }
     bounds.tokens = std::max(bounds.tokens, bounds.document);
     EngineOptions engine = engine_options(options_, bounds);
+    FoundBases found;
+    if (options_.osft.enabled) {
+      found = find_bases(options_, config_, engine.device, engine.compute, step_shape(options_, bounds), console_);
+      engine.osft = std::make_shared<OsftLayout>(found.layout);
+      state_.basis_fingerprint = found.bases.fingerprint();
+    }
     resolve_policy(options_, config_, engine);
     plan_ = Engine::plan(config_, engine);
     const std::string device = engine.device == Device::cuda ? backend::cuda::device_name() : "CPU";
@@ -212,6 +219,18 @@ class Run {
     const io::Checkpoint weights(options_.base_model);
     engine_->load(weights,
                   [&](std::uint64_t done, std::uint64_t total) { console_.progress("loading weights", done, total); });
+    if (options_.osft.enabled) {
+      engine_->start_osft(found.bases);
+      describe_osft();
+    }
+  }
+
+  void describe_osft() {
+    std::int64_t trained = 0;
+    engine_->decoder().for_each_trained([&](weights::Parameter& p) { trained += p.size(); });
+    console_.line(fmt::format("osft: basis {}, {} targets, {} numbers train ({:.1f} % of the model)",
+                              options_.osft.basis, engine_->decoder().subspaces().size(), format_count(trained),
+                              100.0 * static_cast<double>(trained) / static_cast<double>(config_.parameter_count())));
   }
 
   void resume_from_latest() {
@@ -221,6 +240,11 @@ class Run {
     if (saved.data_fingerprint != state_.data_fingerprint) {
       user_error("{}: the datasets are not those of the run (fingerprint {} now, {} then)", folder->string(),
                  state_.data_fingerprint, saved.data_fingerprint);
+    }
+    if (saved.basis_fingerprint != state_.basis_fingerprint) {
+      user_error("{}: the directions found now are not those of the run (fingerprint {} now, {} then); resume with the "
+                 "base model, osft keys and machine of the run, or with its osft.cache",
+                 folder->string(), state_.basis_fingerprint, saved.basis_fingerprint);
     }
     if (saved.step >= steps_ && fs::exists(output_ / "summary.json")) {
       user_error("{}: the run is complete after {} steps; to go on, raise max_steps or num_epochs", output_.string(),
@@ -261,6 +285,7 @@ class Run {
                      {"epoch", state_.epoch},
                      {"loss", result.loss},
                      {"grad_norm", result.grad_norm},
+                     {"raw_grad_norm", result.raw_grad_norm},
                      {"lr", rate},
                      {"tokens", result.tokens},
                      {"valid_tokens", result.valid},
@@ -329,6 +354,7 @@ class Run {
       summary["eval_loss"] = evaluation_.loss;
       summary["eval_accuracy"] = evaluation_.accuracy;
     }
+    if (options_.osft.enabled) summary["osft"] = {{"basis", options_.osft.basis}, {"leak", engine_->leak()}};
     io::write_file_atomic(output_ / "summary.json", summary.dump(2) + "\n");
     console_.line(fmt::format("done: {} steps in {}, loss {:.4f}; the model is in {}", state_.step,
                               format_duration(state_.seconds), state_.loss, output_.string()));

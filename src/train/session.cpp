@@ -71,6 +71,17 @@ BatchBounds bounds_of(const TrainOptions& options) {
   return {.tokens = tokens, .document = options.sequence_len};
 }
 
+StepShape step_shape(const TrainOptions& options, const BatchBounds& bounds) {
+  return {.tokens = bounds.tokens, .micro_batches = options.gradient_accumulation_steps, .mlp_tile = options.mlp_tile};
+}
+
+void plan_osft(const TrainOptions& options, const model::ModelConfig& config, const BatchBounds& bounds,
+               EngineOptions& engine) {
+  if (!options.osft.enabled) return;
+  engine.osft = std::make_shared<OsftLayout>(
+      nominal_layout(OsftTargets(options.osft, config), config, step_shape(options, bounds)));
+}
+
 EngineOptions engine_options(const TrainOptions& o, const BatchBounds& bounds) {
   const Device device = resolve_device(o.device);
   return {.device = device,

@@ -24,8 +24,13 @@ BatchBounds bounds_of(const data::BatchSampler& sampler);
 // Without documents at hand: by the configuration alone.
 BatchBounds bounds_of(const TrainOptions& options);
 
-// Everything but the policy, which needs a plan.
+// How many tokens and calls a step's gradients will see.
+StepShape step_shape(const TrainOptions& options, const BatchBounds& bounds);
+// Everything but the policy, which needs a plan, and what OSFT finds, which needs the model.
 EngineOptions engine_options(const TrainOptions& options, const BatchBounds& bounds);
+// Under OSFT: the layout by the options alone, before any direction was found.
+void plan_osft(const TrainOptions& options, const model::ModelConfig& config, const BatchBounds& bounds,
+               EngineOptions& engine);
 // The policy asked for, or the first that fits.
 void resolve_policy(const TrainOptions& options, const model::ModelConfig& config, EngineOptions& engine);
 

@@ -1,9 +1,15 @@
 #pragma once
 
+#include <functional>
+#include <memory>
+
 #include "ops/linear.h"
 #include "weights/parameter.h"
 
 namespace inlay::weights {
+
+// Makes the weight of a matrix whose value has memory already.
+using WeightFactory = std::function<std::unique_ptr<ops::Linear>(Exec&, Parameter&)>;
 
 // A plain matrix [out, in]. Frozen where the parameter has no gradient: accumulate() then does nothing.
 class DenseWeight final : public ops::Linear {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/exec.h"
@@ -29,6 +30,11 @@ struct Parameter {
   View low;    // int16: bf16 value + low = fp32 master, exactly (ops/adamw.h); absent where value is fp32 or frozen
   View grad;   // fp32; absent where frozen
 
+  // Where only some changes are allowed: projects rows of a gradient, or of the optimizer's change, in place (fp32).
+  std::function<void(Exec&, View rows)> project;
+  // Where the value is W₀ + something that trains elsewhere: rows += that something's rows from `row` on, in fp32.
+  std::function<void(Exec&, View rows, std::int64_t row)> change;
+
   std::int64_t rows() const { return shape[0]; }
   std::int64_t size() const { return shape.size(); }
 
@@ -38,6 +44,10 @@ struct Parameter {
     return std::exchange(grad_written_, true) ? Grad::accumulate : Grad::overwrite;
   }
   bool grad_written() const { return grad_written_; }
+  // A step in which nobody wrote the gradient has a gradient of zero.
+  void ensure_grad(Exec& exec) {
+    if (!grad.absent() && !std::exchange(grad_written_, true)) exec.fill_zero(grad);
+  }
   void forget_grad() { grad_written_ = false; }
 
  private:

@@ -94,6 +94,7 @@ ModelConfig parse_common(const io::Json& json) {
   c.hidden = json.integer("hidden_size", io::positive_integer);
   c.intermediate = json.integer("intermediate_size", io::positive_integer);
   c.vocab = json.integer("vocab_size", io::positive_integer);
+  c.bos = json.find_integer("bos_token_id").value_or(-1);
   c.heads = json.integer("num_attention_heads", io::positive_integer);
   c.kv_heads = json.find_integer("num_key_value_heads", io::positive_integer).value_or(c.heads);
   if (c.heads % c.kv_heads != 0) {

@@ -1,0 +1,54 @@
+#pragma once
+
+#include "ops/check.h"
+
+// The small arithmetic around factored weights (weights/): offsets that train beside bases that do not, scales of rows,
+// and what shows how far a subspace was left.
+namespace inlay::ops {
+
+// An fp32 tensor as AdamW keeps it (ops/adamw.h): low is absent where value is fp32.
+struct Master {
+  ConstView value, low;
+};
+
+// out = base + offset; base and out in one dtype, contiguous, of one shape.
+void add_offset(Exec& exec, View out, ConstView base, const Master& offset);
+
+// out[i] = Σ_j a[i, j] · b[i, j] in a fixed order; out fp32 [rows], a and b fp32 or bf16 each.
+void row_dot(Exec& exec, View out, ConstView a, ConstView b);
+// x[i] *= scale[i]; both fp32.
+void scale_rows(Exec& exec, View x, ConstView scale);
+
+// Rows of a factor with their scales, each a base and what it was moved by.
+struct FactorRows {
+  ConstView base;           // [r, d]
+  Master offset;            // [r, d]
+  ConstView scale;          // fp32 [r]
+  ConstView scale_offset;   // fp32 [r]
+};
+// With s = scale + scale_offset: scaled = s ∘ (base + offset), change = s ∘ offset + scale_offset ∘ base, which is what
+// the scaled rows moved by. Both in base's dtype.
+void change_rows(Exec& exec, View scaled, View change, const FactorRows& rows);
+
+// out[slot] = max |x|, NaN where x holds one; out fp32 [slots], x fp32, contiguous.
+void max_abs(Exec& exec, View out, std::int64_t slot, ConstView x);
+
+// What the devices answer. Shapes are checked by then, and there is something to do (no empty tensors, no planning).
+// scratch: fp32 [1024] for partial maxima.
+namespace cpu {
+void add_offset(Exec& exec, View out, ConstView base, const Master& offset);
+void row_dot(Exec& exec, View out, ConstView a, ConstView b);
+void scale_rows(Exec& exec, View x, ConstView scale);
+void change_rows(Exec& exec, View scaled, View change, const FactorRows& rows);
+void max_abs(Exec& exec, View out, std::int64_t slot, ConstView x, View scratch);
+}  // namespace cpu
+
+namespace cuda {
+void add_offset(Exec& exec, View out, ConstView base, const Master& offset);
+void row_dot(Exec& exec, View out, ConstView a, ConstView b);
+void scale_rows(Exec& exec, View x, ConstView scale);
+void change_rows(Exec& exec, View scaled, View change, const FactorRows& rows);
+void max_abs(Exec& exec, View out, std::int64_t slot, ConstView x, View scratch);
+}  // namespace cuda
+
+}  // namespace inlay::ops

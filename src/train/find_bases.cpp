@@ -1,0 +1,211 @@
+#include "train/find_bases.h"
+
+#include <cstdlib>
+
+#include "core/text.h"
+#include "io/hash.h"
+#include "model/weights_io.h"
+#include "train/decompose_targets.h"
+#include "train/evaluation.h"
+#include "train/session.h"
+
+namespace inlay::train {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// The text of a calibration: its documents, and the start of sampling where the model writes them itself.
+bool sampled(const CalibrationOptions& calibration) { return calibration.data == "sample"; }
+
+constexpr std::int64_t calibration_batch = 8192;  // tokens that go through a layer at once
+
+// The most that a calibration can be, for the plan.
+std::vector<Document> blank_documents(const CalibrationOptions& calibration) {
+  const auto length = static_cast<std::size_t>(calibration.length);
+  const Document blank{.input_ids = std::vector<std::int32_t>(length),
+                       .labels = std::vector<std::int32_t>(length, ignore_label)};
+  return std::vector<Document>(static_cast<std::size_t>(calibration.samples), blank);
+}
+
+std::vector<Document> documents_of_file(const CalibrationOptions& calibration, std::int64_t vocab, Console& console) {
+  std::vector<Document> documents = read_documents({calibration.data}, vocab, console);
+  if (documents.empty()) user_error("{}: no documents to calibrate on", calibration.data);
+  documents.resize(std::min(documents.size(), static_cast<std::size_t>(calibration.samples)));
+  for (Document& d : documents) {
+    const std::size_t length = std::min(d.input_ids.size(), static_cast<std::size_t>(calibration.length));
+    d.input_ids.resize(length);
+    d.labels.assign(length, ignore_label);
+  }
+  return documents;
+}
+
+std::int64_t token_count(const std::vector<Document>& documents) {
+  std::int64_t tokens = 0;
+  for (const Document& d : documents) tokens += static_cast<std::int64_t>(d.input_ids.size());
+  return tokens;
+}
+
+// A search in the making: one code path that plans and runs.
+class Search {
+ public:
+  Search(const TrainOptions& options, const model::ModelConfig& config, Device device, DType compute,
+         const StepShape& step)
+      : options_(options), config_(config), device_(device), compute_(compute), step_(step),
+        targets_(options.osft, config), layout_(nominal_layout(targets_, config, step)) {}
+
+  const OsftLayout& layout() const { return layout_; }
+
+  std::size_t plan() {
+    Exec exec = Exec::planner(device_);
+    BasisStore nothing;
+    run(exec, nullptr, blank_documents(options_.osft.calibration), nothing, nullptr);
+    return exec.arena().peak();
+  }
+
+  void run(BasisStore& store, Console& console) {
+    std::vector<Document> documents;
+    if (needs_text() && !sampled(options_.osft.calibration)) {
+      documents = documents_of_file(options_.osft.calibration, config_.vocab, console);
+    }
+    Exec exec = Exec::runner(device_, plan());
+    const io::Checkpoint checkpoint(options_.base_model);
+    run(exec, &checkpoint, std::move(documents), store, &console);
+  }
+
+ private:
+  bool adaptive() const { return options_.osft.ranks == "adaptive"; }
+  bool needs_text() const { return targets_.on_activations() || adaptive(); }
+
+  void run(Exec& exec, const io::Checkpoint* checkpoint, std::vector<Document> documents, BasisStore& store,
+           Console* console) {
+    if (needs_text()) {
+      const std::size_t mark = exec.arena().mark();
+      calibrate(exec, checkpoint, std::move(documents), store, console);
+      exec.arena().release_to(mark);
+    }
+    if (targets_.on_activations()) return;
+    decompose_targets(exec, layout_, config_, compute_, checkpoint, store, [&](std::int64_t done, std::int64_t total) {
+      console->progress_count("decomposing weights", done, total);
+    });
+  }
+
+  void calibrate(Exec& exec, const io::Checkpoint* checkpoint, std::vector<Document> documents, BasisStore& store,
+                 Console* console) {
+    const CalibrationOptions& c = options_.osft.calibration;
+    model::Decoder decoder(exec, config_,
+                           {.compute = compute_,
+                            .max_positions = c.length,
+                            .deterministic_attention = true,
+                            .make_weight = [&](Exec&, weights::Parameter& p) -> std::unique_ptr<ops::Linear> {
+                              auto weight = std::make_unique<weights::ObservedWeight>(p);
+                              weights_[p.name] = weight.get();
+                              return weight;
+                            }});
+    model::load_weights(exec, decoder.parameters(), checkpoint, [&](std::uint64_t done, std::uint64_t total) {
+      console->progress("loading weights", done, total);
+    });
+    if (sampled(c)) sample_documents(exec, decoder, documents, console);
+    const std::vector<PackedBatch> batches = batches_in_order(documents, calibration_batch);
+    if (adaptive()) {
+      LayerImportance importance;
+      decoder.observe(exec, batches, importance);
+      if (!exec.planning()) layout_ = nominal_layout(targets_, config_, step_, importance.relative());
+    }
+    if (!targets_.on_activations()) return;
+    Calibration observer(layout_, token_count(documents), weights_, store, [&](std::int64_t done, std::int64_t total) {
+      console->progress_count("finding directions", done, total);
+    });
+    decoder.observe(exec, batches, observer);
+  }
+
+  void sample_documents(Exec& exec, model::Decoder& decoder, std::vector<Document>& documents, Console* console);
+
+  const TrainOptions& options_;
+  const model::ModelConfig& config_;
+  Device device_;
+  DType compute_;
+  StepShape step_;
+  OsftTargets targets_;
+  OsftLayout layout_;
+  std::map<std::string, weights::ObservedWeight*> weights_;
+};
+
+fs::path cache_folder(const OsftOptions& osft) {
+  if (osft.cache != "auto") return osft.cache;
+  if (const char* home = std::getenv("XDG_CACHE_HOME"); home != nullptr && *home != '\0') return fs::path(home) / "inlay";
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') return fs::path(home) / ".cache" / "inlay";
+  return {};
+}
+
+// Everything that decides the outcome.
+std::uint64_t cache_key(const TrainOptions& options, const OsftLayout& layout, Device device, DType compute) {
+  constexpr int version = 1;  // of the search and of the file
+  io::Hasher hasher;
+  const auto add = [&](const std::string& text) {
+    hasher.update(std::as_bytes(std::span(text)));
+    hasher.update(std::as_bytes(std::span("|")));
+  };
+  const OsftOptions& o = options.osft;
+  add(fmt::format("{} {} {} {} {} {} {}", version, o.basis, name_of(device), name_of(compute), o.ranks,
+                  o.adaptive_floor, options.seed));
+  for (const auto& [name, ranks] : layout.targets) {
+    if (const auto* input = std::get_if<weights::InputLayout>(&ranks)) {
+      add(fmt::format("{} {} {}", name, input->free, input->frozen));
+      continue;
+    }
+    const auto& factors = std::get<weights::FactorLayout>(ranks);
+    for (const auto& part : factors.parts) add(fmt::format("{} {} {}", name, part.free, part.frozen));
+    add(factors.route == weights::Route::factored ? "factored" : "dense");
+  }
+  if (o.basis == "activations" || o.ranks == "adaptive") {
+    add(fmt::format("{} {} {}", o.calibration.samples, o.calibration.length, o.calibration.temperature));
+    add(sampled(o.calibration) ? "sample" : io::read_file(o.calibration.data, std::size_t{1} << 40));
+  }
+  const io::Checkpoint checkpoint(options.base_model);
+  for (const std::string& name : checkpoint.names()) {
+    const ConstView tensor = checkpoint.tensor(name);
+    hasher.update({static_cast<const std::byte*>(tensor.data()), tensor.bytes()});
+    checkpoint.drop(name);
+  }
+  return hasher.digest();
+}
+
+}  // namespace
+
+std::size_t plan_bases(const TrainOptions& options, const model::ModelConfig& config, Device device, DType compute,
+                       const StepShape& step) {
+  return Search(options, config, device, compute, step).plan();
+}
+
+FoundBases find_bases(const TrainOptions& options, const model::ModelConfig& config, Device device, DType compute,
+                      const StepShape& step, Console& console) {
+  Search search(options, config, device, compute, step);
+  FoundBases found;
+  const fs::path folder = options.osft.cache == "off" ? fs::path() : cache_folder(options.osft);
+  fs::path file;
+  if (!folder.empty()) {
+    file = folder / fmt::format("osft-{:016x}.safetensors", cache_key(options, search.layout(), device, compute));
+    if (fs::exists(file)) {
+      found.bases = BasisStore::load(file);
+      found.layout = found_layout(search.layout(), found.bases);
+      console.line(fmt::format("directions: {} from {}", format_bytes(found.bases.bytes()), file.string()));
+      return found;
+    }
+  }
+  found.device_peak = search.plan();
+  search.run(found.bases, console);
+  found.layout = found_layout(search.layout(), found.bases);
+  if (!file.empty()) {
+    std::error_code ignored;
+    fs::create_directories(folder, ignored);
+    try {
+      found.bases.save(file);
+    } catch (const UserError& error) {  // a full disk must not stop the run
+      console.line(fmt::format("directions are not cached: {}", error.what()));
+    }
+  }
+  return found;
+}
+
+}  // namespace inlay::train

@@ -1,0 +1,150 @@
+#include "train/osft_layout.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "core/text.h"
+#include "weights/rank.h"
+
+namespace inlay::train {
+
+namespace {
+
+// What the configuration calls the tensors of a parameter, in the order of its parts; empty: not a matrix of these.
+std::vector<std::string> target_names(const weights::Parameter& parameter, bool tied) {
+  const std::string& name = parameter.name;
+  if (name.ends_with("attention.qkv")) return {"q", "k", "v"};
+  if (name.ends_with("attention.output")) return {"o"};
+  if (name.ends_with("mlp.gate_up")) return {"gate", "up"};
+  if (name.ends_with("mlp.down")) return {"down"};
+  if (name == "head" || (tied && name == "embedding")) return {"head"};
+  return {};
+}
+
+bool holds(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+}  // namespace
+
+OsftTargets::OsftTargets(const OsftOptions& options, const model::ModelConfig& config)
+    : options_(options), tied_(config.tied_embeddings) {
+  if (!on_activations() && holds(options.targets, "head") && tied_) {
+    user_error("osft.targets: head: this model's head is its embedding, which has no decomposition; leave it out, or "
+               "use basis: activations");
+  }
+  for (const auto& [first, second] : {std::pair{"q", "k"}, std::pair{"k", "v"}, std::pair{"gate", "up"}}) {
+    if (targeted(first) != targeted(second)) {
+      user_error("osft.targets: {} without {}: weights that share an input train together", first, second);
+    }
+  }
+  model::ModelParameters parameters(config);
+  for (const auto& [pattern, ratio] : options.ratios) {
+    bool used = false;
+    parameters.for_each([&](weights::Parameter& p) {
+      if (!ratios(p)) return;
+      for (const weights::Part& part : p.parts) used = used || matches(part.checkpoint_name, pattern);
+    });
+    if (!used) user_error("osft.ratios: '{}' matches no target; a target is named like {}", pattern,
+                          parameters.layers[0]->mlp.down.parts[0].checkpoint_name);
+  }
+}
+
+bool OsftTargets::targeted(const std::string& target) const {
+  const auto& chosen = options_.targets;
+  if (holds(chosen, target)) return true;
+  const bool of_head = target == "head", of_mlp = target == "gate" || target == "up" || target == "down";
+  if (holds(chosen, of_mlp ? "mlp" : "attention") && !of_head) return true;
+  return holds(chosen, "auto") && (!of_head || on_activations());
+}
+
+std::optional<TargetRatios> OsftTargets::ratios(const weights::Parameter& parameter) const {
+  const std::vector<std::string> names = target_names(parameter, tied_);
+  if (names.empty() || !targeted(names.front()) || frozen(parameter)) return std::nullopt;
+  TargetRatios result;
+  for (const weights::Part& part : parameter.parts) {
+    double ratio = options_.unfreeze_rank_ratio;
+    for (const auto& [pattern, other] : options_.ratios) {
+      if (matches(part.checkpoint_name, pattern)) ratio = other;
+    }
+    result.parts.push_back(ratio);
+  }
+  if (on_activations() && std::adjacent_find(result.parts.begin(), result.parts.end(), std::not_equal_to<>()) !=
+                              result.parts.end()) {
+    user_error("osft.ratios: the tensors of {} share their input, and with basis activations one ratio", parameter.name);
+  }
+  return result;
+}
+
+bool OsftTargets::frozen(const weights::Parameter& parameter) const {
+  const std::string& name = parameter.name;
+  const auto asked = [&](const char* what) { return holds(options_.freeze, what); };
+  if (name == "embedding") return asked("embeddings") || (tied_ && asked("head"));
+  if (name == "head") return asked("head");
+  if (name.ends_with("norm")) return asked("norms");
+  if (name.ends_with("bias")) return asked("biases");
+  return false;
+}
+
+namespace {
+
+// The share that trains, where a layer's importance moves what it freezes.
+double adapted(double ratio, double importance, double floor) {
+  const double target = 1 - ratio;
+  return 1 - std::clamp(floor + importance * (target - floor), 0.0, 0.999999);
+}
+
+// The layer of "layers.3.mlp.down"; -1 for what is outside the layers.
+std::int64_t layer_of(const std::string& name) {
+  const std::vector<std::string> words = split(name, '.');
+  return words.size() > 1 && words[0] == "layers" ? std::stoll(words[1]) : -1;
+}
+
+}  // namespace
+
+OsftLayout nominal_layout(const OsftTargets& targets, const model::ModelConfig& config, const StepShape& step,
+                          const std::vector<double>& importance) {
+  OsftLayout layout;
+  layout.place = targets.options().basis_on == "host" ? weights::BasisPlace::host : weights::BasisPlace::device;
+  model::ModelParameters parameters(config);
+  parameters.for_each([&](weights::Parameter& p) {
+    if (targets.frozen(p)) layout.frozen.push_back(p.name);
+    auto ratios = targets.ratios(p);
+    if (!ratios) return;
+    const std::int64_t layer = layer_of(p.name);
+    if (!importance.empty() && layer >= 0) {
+      for (double& ratio : ratios->parts) {
+        ratio = adapted(ratio, importance[static_cast<std::size_t>(layer)], targets.options().adaptive_floor);
+      }
+    }
+    const std::int64_t in = p.shape[1];
+    if (targets.on_activations()) {
+      const std::int64_t free = weights::trainable_rank(ratios->parts.front(), in);
+      layout.targets[p.name] = weights::InputLayout{.free = free, .frozen = in - free};
+      return;
+    }
+    const bool in_mlp = p.name.find(".mlp.") != std::string::npos;
+    const std::int64_t tile = in_mlp && step.mlp_tile > 0 ? std::min(step.mlp_tile, step.tokens) : step.tokens;
+    const std::int64_t calls = step.micro_batches * (tile > 0 ? (step.tokens + tile - 1) / tile : 1);
+    weights::FactorLayout factors;
+    std::int64_t rank = 0;
+    for (std::size_t i = 0; i < p.parts.size(); ++i) {
+      const std::int64_t full = std::min(p.parts[i].rows, in);
+      const std::int64_t free = weights::trainable_rank(ratios->parts[i], full);
+      factors.parts.push_back({.free = free, .frozen = full - free});
+      rank = std::max(rank, free);
+    }
+    const auto forced = weights::parse_route(targets.options().route);
+    factors.route = forced ? *forced
+                           : weights::cheapest_route({.out = p.parts.front().rows,
+                                                      .in = in,
+                                                      .rank = rank,
+                                                      .tokens = tile,
+                                                      .calls = calls});
+    factors.one_call = calls == 1;
+    layout.targets[p.name] = factors;
+  });
+  return layout;
+}
+
+}  // namespace inlay::train

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace inlay::train {
+
+// Text on which the base model's activations are observed.
+struct CalibrationOptions {
+  std::string data = "sample";  // sample: the base model writes it; else a JSONL file
+  std::int64_t samples = 192;   // sequences, or documents of the file
+  std::int64_t length = 256;    // tokens of each
+  double temperature = 1.0;     // of sampling
+};
+
+// The key `osft`: which directions of which weights train. See docs/osft.md.
+struct OsftOptions {
+  bool enabled = false;  // the key was given
+
+  std::string basis = "activations";  // activations, weights
+  double unfreeze_rank_ratio = 0;     // required, above 0
+  std::vector<std::string> targets = {"auto"};
+  std::vector<std::pair<std::string, double>> ratios;  // pattern → ratio; the last that matches counts
+  std::string route = "auto";                          // auto, direct, dense, factored
+  std::string ranks = "uniform";                       // uniform, adaptive
+  double adaptive_floor = 0.1;                         // the least share that adaptive ranks freeze
+  CalibrationOptions calibration;
+  std::vector<std::string> freeze = {"auto"};
+  std::string basis_on = "device";  // device, host
+  std::string cache = "auto";       // auto, off, or a folder
+};
+
+}  // namespace inlay::train

@@ -1,0 +1,263 @@
+#include "weights/factor_subspace.h"
+
+#include "backend/matmul.h"
+#include "ops/adamw.h"
+#include "ops/elementwise.h"
+
+namespace inlay::weights {
+
+using backend::matmul;
+using backend::MatmulScale;
+using backend::ScratchScope;
+using backend::Transpose;
+
+namespace {
+
+constexpr Transpose no = Transpose::no, yes = Transpose::yes;
+
+float beta_of(Grad mode) { return mode == Grad::accumulate ? 1.0f : 0.0f; }
+
+// The columns of dy that belong to a part's outputs.
+ConstView columns_of(ConstView dy, const Part& part) { return dy.slice_cols(part.row, part.row + part.rows); }
+
+// s = s₀ + Δs, fp32, in scratch.
+View current_scale(Exec& exec, const FactorSubspace::PartFactors& f) {
+  View scale = exec.arena().scratch("scales", DType::f32, f.scale.shape());
+  ops::cast(exec, scale, f.scale);
+  ops::add(exec, scale, f.scale_offset.value);
+  return scale;
+}
+
+}  // namespace
+
+FactorSubspace::Side::Side(Exec& exec, const std::string& name, DType dtype, const FactorLayout::PartRanks& ranks,
+                           std::int64_t width, BasisPlace place, bool needs_frozen) {
+  Arena& arena = exec.arena();
+  stacked = arena.keep(MemoryClass::weights, name, dtype, {2 * ranks.free, width});
+  exec.fill_zero(stacked);
+  start = stacked.slice_rows(ranks.free, 2 * ranks.free);
+  start_basis = Basis::alias(start);
+  const bool span = ranks.span_suffices(width);
+  if (!span || needs_frozen) {
+    frozen = Basis(exec, name + ".frozen", dtype, {ranks.frozen, width}, place);
+  }
+  projection = span ? Projection(&start_basis, Projection::Onto::span)
+                    : Projection(&frozen, Projection::Onto::complement);
+  offset.name = name;
+  offset.shape = {ranks.free, width};
+  offset.value = stacked.slice_rows(0, ranks.free);
+  allocate_training_state(exec, offset);
+  if (!offset.low.absent()) exec.fill_zero(offset.low);
+  offset.project = [this](Exec& e, View rows) { projection.apply(e, rows); };
+}
+
+ConstView FactorSubspace::Side::value(Exec& exec) const {
+  View result = exec.arena().scratch("factor", start.dtype(), start.shape());
+  ops::add_offset(exec, result, start, master_parts(offset));
+  return result;
+}
+
+FactorSubspace::FactorSubspace(Exec& exec, Parameter& dense, const FactorLayout& layout, BasisPlace place)
+    : SubspaceWeight(exec, dense, layout.route != Route::factored), layout_(layout) {
+  INLAY_ASSERT(layout.parts.size() == dense.parts.size(), "{} has {} parts, the layout {}", dense.name,
+               dense.parts.size(), layout.parts.size());
+  const DType compute = dense.value.dtype();
+  const bool factored = layout.route == Route::factored;
+  for (std::size_t i = 0; i < dense.parts.size(); ++i) {
+    const FactorLayout::PartRanks& ranks = layout.parts[i];
+    auto f = std::make_unique<PartFactors>();
+    f->part = dense.parts[i];
+    const std::string name = fmt::format("{}.{}", dense.name, i);
+    f->u = std::make_unique<Side>(exec, name + ".u", compute, ranks, f->part.rows, place, factored);
+    f->v = std::make_unique<Side>(exec, name + ".v", compute, ranks, dense.shape[1], place, false);
+    f->scale = exec.arena().keep(MemoryClass::weights, name + ".s", DType::f32, {ranks.free});
+    exec.fill_zero(f->scale);
+    f->scale_offset = make_factor(exec, fmt::format(".{}.s", i), DType::f32, {ranks.free});
+    if (factored) {
+      f->scaled_frozen = Basis(exec, name + ".scaled", compute, {ranks.frozen, dense.shape[1]}, place);
+    }
+    parts_.push_back(std::move(f));
+  }
+  if (layout.route == Route::dense && !layout.one_call) {
+    dense_gradient_ = exec.arena().keep(MemoryClass::gradients, dense.name + ".dense_grad", DType::f32, dense.shape);
+  }
+}
+
+void FactorSubspace::for_each_factor(const std::function<void(Parameter&)>& visit) {
+  for (const auto& f : parts_) {
+    visit(f->u->offset);
+    visit(f->scale_offset);
+    visit(f->v->offset);
+  }
+}
+
+// y = (x·(s∘V_h)ᵀ)·U_h + (x·(s∘V)ᵀ)·U, the second product added to the first.
+void FactorSubspace::forward(Exec& exec, View y, ConstView x) {
+  if (layout_.route != Route::factored) return SubspaceWeight::forward(exec, y, x);
+  Arena& arena = exec.arena();
+  for (const auto& f : parts_) {
+    const ScratchScope scope(arena);
+    const View out = y.slice_cols(f->part.row, f->part.row + f->part.rows);
+    const bool any_frozen = !f->scaled_frozen.absent();
+    if (any_frozen) {
+      const ScratchScope frozen_scope(arena);
+      const ConstView frozen = f->scaled_frozen.rows(exec);
+      View inner = arena.scratch("inner", x.dtype(), {x.dim(0), frozen.dim(0)});
+      matmul(exec, inner, x, no, frozen, yes);
+      matmul(exec, out, inner, no, f->u->frozen.rows(exec), no);
+    }
+    const std::int64_t free = f->scale.dim(0);
+    View right = arena.scratch("scaled factor", x.dtype(), {2 * free, x.dim(1)});
+    ops::change_rows(exec, right.slice_rows(0, free), right.slice_rows(free, 2 * free),
+                     {f->v->start, master_parts(f->v->offset), f->scale, f->scale_offset.value});
+    View inner = arena.scratch("inner", x.dtype(), {x.dim(0), free});
+    matmul(exec, inner, x, no, right.slice_rows(0, free), yes);
+    matmul(exec, out, inner, no, f->u->value(exec), no, {.beta = any_frozen ? 1.0f : 0.0f});
+  }
+}
+
+void FactorSubspace::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const float* device_alpha) {
+  if (layout_.route != Route::factored) return SubspaceWeight::backward_input(exec, dx, mode, dy, device_alpha);
+  if (mode == Grad::skip) return;
+  Arena& arena = exec.arena();
+  const auto add_through = [&](ConstView dout, ConstView u, ConstView scaled_v) {
+    View inner = arena.scratch("inner", dy.dtype(), {dy.dim(0), u.dim(0)});
+    matmul(exec, inner, dout, no, u, yes);
+    matmul(exec, dx, inner, no, scaled_v, no, {.beta = beta_of(mode), .device_alpha = device_alpha});
+    mode = Grad::accumulate;
+  };
+  for (const auto& f : parts_) {
+    const ConstView dout = columns_of(dy, f->part);
+    if (!f->scaled_frozen.absent()) {
+      const ScratchScope scope(arena);
+      add_through(dout, f->u->frozen.rows(exec), f->scaled_frozen.rows(exec));
+    }
+    const ScratchScope scope(arena);
+    const std::int64_t free = f->scale.dim(0);
+    View right = arena.scratch("scaled factor", dy.dtype(), {2 * free, dx.dim(1)});
+    ops::change_rows(exec, right.slice_rows(0, free), right.slice_rows(free, 2 * free),
+                     {f->v->start, master_parts(f->v->offset), f->scale, f->scale_offset.value});
+    add_through(dout, f->u->value(exec), right.slice_rows(0, free));
+  }
+}
+
+// Both routes leave V·Gᵀ in U's gradient and U·G in V's, not yet scaled by s.
+void FactorSubspace::accumulate(Exec& exec, ConstView dy, ConstView x, const float* device_alpha) {
+  if (layout_.route != Route::dense) {
+    for (const auto& f : parts_) accumulate_direct(exec, *f, columns_of(dy, f->part), x, device_alpha);
+    return;
+  }
+  if (!dense_gradient_.absent()) {
+    const Grad mode = std::exchange(dense_written_, true) ? Grad::accumulate : Grad::overwrite;
+    matmul(exec, dense_gradient_, dy, yes, x, no, {.beta = beta_of(mode), .device_alpha = device_alpha});
+    return;
+  }
+  const ScratchScope scope(exec.arena());
+  View g = exec.arena().scratch("dense gradient", x.dtype(), dense().shape);
+  matmul(exec, g, dy, yes, x, no, {.device_alpha = device_alpha});
+  for (const auto& f : parts_) accumulate_from(exec, *f, g.slice_rows(f->part.row, f->part.row + f->part.rows));
+}
+
+void FactorSubspace::accumulate_direct(Exec& exec, PartFactors& f, ConstView dy, ConstView x,
+                                       const float* device_alpha) {
+  Arena& arena = exec.arena();
+  const auto add = [&](Side& to, ConstView dy_or_x, const Side& through, ConstView x_or_dy) {
+    const ScratchScope scope(arena);
+    View inner = arena.scratch("inner", x.dtype(), {x.dim(0), f.scale.dim(0)});
+    matmul(exec, inner, x_or_dy, no, through.value(exec), yes);
+    const Grad mode = to.offset.next_grad_mode();
+    matmul(exec, to.offset.grad, inner, yes, dy_or_x, no, {.beta = beta_of(mode), .device_alpha = device_alpha});
+  };
+  add(*f.u, dy, *f.v, x);
+  add(*f.v, x, *f.u, dy);
+}
+
+void FactorSubspace::accumulate_from(Exec& exec, PartFactors& f, ConstView g) {
+  const ScratchScope scope(exec.arena());
+  const Grad u_mode = f.u->offset.next_grad_mode(), v_mode = f.v->offset.next_grad_mode();
+  matmul(exec, f.u->offset.grad, f.v->value(exec), no, g, yes, {.beta = beta_of(u_mode)});
+  matmul(exec, f.v->offset.grad, f.u->value(exec), no, g, no, {.beta = beta_of(v_mode)});
+}
+
+void FactorSubspace::accumulate_lookup(Exec&, ConstView, const ops::TokenGroups&) {
+  INLAY_ASSERT(false, "{}: an embedding has no factors", dense().name);
+}
+
+void FactorSubspace::finish_gradients(Exec& exec) {
+  Arena& arena = exec.arena();
+  if (std::exchange(dense_written_, false)) {
+    const ScratchScope scope(arena);
+    View g = dense_gradient_;
+    if (dense().value.dtype() != DType::f32) {
+      g = arena.scratch("dense gradient", dense().value.dtype(), dense().shape);
+      ops::cast(exec, g, dense_gradient_);
+    }
+    for (const auto& f : parts_) accumulate_from(exec, *f, g.slice_rows(f->part.row, f->part.row + f->part.rows));
+  }
+  for (const auto& f : parts_) {
+    const ScratchScope scope(arena);
+    f->u->offset.ensure_grad(exec);
+    f->v->offset.ensure_grad(exec);
+    f->scale_offset.next_grad_mode();  // written here, once
+    ops::row_dot(exec, f->scale_offset.grad, f->u->value(exec), f->u->offset.grad);
+    const View scale = current_scale(exec, *f);
+    ops::scale_rows(exec, f->u->offset.grad, scale);
+    ops::scale_rows(exec, f->v->offset.grad, scale);
+  }
+}
+
+void FactorSubspace::update_value(Exec& exec) {
+  if (layout_.route == Route::factored) return;
+  Arena& arena = exec.arena();
+  ops::cast(exec, dense().value, start());
+  for (const auto& f : parts_) {
+    const ScratchScope scope(arena);
+    const std::int64_t free = f->scale.dim(0);
+    View right = arena.scratch("change factor", dense().value.dtype(), {2 * free, in_features()});
+    ops::change_rows(exec, right.slice_rows(0, free), right.slice_rows(free, 2 * free),
+                     {f->v->start, master_parts(f->v->offset), f->scale, f->scale_offset.value});
+    const View rows = dense().value.slice_rows(f->part.row, f->part.row + f->part.rows);
+    matmul(exec, rows, f->u->stacked, yes, right, no, {.beta = 1.0f});  // +=, rounded once
+  }
+}
+
+void FactorSubspace::add_change(Exec& exec, View rows, std::int64_t row) {
+  Arena& arena = exec.arena();
+  for (const auto& f : parts_) {
+    const std::int64_t begin = std::max(row, f->part.row);
+    const std::int64_t end = std::min(row + rows.dim(0), f->part.row + f->part.rows);
+    if (begin >= end) continue;
+    const ScratchScope scope(arena);
+    const std::int64_t free = f->scale.dim(0);
+    const auto wide_stack = [&](const Side& side) {  // offset and start in fp32
+      View stack = arena.scratch("fp32 factor", DType::f32, side.stacked.shape());
+      const View offset = stack.slice_rows(0, free);
+      if (side.offset.low.absent()) {
+        ops::cast(exec, offset, side.offset.value);
+      } else {
+        ops::join_master(exec, offset, side.offset.value, side.offset.low);
+      }
+      ops::cast(exec, stack.slice_rows(free, 2 * free), side.start);
+      return stack;
+    };
+    const View left = wide_stack(*f->u), v = wide_stack(*f->v);
+    View right = arena.scratch("change factor", DType::f32, v.shape());
+    ops::change_rows(exec, right.slice_rows(0, free), right.slice_rows(free, 2 * free),
+                     {v.slice_rows(free, 2 * free), {v.slice_rows(0, free), {}}, f->scale, f->scale_offset.value});
+    const View into = rows.slice_rows(begin - row, end - row);
+    matmul(exec, into, left.slice_cols(begin - f->part.row, end - f->part.row), yes, right, no, {.beta = 1.0f});
+  }
+}
+
+float FactorSubspace::leak(Exec& exec) {
+  float most = 0;
+  for (const auto& f : parts_) {
+    for (const Side* side : {f->u.get(), f->v.get()}) {
+      const ScratchScope scope(exec.arena());
+      most = std::max(most, side->projection.leak(exec, master_of(exec, side->offset)));
+    }
+  }
+  return most;
+}
+
+}  // namespace inlay::weights

@@ -1,0 +1,103 @@
+#include "weights/input_subspace.h"
+
+#include "backend/matmul.h"
+#include "ops/adamw.h"
+#include "ops/elementwise.h"
+
+namespace inlay::weights {
+
+using backend::matmul;
+using backend::ScratchScope;
+using backend::Transpose;
+
+namespace {
+
+backend::MatmulScale scale_of(Grad mode, const float* device_alpha) {
+  return {.beta = mode == Grad::accumulate ? 1.0f : 0.0f, .device_alpha = device_alpha};
+}
+
+// Rows [row, row + count) of a factor's fp32 master.
+ConstView master_rows(Exec& exec, const Parameter& factor, std::int64_t row, std::int64_t count) {
+  const View value = factor.value.slice_rows(row, row + count);
+  if (factor.low.absent()) return value;
+  View master = exec.arena().scratch("fp32 factor", DType::f32, value.shape());
+  ops::join_master(exec, master, value, factor.low.slice_rows(row, row + count));
+  return master;
+}
+
+ConstView as_f32(Exec& exec, ConstView view) {
+  if (view.dtype() == DType::f32) return view;
+  View wide = exec.arena().scratch("fp32 basis", DType::f32, view.shape());
+  ops::cast(exec, wide, view);
+  return wide;
+}
+
+}  // namespace
+
+InputSubspace::InputSubspace(Exec& exec, Parameter& dense, const InputLayout& layout, BasisPlace place)
+    : SubspaceWeight(exec, dense, true), layout_(layout) {
+  const std::int64_t in = dense.shape[1], out = dense.shape[0];
+  const DType compute = dense.value.dtype();
+  basis_ = Basis(exec, dense.name + ".basis", compute, {layout.stored(), in}, place);
+  if (layout_.stores_frozen()) {
+    outside_ = Projection(&basis_, Projection::Onto::complement);
+    factor_ = make_factor(exec, ".change", compute, {out, in});
+    factor_.project = [this](Exec& e, View rows) { outside_.apply(e, rows); };
+  } else {
+    factor_ = make_factor(exec, ".b", compute, {out, layout.free});
+  }
+}
+
+void InputSubspace::accumulate(Exec& exec, ConstView dy, ConstView x, const float* device_alpha) {
+  const Grad mode = factor_.next_grad_mode();
+  if (layout_.stores_frozen()) {
+    matmul(exec, factor_.grad, dy, Transpose::yes, x, Transpose::no, scale_of(mode, device_alpha));
+    return;
+  }
+  const ScratchScope scope(exec.arena());
+  View seen = exec.arena().scratch("input in the subspace", x.dtype(), {x.dim(0), layout_.free});
+  matmul(exec, seen, x, Transpose::no, basis_.rows(exec), Transpose::yes);
+  matmul(exec, factor_.grad, dy, Transpose::yes, seen, Transpose::no, scale_of(mode, device_alpha));
+}
+
+void InputSubspace::accumulate_lookup(Exec& exec, ConstView dout, const ops::TokenGroups& groups) {
+  const Grad mode = factor_.next_grad_mode();
+  if (layout_.stores_frozen()) {
+    ops::embedding_backward(exec, factor_.grad, mode, dout, groups);
+    return;
+  }
+  const ScratchScope scope(exec.arena());
+  View seen = exec.arena().scratch("gradient in the subspace", dout.dtype(), {dout.dim(0), layout_.free});
+  matmul(exec, seen, dout, Transpose::no, basis_.rows(exec), Transpose::yes);
+  ops::embedding_backward(exec, factor_.grad, mode, seen, groups);
+}
+
+void InputSubspace::update_value(Exec& exec) {
+  if (layout_.stores_frozen()) {
+    ops::add_offset(exec, dense().value, start(), master_parts(factor_));
+    return;
+  }
+  const ScratchScope scope(exec.arena());
+  ops::cast(exec, dense().value, start());
+  matmul(exec, dense().value, factor_.value, Transpose::no, basis_.rows(exec), Transpose::no, {.beta = 1.0f});  // +=
+}
+
+void InputSubspace::add_change(Exec& exec, View rows, std::int64_t row) {
+  const ScratchScope scope(exec.arena());
+  const ConstView factor = master_rows(exec, factor_, row, rows.dim(0));
+  if (layout_.stores_frozen()) return ops::add(exec, rows, factor);
+  matmul(exec, rows, factor, Transpose::no, as_f32(exec, basis_.rows(exec)), Transpose::no, {.beta = 1.0f});
+}
+
+float InputSubspace::leak(Exec& exec) {
+  if (!layout_.stores_frozen()) return 0;  // B·V cannot leave V
+  const ScratchScope scope(exec.arena());
+  return outside_.leak(exec, master_of(exec, factor_));
+}
+
+std::string InputSubspace::describe() const {
+  return layout_.stores_frozen() ? fmt::format("change of {} inputs outside {} frozen directions", in_features(), layout_.frozen)
+                                 : fmt::format("B of {} free directions", layout_.free);
+}
+
+}  // namespace inlay::weights

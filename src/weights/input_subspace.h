@@ -1,0 +1,41 @@
+#pragma once
+
+#include "weights/subspace.h"
+
+namespace inlay::weights {
+
+// Basis `activations`: what must not change is the output on inputs that the base model has seen. Their energy lies in
+// `frozen` directions of the input; the others train. Nothing can drift: with H the frozen directions and V the free
+// ones, the change is B·V with B [N, r] from zero, or D [N, M] with D·Hᵀ = 0, whichever of V and H is narrower.
+struct InputLayout {
+  std::int64_t free = 0, frozen = 0;  // free + frozen = M, but for directions the calibration never saw
+
+  // H is stored, and the change itself trains, where it has fewer rows than V.
+  bool stores_frozen() const { return frozen < free; }
+  std::int64_t stored() const { return stores_frozen() ? frozen : free; }
+};
+
+class InputSubspace final : public SubspaceWeight {
+ public:
+  InputSubspace(Exec& exec, Parameter& dense, const InputLayout& layout, BasisPlace place);
+
+  void accumulate(Exec& exec, ConstView dy, ConstView x, const float* device_alpha) override;
+  void accumulate_lookup(Exec& exec, ConstView dout, const ops::TokenGroups& groups) override;
+  void for_each_factor(const std::function<void(Parameter&)>& visit) override { visit(factor_); }
+  void update_value(Exec& exec) override;
+  void add_change(Exec& exec, View rows, std::int64_t row) override;
+  float leak(Exec& exec) override;
+  std::string describe() const override;
+
+  const InputLayout& layout() const { return layout_; }
+  // Rows [stored, M] in the compute dtype: V, or H where that is the narrower.
+  Basis& basis() { return basis_; }
+
+ private:
+  InputLayout layout_;
+  Basis basis_;
+  Projection outside_;  // of D's rows
+  Parameter factor_;    // B or D
+};
+
+}  // namespace inlay::weights

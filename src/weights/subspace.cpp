@@ -1,0 +1,51 @@
+#include "weights/subspace.h"
+
+#include "backend/matmul.h"
+#include "ops/adamw.h"
+#include "ops/elementwise.h"
+
+namespace inlay::weights {
+
+using backend::matmul;
+using backend::Transpose;
+
+SubspaceWeight::SubspaceWeight(Exec& exec, Parameter& dense, bool keeps_start) : dense_(&dense) {
+  dense.trainable = false;  // its factors are
+  dense.change = [this](Exec& e, View rows, std::int64_t row) { add_change(e, rows, row); };
+  if (!keeps_start) return;
+  start_ = exec.arena().keep(MemoryClass::master, dense.name + ".start", dense.value.dtype(), dense.shape);
+}
+
+void SubspaceWeight::forward(Exec& exec, View y, ConstView x) {
+  matmul(exec, y, x, Transpose::no, dense_->value, Transpose::yes);
+}
+
+void SubspaceWeight::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const float* device_alpha) {
+  if (mode == Grad::skip) return;
+  matmul(exec, dx, dy, Transpose::no, dense_->value, Transpose::no,
+         {.beta = mode == Grad::accumulate ? 1.0f : 0.0f, .device_alpha = device_alpha});
+}
+
+void SubspaceWeight::set_start(Exec& exec) {
+  if (!start_.absent()) ops::cast(exec, start_, dense_->value);
+}
+
+Parameter SubspaceWeight::make_factor(Exec& exec, const std::string& suffix, DType dtype, Shape shape) {
+  Parameter factor;
+  factor.name = dense_->name + suffix;
+  factor.shape = shape;
+  allocate_value(exec, factor, dtype);
+  allocate_training_state(exec, factor);
+  exec.fill_zero(factor.value);
+  if (!factor.low.absent()) exec.fill_zero(factor.low);
+  return factor;
+}
+
+ConstView master_of(Exec& exec, const Parameter& factor) {
+  if (factor.low.absent()) return factor.value;
+  View master = exec.arena().scratch("fp32 factor", DType::f32, factor.shape);
+  ops::join_master(exec, master, factor.value, factor.low);
+  return master;
+}
+
+}  // namespace inlay::weights

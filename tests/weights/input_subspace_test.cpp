@@ -1,0 +1,156 @@
+#include "weights/input_subspace.h"
+
+#include <map>
+
+#include "ops/adamw.h"
+#include "ops/op_cases.h"
+#include "support/directions.h"
+
+namespace inlay::weights {
+namespace {
+
+using namespace inlay::testing;  // NOLINT
+using ops::reference::product;
+using ops::reference::transposed;
+
+struct InputCase {
+  std::int64_t out, in, frozen;
+};
+// B·V where few directions are free, D where few are frozen; nothing frozen; odd sizes.
+const InputCase cases[] = {{24, 16, 12}, {24, 16, 8}, {24, 16, 5}, {9, 31, 29}, {9, 31, 1}, {7, 11, 0}};
+
+class Harness {
+ public:
+  Harness(Device device, DType dtype, const InputCase& c)
+      : bench(device), directions(orthonormal_rows(c.in, c.in, 5)), w(random_matrix(c.out, c.in, 6)) {
+    w.data = rounded(w.data, dtype);
+    const InputLayout layout{.free = c.in - c.frozen, .frozen = c.frozen};
+    dense.name = "matrix";
+    dense.parts = {{"tensor", 0, c.out}};
+    dense.shape = {c.out, c.in};
+    dense.value = bench.tensor(dtype, dense.shape, w.data);
+    weight = std::make_unique<InputSubspace>(bench.exec, dense, layout, BasisPlace::host);
+    weight->set_start(bench.exec);
+    frozen = rows_of(directions, 0, c.frozen);
+    stored = layout.stores_frozen() ? frozen : rows_of(directions, c.frozen, c.in);
+    if (!weight->basis().absent()) {
+      const View rows = bench.tensor(dtype, {stored.rows, stored.cols}, stored.data);
+      std::vector<std::byte> host(rows.bytes());
+      bench.exec.download(host.data(), rows);
+      weight->basis().set(bench.exec, host.data());
+    }
+    stored.data = rounded(stored.data, dtype);
+  }
+
+  DoubleMatrix read(ConstView view) { return {view.dim(0), view.dim(1), bench.read(view)}; }
+  Parameter& factor() {
+    Parameter* found = nullptr;
+    weight->for_each_factor([&](Parameter& p) { found = &p; });
+    return *found;
+  }
+  void adamw(std::int64_t step, double lr) {
+    Parameter& p = factor();
+    if (m.absent()) {
+      const std::vector<double> zeros(static_cast<std::size_t>(p.size()));
+      m = bench.tensor(DType::f32, p.shape, zeros), v = bench.tensor(DType::f32, p.shape, zeros);
+    }
+    const ops::AdamWSettings settings{.lr = lr, .step = step};
+    if (p.project) p.project(bench.exec, p.grad);
+    ops::adamw_update(bench.exec, p.grad, m, v, {}, settings);
+    if (p.project) p.project(bench.exec, p.grad);
+    ops::add_update(bench.exec, p.value, p.low, p.grad, settings);
+    p.forget_grad();
+    weight->update_value(bench.exec);
+  }
+
+  TestBench bench;
+  DoubleMatrix directions, w, frozen, stored;
+  Parameter dense;
+  std::unique_ptr<InputSubspace> weight;
+  View m, v;
+};
+
+class WeightsInputs : public DeviceDType {};
+
+TEST_P(WeightsInputs, TheGradientIsThatOfTheFactor) {
+  for (const InputCase& c : cases) {
+    SCOPED_TRACE(fmt::format("{}x{}, {} frozen", c.out, c.in, c.frozen));
+    Harness h(device(), dtype(), c);
+    const std::int64_t tokens = 13;
+    DoubleMatrix x = random_matrix(tokens, c.in, 1), dy = random_matrix(tokens, c.out, 2);
+    x.data = rounded(x.data, dtype()), dy.data = rounded(dy.data, dtype());
+    const View x_view = h.bench.tensor(dtype(), {tokens, c.in}, x.data);
+    const View dy_view = h.bench.tensor(dtype(), {tokens, c.out}, dy.data);
+    const View alpha = h.bench.tensor(DType::f32, {1}, {0.5});
+    const auto* factor_on_device = static_cast<const float*>(alpha.data());
+    h.weight->accumulate(h.bench.exec, dy_view.slice_rows(0, 4), x_view.slice_rows(0, 4), factor_on_device);
+    h.weight->accumulate(h.bench.exec, dy_view.slice_rows(4, tokens), x_view.slice_rows(4, tokens), factor_on_device);
+    Parameter& p = h.factor();
+    if (p.project) p.project(h.bench.exec, p.grad);
+    DoubleMatrix g = product(transposed(dy), x);
+    for (double& value : g.data) value *= 0.5;
+    const DoubleMatrix along = product(g, transposed(h.stored));  // [out, stored]
+    const DoubleMatrix expected =
+        h.weight->layout().stores_frozen() ? difference(g, product(along, h.stored)) : along;
+    const double bound = dtype() == DType::bf16 ? 8e-3 : 2e-6;  // the inner product is rounded once
+    EXPECT_LT(relative_error(h.bench.read(p.grad), expected.data), bound);
+  }
+}
+
+TEST_P(WeightsInputs, ALookupIsAProductWithOneHotInputs) {
+  for (const InputCase& c : cases) {
+    SCOPED_TRACE(fmt::format("{}x{}, {} frozen", c.out, c.in, c.frozen));
+    Harness h(device(), dtype(), c);
+    const std::vector<std::int32_t> tokens = {3, 1, 3, 0, 6, 1};
+    const auto count = static_cast<std::int64_t>(tokens.size());
+    DoubleMatrix dout = random_matrix(count, c.in, 2), g(c.out, c.in);
+    dout.data = rounded(dout.data, dtype());
+    for (std::int64_t t = 0; t < count; ++t) {
+      for (std::int64_t j = 0; j < c.in; ++j) g(tokens[static_cast<std::size_t>(t)], j) += dout(t, j);
+    }
+    const ops::TokenGroups groups{.order = h.bench.indices({3, 1, 5, 0, 2, 4}),
+                                  .starts = h.bench.indices({0, 1, 3, 5, 6}),
+                                  .ids = h.bench.indices({0, 1, 3, 6})};
+    h.weight->accumulate_lookup(h.bench.exec, h.bench.tensor(dtype(), {count, c.in}, dout.data), groups);
+    const DoubleMatrix expected = h.weight->layout().stores_frozen() ? g : product(g, transposed(h.stored));
+    EXPECT_LT(relative_error(h.bench.read(h.factor().grad), expected.data), dtype() == DType::bf16 ? 8e-3 : 2e-6);
+  }
+}
+
+TEST_P(WeightsInputs, StepZeroIsTheBaseBitForBit) {
+  for (const InputCase& c : cases) {
+    Harness h(device(), dtype(), c);
+    h.weight->update_value(h.bench.exec);
+    EXPECT_EQ(h.bench.read(h.dense.value), h.w.data);
+  }
+}
+
+TEST_P(WeightsInputs, OutputsOfFrozenInputsNeverChange) {
+  for (const InputCase& c : cases) {
+    SCOPED_TRACE(fmt::format("{}x{}, {} frozen", c.out, c.in, c.frozen));
+    Harness h(device(), dtype(), c);
+    for (int step = 1; step <= 300; ++step) {
+      const auto seed = static_cast<std::uint64_t>(step);
+      const View x = h.bench.tensor(dtype(), {4, c.in}, random_values(4 * c.in, 100 + seed));
+      const View dy = h.bench.tensor(dtype(), {4, c.out}, random_values(4 * c.out, 7000 + seed));
+      h.weight->accumulate(h.bench.exec, dy, x, nullptr);
+      h.adamw(step, 1e-2);
+    }
+    const DoubleMatrix after = h.read(h.dense.value), change = difference(after, h.w);
+    EXPECT_GT(norm(change), 0.05 * norm(h.w));
+    if (c.frozen == 0) continue;
+    // W's rounding to the compute dtype, and the basis's; |E·h| ≤ ‖E‖ for unit h.
+    const double bound = (norm(after) + norm(change)) * (dtype() == DType::bf16 ? 0x1p-8 : 0x1p-21);
+    EXPECT_LE(largest(product(change, transposed(h.frozen))), bound);
+    EXPECT_LE(h.weight->leak(h.bench.exec), dtype() == DType::bf16 ? 1e-3 * norm(change) : 1e-5);
+    // What saving adds is the same change, in fp32.
+    const View saved = h.bench.tensor(DType::f32, h.dense.shape, h.w.data);
+    h.weight->add_change(h.bench.exec, saved, 0);
+    EXPECT_LT(relative_error(h.bench.read(saved), after.data), dtype() == DType::bf16 ? 4e-3 : 1e-6);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, WeightsInputs, on_all_devices(), device_dtype_name);
+
+}  // namespace
+}  // namespace inlay::weights
