@@ -48,9 +48,8 @@ void add(Exec& exec, View y, ConstView x) {
 void cast(Exec& exec, View to, ConstView from) {
   constexpr std::string_view op = "cast";
   for (const ConstView& view : {ConstView(to), from}) {
-    const DType dtype = view.dtype();
-    INLAY_ASSERT(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16,
-                 "cast: a tensor is {}, expected fp32, bf16 or fp16", name_of(dtype));
+    INLAY_ASSERT(is_floating(view.dtype()), "cast: a tensor is {}, expected fp64, fp32, bf16 or fp16",
+                 name_of(view.dtype()));
   }
   check_shape(op, "from", from, to.shape());
   INLAY_ASSERT(to.rank() <= 3 || (to.contiguous() && from.contiguous()),
@@ -58,6 +57,18 @@ void cast(Exec& exec, View to, ConstView from) {
   if (exec.planning() || to.size() == 0) return;
   if (exec.on_cuda()) return cuda::cast(exec, to, from);
   cpu::cast(exec, to, from);
+}
+
+void scale_rows(Exec& exec, View x, ConstView factors) {
+  constexpr std::string_view op = "scale_rows";
+  INLAY_ASSERT(x.rank() == 2, "scale_rows: x is {}, expected [R, C]", x.shape().str());
+  INLAY_ASSERT(x.dtype() == DType::f32 || x.dtype() == DType::f64, "scale_rows: x is {}, expected fp32 or fp64",
+               name_of(x.dtype()));
+  check_shape(op, "factors", factors, {x.dim(0)});
+  check_dtype(op, "factors", factors, x.dtype());
+  if (exec.planning() || x.size() == 0) return;
+  if (exec.on_cuda()) return cuda::scale_rows(exec, x, factors);
+  cpu::scale_rows(exec, x, factors);
 }
 
 namespace {

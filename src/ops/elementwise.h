@@ -10,8 +10,11 @@ void add_bias(Exec& exec, View y, ConstView bias);
 void bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy);
 // y += x.
 void add(Exec& exec, View y, ConstView x);
-// Copies with conversion between fp32, bf16 and fp16; shapes equal, rows may be strided.
+// Copies with conversion between fp64, fp32, bf16 and fp16; shapes equal, rows may be strided. From fp64 to the 16-bit
+// dtypes it rounds to fp32 on the way.
 void cast(Exec& exec, View to, ConstView from);
+// x[i] *= factors[i], x [R, C], factors [R], both fp32 or both fp64.
+void scale_rows(Exec& exec, View x, ConstView factors);
 // to[i] = from[rows[i]]: rows int32 [n] on the device, to [n, H].
 void gather_rows(Exec& exec, View to, ConstView from, ConstView rows);
 // to[rows[i]] = from[i], every other row of `to` is cleared. rows ascend.
@@ -24,6 +27,7 @@ void add_bias(Exec& exec, View y, ConstView bias);
 void bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, View scratch);
 void add(Exec& exec, View y, ConstView x);
 void cast(Exec& exec, View to, ConstView from);
+void scale_rows(Exec& exec, View x, ConstView factors);
 void gather_rows(Exec& exec, View to, ConstView from, ConstView rows);
 void scatter_rows(Exec& exec, View to, ConstView from, ConstView rows);
 }  // namespace cpu
@@ -33,6 +37,7 @@ void add_bias(Exec& exec, View y, ConstView bias);
 void bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, View scratch);
 void add(Exec& exec, View y, ConstView x);
 void cast(Exec& exec, View to, ConstView from);
+void scale_rows(Exec& exec, View x, ConstView factors);
 void gather_rows(Exec& exec, View to, ConstView from, ConstView rows);
 void scatter_rows(Exec& exec, View to, ConstView from, ConstView rows);
 }  // namespace cuda

@@ -33,6 +33,10 @@ void convert(View to, ConstView from) {
   for_runs<To, From>(to, from, [](To* target, const From* source, std::int64_t n) {
     if constexpr (std::is_same_v<To, From>) {
       std::memmove(static_cast<void*>(target), source, static_cast<std::size_t>(n) * sizeof(To));
+    } else if constexpr (std::is_same_v<From, double>) {
+      for (std::int64_t i = 0; i < n; ++i) target[i] = static_cast<To>(static_cast<float>(source[i]));
+    } else if constexpr (std::is_same_v<To, double>) {
+      for (std::int64_t i = 0; i < n; ++i) target[i] = static_cast<float>(source[i]);
     } else {
       each_vector(0, n, [&](std::int64_t i, auto part) { store(target + i, load(source + i, part), part); });
     }
@@ -41,6 +45,7 @@ void convert(View to, ConstView from) {
 
 template <class Body>
 void with_float_type(DType dtype, const Body& body) {
+  if (dtype == DType::f64) return body(double{});
   if (dtype == DType::f16) return body(f16{});
   with_activation(dtype, body);
 }
@@ -102,6 +107,21 @@ void cast(Exec&, View to, ConstView from) {
   with_float_type(to.dtype(), [&](auto to_type) {
     with_float_type(from.dtype(), [&](auto from_type) { convert<decltype(to_type), decltype(from_type)>(to, from); });
   });
+}
+
+void scale_rows(Exec&, View x, ConstView factors) {
+  const auto scale = [&](auto type) {
+    using T = decltype(type);
+    const Rows<T> rows(x);
+    const T* factor = factors.as<T>();
+    parallel_for(x.rows(), row_grain(x.cols()), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        T* to = rows[row];
+        for (std::int64_t i = 0; i < x.cols(); ++i) to[i] *= factor[row];
+      }
+    });
+  };
+  x.dtype() == DType::f64 ? scale(double{}) : scale(float{});
 }
 
 void gather_rows(Exec&, View to, ConstView from, ConstView rows) {

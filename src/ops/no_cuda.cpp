@@ -30,6 +30,7 @@ void add_bias(Exec&, View, ConstView) { unreachable(); }
 void bias_backward(Exec&, View, Grad, ConstView, View) { unreachable(); }
 void add(Exec&, View, ConstView) { unreachable(); }
 void cast(Exec&, View, ConstView) { unreachable(); }
+void scale_rows(Exec&, View, ConstView) { unreachable(); }
 void gather_rows(Exec&, View, ConstView, ConstView) { unreachable(); }
 void scatter_rows(Exec&, View, ConstView, ConstView) { unreachable(); }
 

@@ -83,7 +83,7 @@ TEST_P(OpsElementwise, AddIsRoundedOnce) {
 
 TEST_P(OpsElementwise, CastRoundsToNearestEven) {
   const DType from = dtype();
-  for (const DType to : {DType::f32, DType::bf16, DType::f16}) {
+  for (const DType to : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
     for (const auto& [rows, cols] : awkward_shapes()) {
       SCOPED_TRACE(fmt::format("to {}, {} x {}", name_of(to), rows, cols));
       TestBench bench(device());
@@ -103,6 +103,42 @@ TEST_P(OpsElementwise, CastRoundsToNearestEven) {
       const View back = bench.poisoned(from, {rows, cols});
       cast(bench.exec, back, dense);
       EXPECT_EQ(bench.read(back), rounded(rounded(x, to), from));
+    }
+  }
+}
+
+// Doubles that no narrower type holds; to 16 bits by way of fp32, as documented.
+TEST_P(OpsElementwise, CastFromDouble) {
+  for (const DType to : {dtype(), DType::f16, DType::f64}) {
+    for (const auto& [rows, cols] : awkward_shapes()) {
+      SCOPED_TRACE(fmt::format("to {}, {} x {}", name_of(to), rows, cols));
+      TestBench bench(device());
+      auto x = random_values(rows * cols, 7);
+      for (double& value : x) value += value * 0x1p-40;
+      const View dense = bench.poisoned(to, {rows, cols});
+      const Window wide = strided(bench, to, rows, cols);
+      cast(bench.exec, dense, bench.tensor(DType::f64, {rows, cols}, x));
+      cast(bench.exec, wide.view, strided(bench, DType::f64, rows, cols, x).view);
+      EXPECT_EQ(bench.read(dense), rounded(x, to));
+      EXPECT_EQ(bench.read(wide.view), rounded(x, to));
+      EXPECT_TRUE(surroundings_intact(bench, wide));
+    }
+  }
+}
+
+TEST_P(OpsElementwise, ScaleRowsIsRoundedOnce) {
+  if (dtype() == DType::bf16) GTEST_SKIP() << "fp32 and fp64 only";
+  for (const DType type : {DType::f32, DType::f64}) {
+    for (const auto& [rows, cols] : awkward_shapes()) {
+      SCOPED_TRACE(fmt::format("{} {} x {}", name_of(type), rows, cols));
+      TestBench bench(device());
+      const auto x = values(rows * cols, 9), factors = values(rows, 10);
+      auto expected = x;
+      for (std::size_t i = 0; i < x.size(); ++i) expected[i] *= factors[i / static_cast<std::size_t>(cols)];
+      const Window wide = strided(bench, type, rows, cols, x);
+      scale_rows(bench.exec, wide.view, bench.tensor(type, {rows}, factors));
+      EXPECT_EQ(bench.read(wide.view), rounded(expected, type));  // a product of two floats is exact in double
+      EXPECT_TRUE(surroundings_intact(bench, wide));
     }
   }
 }
@@ -142,6 +178,8 @@ TEST_P(OpsElementwise, RejectsMismatches) {
   const View a = bench.poisoned(dtype(), {2, 3}), b = bench.poisoned(dtype(), {3, 2}), i = bench.indices({0, 1});
   EXPECT_THROW(add(bench.exec, a, b), InternalError);
   EXPECT_THROW(cast(bench.exec, a, b), InternalError);
+  EXPECT_THROW(cast(bench.exec, i, i), InternalError);
+  EXPECT_THROW(scale_rows(bench.exec, a, b), InternalError);
   EXPECT_THROW(add_bias(bench.exec, a, b), InternalError);
   EXPECT_THROW(gather_rows(bench.exec, b, a, i), InternalError);
   EXPECT_THROW(bias_backward(bench.exec, b, Grad::overwrite, a), InternalError);

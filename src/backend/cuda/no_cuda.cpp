@@ -1,5 +1,7 @@
 #include "backend/cuda/context.h"
 #include "backend/cuda/matmul.h"
+#include "backend/eigen.h"
+#include "backend/matmul_f64.h"
 #include "core/error.h"
 
 // Stands in for the CUDA backend where it is not built.
@@ -25,5 +27,7 @@ void copy_to_host(Context&, void*, const void*, std::size_t) { unavailable(); }
 void fill_zero(Context&, void*, std::size_t) { unavailable(); }
 void synchronize(Context&) { unavailable(); }
 void matmul(Exec&, View, View, ConstView, Transpose, ConstView, Transpose, MatmulScale) { unavailable(); }
+void matmul_f64(Exec&, View, View, ConstView, Transpose, ConstView, Transpose, double, double) { unavailable(); }
+void symmetric_eigen(Exec&, View, View, View) { unavailable(); }
 
 }  // namespace inlay::backend::cuda
