@@ -33,6 +33,7 @@ Benchmark matmul_benchmark();
 Benchmark attention_benchmark();
 Benchmark fused_linear_ce_benchmark();
 Benchmark train_step_benchmark();
+Benchmark osft_benchmark();
 
 void add_common(CLI::App& command, Common& common);
 

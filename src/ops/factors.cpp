@@ -44,16 +44,6 @@ void row_dot(Exec& exec, View out, ConstView a, ConstView b) {
   cpu::row_dot(exec, out, a, b);
 }
 
-void scale_rows(Exec& exec, View x, ConstView scale) {
-  constexpr std::string_view op = "scale_rows";
-  check_dtype(op, "x", x, DType::f32);
-  INLAY_ASSERT(x.rank() == 2, "{}: x is {}, expected a matrix", op, x.shape().str());
-  check_scale(op, scale, x.dim(0));
-  if (exec.planning() || x.size() == 0) return;
-  if (exec.on_cuda()) return cuda::scale_rows(exec, x, scale);
-  cpu::scale_rows(exec, x, scale);
-}
-
 void change_rows(Exec& exec, View scaled, View change, const FactorRows& rows) {
   constexpr std::string_view op = "change_rows";
   check_activation(op, "base", rows.base);

@@ -16,8 +16,6 @@ void add_offset(Exec& exec, View out, ConstView base, const Master& offset);
 
 // out[i] = Σ_j a[i, j] · b[i, j] in a fixed order; out fp32 [rows], a and b fp32 or bf16 each.
 void row_dot(Exec& exec, View out, ConstView a, ConstView b);
-// x[i] *= scale[i]; both fp32.
-void scale_rows(Exec& exec, View x, ConstView scale);
 
 // Rows of a factor with their scales, each a base and what it was moved by.
 struct FactorRows {
@@ -38,7 +36,6 @@ void max_abs(Exec& exec, View out, std::int64_t slot, ConstView x);
 namespace cpu {
 void add_offset(Exec& exec, View out, ConstView base, const Master& offset);
 void row_dot(Exec& exec, View out, ConstView a, ConstView b);
-void scale_rows(Exec& exec, View x, ConstView scale);
 void change_rows(Exec& exec, View scaled, View change, const FactorRows& rows);
 void max_abs(Exec& exec, View out, std::int64_t slot, ConstView x, View scratch);
 }  // namespace cpu
@@ -46,7 +43,6 @@ void max_abs(Exec& exec, View out, std::int64_t slot, ConstView x, View scratch)
 namespace cuda {
 void add_offset(Exec& exec, View out, ConstView base, const Master& offset);
 void row_dot(Exec& exec, View out, ConstView a, ConstView b);
-void scale_rows(Exec& exec, View x, ConstView scale);
 void change_rows(Exec& exec, View scaled, View change, const FactorRows& rows);
 void max_abs(Exec& exec, View out, std::int64_t slot, ConstView x, View scratch);
 }  // namespace cuda

@@ -57,15 +57,6 @@ void row_dot(Exec&, View out, ConstView a, ConstView b) {
   });
 }
 
-void scale_rows(Exec&, View x, ConstView scale) {
-  const Rows<float> rows(x);
-  const float* factors = scale.as<float>();
-  for_rows(x.rows(), x.cols(), [&](std::int64_t row) {
-    float* to = rows[row];
-    each_vector(0, x.cols(), [&](std::int64_t i, auto part) { store(to + i, load(to + i, part) * factors[row], part); });
-  });
-}
-
 void change_rows(Exec&, View scaled, View change, const FactorRows& rows) {
   const std::int16_t* low = low_of(rows.offset);
   const float *scale = rows.scale.as<float>(), *scale_offset = rows.scale_offset.as<float>();

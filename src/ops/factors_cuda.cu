@@ -45,18 +45,6 @@ __global__ void __launch_bounds__(256) dot_rows(float* out, const A* a, std::int
   if (threadIdx.x == 0) out[blockIdx.x] = sum;  // =
 }
 
-template <int V>
-__global__ void __launch_bounds__(256) scale_each_row(float* x, std::int64_t ld, const float* scale, RowGrid grid) {
-  const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
-  if (!at.inside) return;
-  float row[V];
-  load(row, x + at.row * ld + at.col);
-  const float factor = scale[at.row];
-#pragma unroll
-  for (int i = 0; i < V; ++i) row[i] *= factor;
-  store(x + at.row * ld + at.col, row);
-}
-
 template <class T, class Offset, int V>
 __global__ void __launch_bounds__(256)
     change_each_row(T* scaled, T* change, const T* base, const Offset* value, const std::int16_t* low,
@@ -142,17 +130,6 @@ void row_dot(Exec& exec, View out, ConstView a, ConstView b) {
     });
   });
   check_launch("row_dot");
-}
-
-void scale_rows(Exec& exec, View x, ConstView scale) {
-  with_vectors(
-      [&](auto width) {
-        const RowGrid grid(x.dim(0), x.dim(1), width);
-        scale_each_row<width><<<grid.blocks, grid.threads, 0, stream_of(exec)>>>(pointer<float>(x), x.ld(),
-                                                                                 pointer<float>(scale), grid);
-      },
-      x);
-  check_launch("scale_rows");
 }
 
 void change_rows(Exec& exec, View scaled, View change, const FactorRows& rows) {

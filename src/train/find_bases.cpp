@@ -119,7 +119,7 @@ class Search {
     decoder.observe(exec, batches, observer);
   }
 
-  void sample_documents(Exec& exec, model::Decoder& decoder, std::vector<Document>& documents, Console* console);
+  void sample_documents(Exec&, model::Decoder&, std::vector<Document>&, Console*) { user_error("not yet"); }
 
   const TrainOptions& options_;
   const model::ModelConfig& config_;

@@ -34,7 +34,7 @@ void Optimizer::step(Exec& exec, std::int64_t step, double learning_rate) {
   if (projects_) {
     norms(exec, raw_norm_, raw_scale_);
     for (const Slot& slot : slots_) {
-      if (slot.parameter->project) slot.parameter->project(exec, slot.parameter->grad);
+      if (slot.parameter->project) slot.parameter->project(exec, slot.parameter->grad, weights::Projected::gradient);
     }
   }
   norms(exec, norm_, scale_);
@@ -49,7 +49,7 @@ void Optimizer::step(Exec& exec, std::int64_t step, double learning_rate) {
                                          .step = step};
     if (p.project) {
       ops::adamw_update(exec, p.grad, slot.m, slot.v, scale_, settings);
-      p.project(exec, p.grad);
+      p.project(exec, p.grad, weights::Projected::change);
       ops::add_update(exec, p.value, p.low, p.grad, settings);
     } else {
       ops::adamw_step(exec, {.value = p.value, .low = p.low, .m = slot.m, .v = slot.v}, p.grad, scale_, settings);

@@ -55,16 +55,21 @@ ConstView operand(Exec& exec, ConstView rows, DType dtype) {
 
 }  // namespace
 
-void Projection::apply(Exec& exec, View rows) const {
+void Projection::apply(Exec& exec, View rows, int removals) const {
   if (basis_ == nullptr || basis_->absent()) return;
   const ScratchScope scope(exec.arena());
   const ConstView basis = basis_->rows(exec);
   View coefficients = exec.arena().scratch("coefficients", basis.dtype(), {rows.dim(0), basis.dim(0)});
-  matmul(exec, coefficients, operand(exec, rows, basis.dtype()), Transpose::no, basis, Transpose::yes);
-  if (onto_ == Onto::span) {
-    matmul(exec, rows, coefficients, Transpose::no, basis, Transpose::no);  // =
-  } else {
-    matmul(exec, rows, coefficients, Transpose::no, basis, Transpose::no, {.alpha = -1.0f, .beta = 1.0f});  // -=
+  // What is made of a span's rows lies in it however they are rounded; and fp32 leaves nothing to remove again.
+  if (onto_ == Onto::span || basis.dtype() == DType::f32) removals = 1;
+  for (int i = 0; i < removals; ++i) {
+    const ScratchScope operand_scope(exec.arena());
+    matmul(exec, coefficients, operand(exec, rows, basis.dtype()), Transpose::no, basis, Transpose::yes);
+    if (onto_ == Onto::span) {
+      matmul(exec, rows, coefficients, Transpose::no, basis, Transpose::no);  // =
+    } else {
+      matmul(exec, rows, coefficients, Transpose::no, basis, Transpose::no, {.alpha = -1.0f, .beta = 1.0f});  // -=
+    }
   }
 }
 
@@ -76,13 +81,16 @@ float Projection::leak(Exec& exec, ConstView rows) const {
   // In fp32 throughout: bf16 coefficients would show their own rounding.
   ConstView basis = operand(exec, basis_->rows(exec), DType::f32);
   View coefficients = arena.scratch("coefficients", DType::f32, {rows.dim(0), basis.dim(0)});
-  matmul(exec, coefficients, rows, Transpose::no, basis, Transpose::yes);
   if (onto_ == Onto::complement) {
+    matmul(exec, coefficients, rows, Transpose::no, basis, Transpose::yes);
     ops::max_abs(exec, result, 0, coefficients);
   } else {
     View outside = arena.scratch("outside", DType::f32, rows.shape());
     ops::cast(exec, outside, rows);
-    matmul(exec, outside, coefficients, Transpose::no, basis, Transpose::no, {.alpha = -1.0f, .beta = 1.0f});
+    for (int i = 0; i < 2; ++i) {  // twice: the basis is orthonormal only as far as its dtype goes
+      matmul(exec, coefficients, outside, Transpose::no, basis, Transpose::yes);
+      matmul(exec, outside, coefficients, Transpose::no, basis, Transpose::no, {.alpha = -1.0f, .beta = 1.0f});
+    }
     ops::max_abs(exec, result, 0, outside);
   }
   float leak = 0;

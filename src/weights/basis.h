@@ -3,11 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "backend/exec.h"
+#include "weights/parameter.h"
 
 namespace inlay::weights {
-
-using backend::Exec;
 
 // Where bases live between uses. On the host they come back through scratch each time.
 enum class BasisPlace : std::uint8_t { device, host };
@@ -38,7 +36,8 @@ class Basis {
 };
 
 // What a row of a gradient, or of a change, may hold: the span of a basis, or what is orthogonal to it, whichever basis
-// is narrower. `rows` is fp32 [n, d] and projected in place; products are in the basis's dtype.
+// is narrower. `rows` is fp32 [n, d] and projected in place; products are in the basis's dtype. A basis rounded to bf16
+// is orthonormal to 2⁻⁹ only, which is what one removal leaves of the forbidden part; two leave 2⁻¹⁸.
 class Projection {
  public:
   enum class Onto : bool { span, complement };
@@ -46,7 +45,8 @@ class Projection {
   Projection() = default;
   Projection(const Basis* basis, Onto onto) : basis_(basis), onto_(onto) {}
 
-  void apply(Exec& exec, View rows) const;
+  void apply(Exec& exec, View rows, int removals = 1) const;
+  void apply(Exec& exec, View rows, Projected what) const { apply(exec, rows, what == Projected::change ? 2 : 1); }
   // The largest component outside of what is allowed: max |rows · hᵀ| for the complement, the largest entry of
   // rows − projected rows for a span. fp32 rows. Waits for the device.
   float leak(Exec& exec, ConstView rows) const;

@@ -48,7 +48,7 @@ FactorSubspace::Side::Side(Exec& exec, const std::string& name, DType dtype, con
   offset.value = stacked.slice_rows(0, ranks.free);
   allocate_training_state(exec, offset);
   if (!offset.low.absent()) exec.fill_zero(offset.low);
-  offset.project = [this](Exec& e, View rows) { projection.apply(e, rows); };
+  offset.project = [this](Exec& e, View rows, Projected what) { projection.apply(e, rows, what); };
 }
 
 ConstView FactorSubspace::Side::value(Exec& exec) const {

@@ -42,7 +42,7 @@ InputSubspace::InputSubspace(Exec& exec, Parameter& dense, const InputLayout& la
   if (layout_.stores_frozen()) {
     outside_ = Projection(&basis_, Projection::Onto::complement);
     factor_ = make_factor(exec, ".change", compute, {out, in});
-    factor_.project = [this](Exec& e, View rows) { outside_.apply(e, rows); };
+    factor_.project = [this](Exec& e, View rows, Projected what) { outside_.apply(e, rows, what); };
   } else {
     factor_ = make_factor(exec, ".b", compute, {out, layout.free});
   }

@@ -20,6 +20,9 @@ struct Part {
   std::int64_t row = 0, rows = 0;
 };
 
+// What is projected. Changes add up over a run, so what is left of them outside must be smaller.
+enum class Projected : std::uint8_t { gradient, change };
+
 struct Parameter {
   std::string name;         // ours, for messages and plans: "layers.3.attention.qkv"
   std::vector<Part> parts;  // in order, covering all rows
@@ -31,7 +34,7 @@ struct Parameter {
   View grad;   // fp32; absent where frozen
 
   // Where only some changes are allowed: projects rows of a gradient, or of the optimizer's change, in place (fp32).
-  std::function<void(Exec&, View rows)> project;
+  std::function<void(Exec&, View rows, Projected what)> project;
   // Where the value is W₀ + something that trains elsewhere: rows += that something's rows from `row` on, in fp32.
   std::function<void(Exec&, View rows, std::int64_t row)> change;
 

@@ -119,9 +119,9 @@ class Harness {
         v = bench.tensor(DType::f32, p.shape, std::vector<double>(static_cast<std::size_t>(p.size())));
       }
       const ops::AdamWSettings settings{.lr = lr, .step = step};
-      if (p.project) p.project(bench.exec, p.grad);
+      if (p.project) p.project(bench.exec, p.grad, Projected::gradient);
       ops::adamw_update(bench.exec, p.grad, m, v, {}, settings);
-      if (p.project) p.project(bench.exec, p.grad);
+      if (p.project) p.project(bench.exec, p.grad, Projected::change);
       ops::add_update(bench.exec, p.value, p.low, p.grad, settings);
       p.forget_grad();
     });
@@ -253,7 +253,12 @@ TEST_P(WeightsFactors, StepZeroIsTheBaseBitForBit) {
 // A matrix regressed onto a random one for thousands of steps, which pulls in every direction.
 TEST_P(WeightsFactors, FrozenDirectionsStayThroughThousandsOfSteps) {
   const bool wide_dtype = dtype() == DType::f32;
-  for (const MatrixCase& c : {cases[0], cases[1], cases[2], cases[4]}) {
+  // A direction rounded to bf16 is off by 2⁻⁹ of its entries: the narrower the matrix, the more of that adds up. These are
+  // the sizes of a small real model.
+  const MatrixCase small_model[] = {{"square_mostly_free", {96}, 96, {64}},
+                                    {"tall", {160}, 96, {48}},
+                                    {"three_tensors", {96, 48, 48}, 96, {48, 16, 32}}};
+  for (const MatrixCase& c : small_model) {
     SCOPED_TRACE(c.name);
     Harness h(device(), dtype(), c, Route::direct);
     const std::int64_t tokens = 8, out = h.dense.shape[0];
@@ -269,7 +274,7 @@ TEST_P(WeightsFactors, FrozenDirectionsStayThroughThousandsOfSteps) {
       backend::matmul(h.bench.exec, dy, x, backend::Transpose::no, goal_view, backend::Transpose::yes,
                       {.alpha = -1.0f, .beta = 1.0f});
       h.weight->accumulate(h.bench.exec, dy, x, nullptr);
-      h.adamw(step, 1e-3);
+      h.adamw(step, 5e-5);  // moves a direction by about its own length
     }
     const DoubleMatrix learned = h.read(h.dense.value);
     EXPECT_GT(relative_error(learned.data, h.w.data), 0.05);  // it did learn

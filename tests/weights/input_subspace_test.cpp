@@ -55,9 +55,9 @@ class Harness {
       m = bench.tensor(DType::f32, p.shape, zeros), v = bench.tensor(DType::f32, p.shape, zeros);
     }
     const ops::AdamWSettings settings{.lr = lr, .step = step};
-    if (p.project) p.project(bench.exec, p.grad);
+    if (p.project) p.project(bench.exec, p.grad, Projected::gradient);
     ops::adamw_update(bench.exec, p.grad, m, v, {}, settings);
-    if (p.project) p.project(bench.exec, p.grad);
+    if (p.project) p.project(bench.exec, p.grad, Projected::change);
     ops::add_update(bench.exec, p.value, p.low, p.grad, settings);
     p.forget_grad();
     weight->update_value(bench.exec);
@@ -86,7 +86,7 @@ TEST_P(WeightsInputs, TheGradientIsThatOfTheFactor) {
     h.weight->accumulate(h.bench.exec, dy_view.slice_rows(0, 4), x_view.slice_rows(0, 4), factor_on_device);
     h.weight->accumulate(h.bench.exec, dy_view.slice_rows(4, tokens), x_view.slice_rows(4, tokens), factor_on_device);
     Parameter& p = h.factor();
-    if (p.project) p.project(h.bench.exec, p.grad);
+    if (p.project) p.project(h.bench.exec, p.grad, Projected::gradient);
     DoubleMatrix g = product(transposed(dy), x);
     for (double& value : g.data) value *= 0.5;
     const DoubleMatrix along = product(g, transposed(h.stored));  // [out, stored]

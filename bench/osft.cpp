@@ -1,0 +1,91 @@
+#include "bench/step.h"
+#include "io/json.h"
+#include "model/families/family.h"
+#include "train/session.h"
+
+namespace inlay::bench {
+
+namespace {
+
+struct Arguments : Common {
+  std::string model = "llama-8b", basis = "activations", route = "auto", policy = "auto", moments = "fp32";
+  std::int64_t tokens = 16384, documents = 1, layers = 0;
+  double unfreeze = 0.25;
+  bool train_head = false, deterministic = false;
+};
+
+// The shape of Llama-3.1-8B, so that a benchmark needs no file.
+constexpr const char* llama_8b = R"({"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+  "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256,
+  "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": false,
+  "hidden_act": "silu", "torch_dtype": "bfloat16"})";
+
+model::ModelConfig config_of(const Arguments& a) {
+  model::ModelConfig config = a.model == "llama-8b" ? model::parse_llama(io::Json::parse(llama_8b, "llama-8b"))
+                                                    : model::load_config(a.model);
+  if (a.layers > 0) config.layers.resize(static_cast<std::size_t>(a.layers), config.layers.front());
+  return config;
+}
+
+Report run(const Arguments& a) {
+  const model::ModelConfig config = config_of(a);
+  train::TrainOptions options;
+  options.device = a.device;
+  options.dtype = a.dtype;
+  options.optimizer_state = a.moments;
+  options.deterministic = a.deterministic;
+  options.activation_policy = a.policy;
+  options.osft.enabled = a.basis != "none";
+  options.osft.basis = a.basis;
+  options.osft.unfreeze_rank_ratio = a.unfreeze;
+  options.osft.route = a.route;
+  if (!a.train_head) options.osft.freeze = {"embeddings", "head"};
+  const train::BatchBounds bounds{.tokens = a.tokens, .document = a.tokens / a.documents};
+  train::EngineOptions engine = train::engine_options(options, bounds);
+  train::plan_osft(options, config, bounds, engine);
+  train::resolve_policy(options, config, engine);
+  Report report = time_step(config, engine,
+                            {.documents = a.documents, .length = bounds.document, .iterations = a.iterations});
+  report["basis"] = a.basis;
+  report["unfreeze_rank_ratio"] = a.unfreeze;
+  report["frozen"] = options.osft.enabled ? options.osft.freeze : std::vector<std::string>();
+  Report routes;
+  if (engine.osft != nullptr) {
+    for (const auto& [name, ranks] : engine.osft->targets) {
+      if (!name.starts_with("layers.0.") && name.starts_with("layers.")) continue;
+      if (const auto* input = std::get_if<weights::InputLayout>(&ranks)) {
+        routes[name] = fmt::format("{} free, {}", input->free, input->stores_frozen() ? "D" : "B·V");
+      } else {
+        const auto& factors = std::get<weights::FactorLayout>(ranks);
+        routes[name] = fmt::format("{} free, {}", factors.parts.front().free, weights::name_of(factors.route));
+      }
+    }
+  }
+  report["routes"] = routes;
+  return report;
+}
+
+}  // namespace
+
+Benchmark osft_benchmark() {
+  return {"osft", "a training step under OSFT: forward, backward, projection, AdamW, rebuilding the weights",
+          [](CLI::App& command) -> std::function<Report()> {
+            auto a = std::make_shared<Arguments>();
+            add_common(command, *a);
+            command.add_option("--model", a->model, "llama-8b, or a config.json");
+            command.add_option("--tokens", a->tokens, "Of a step")->check(CLI::PositiveNumber);
+            command.add_option("--documents", a->documents, "The tokens are split evenly")->check(CLI::PositiveNumber);
+            command.add_option("--basis", a->basis, "activations, weights, or none: plain fine-tuning")
+                ->check(CLI::IsMember({"activations", "weights", "none"}));
+            command.add_option("--unfreeze", a->unfreeze, "Share of directions that train")->check(CLI::Range(0.0, 1.0));
+            command.add_option("--route", a->route)->check(CLI::IsMember({"auto", "direct", "dense", "factored"}));
+            command.add_option("--policy", a->policy, "Activation policy, or auto");
+            command.add_option("--moments", a->moments, "fp32 or bf16")->check(CLI::IsMember({"fp32", "bf16"}));
+            command.add_option("--layers", a->layers, "Instead of the model's own number");
+            command.add_flag("--train-head", a->train_head, "Train embeddings and head too");
+            command.add_flag("--deterministic", a->deterministic, "Attention's backward pass in a fixed order");
+            return [a] { return run(*a); };
+          }};
+}
+
+}  // namespace inlay::bench

@@ -1,0 +1,107 @@
+#include "bench/step.h"
+
+#include "backend/cuda/context.h"
+#include "core/philox.h"
+#include "train/session.h"
+
+namespace inlay::bench {
+
+namespace {
+
+// Rows of about unit length: near enough to orthonormal, and real numbers, which zeros would not be.
+std::vector<std::byte> random_rows(const Shape& shape, DType dtype, std::uint64_t seed) {
+  constexpr std::size_t block = std::size_t{1} << 20;
+  const Philox philox{seed};
+  const float scale = 1.0f / std::sqrt(static_cast<float>(shape[shape.rank() - 1]));
+  const std::size_t size = static_cast<std::size_t>(shape.size()), period = std::min(block, size);
+  std::vector<float> floats(period);
+  for (std::size_t i = 0; i < period; ++i) floats[i] = scale * philox.normal(i);
+  const std::vector<bf16> halves(floats.begin(), floats.end());
+  const bool half = dtype == DType::bf16;
+  const auto* from = half ? reinterpret_cast<const std::byte*>(halves.data()) : reinterpret_cast<const std::byte*>(floats.data());
+  std::vector<std::byte> bytes(size * size_of(dtype));
+  for (std::size_t at = 0; at < bytes.size(); at += period * size_of(dtype)) {
+    std::copy_n(from, std::min(period * size_of(dtype), bytes.size() - at), bytes.data() + at);
+  }
+  return bytes;
+}
+
+void set_random(backend::Exec& exec, weights::Basis& basis, std::uint64_t seed) {
+  if (!basis.absent()) basis.set(exec, random_rows(basis.shape(), basis.dtype(), seed).data());
+}
+
+void start_osft(train::Engine& engine) {
+  backend::Exec& exec = engine.exec();
+  std::uint64_t seed = 1000;
+  for (weights::SubspaceWeight* weight : engine.decoder().subspaces()) {
+    weight->set_start(exec);
+    if (auto* input = dynamic_cast<weights::InputSubspace*>(weight)) {
+      set_random(exec, input->basis(), ++seed);
+      continue;
+    }
+    for (const auto& part : dynamic_cast<weights::FactorSubspace&>(*weight).parts()) {
+      for (weights::FactorSubspace::Side* side : {part->u.get(), part->v.get()}) {
+        fill_random(exec, side->start, 1.0f / std::sqrt(static_cast<float>(side->start.dim(1))), ++seed);
+        set_random(exec, side->frozen, ++seed);
+      }
+      fill_random(exec, part->scale, 1.0f, ++seed);
+      set_random(exec, part->scaled_frozen, ++seed);
+    }
+  }
+}
+
+}  // namespace
+
+Report time_step(const model::ModelConfig& config, const train::EngineOptions& options, const StepArguments& shape) {
+  const train::MemoryPlan plan = train::Engine::plan(config, options);
+  const double rate = measured_matmul_rate(options.device, options.compute);
+
+  const auto engine = train::Engine::create(config, options);
+  std::uint64_t seed = 0;
+  engine->decoder().parameters().for_each([&](weights::Parameter& p) {
+    fill_random(engine->exec(), p.value, p.shape.rank() == 1 ? 1.0f : 0.02f, ++seed);
+    if (!p.low.absent()) engine->exec().fill_zero(p.low);
+  });
+  start_osft(*engine);
+  std::vector<Document> documents(static_cast<std::size_t>(shape.documents));
+  const Philox philox{11};
+  std::uint64_t counter = 0;
+  for (Document& d : documents) {
+    for (std::int64_t t = 0; t < shape.length; ++t) {
+      d.input_ids.push_back(
+          static_cast<std::int32_t>(philox.words(counter++)[0] % static_cast<std::uint64_t>(config.vocab)));
+    }
+    d.labels = d.input_ids;
+  }
+  const std::vector<PackedBatch> batches = {pack(documents)};
+  std::int64_t step = 0;
+  const double ms = median_ms(engine->exec(), shape.iterations, [&] {
+    if (options.optimizer_state) {
+      engine->train_step(batches, ++step, 1e-6);
+    } else {
+      engine->gradients(batches);
+    }
+  });
+  const auto tokens = static_cast<double>(options.max_tokens);
+  const double attention_flops =
+      7.0 * static_cast<double>(shape.length) * static_cast<double>(config.q_width() * config.layer_count());
+  const double flops = tokens * (config.matmul_flops_per_token() + attention_flops);
+  return {{"ms", ms},
+          {"tokens_per_second", tokens / ms * 1e3},
+          {"floor_ms", flops / rate * 1e3},
+          {"model_tflops", flops / ms * 1e-9},
+          {"peak_extra_bytes", plan.device_peak},
+          {"arena_peak_bytes", engine->exec().arena().peak()},
+          {"device_used_bytes", options.device == Device::cuda ? backend::cuda::device_memory_used() : 0},
+          {"parameters", config.parameter_count()},
+          {"documents", shape.documents},
+          {"length", shape.length},
+          {"optimizer", options.optimizer_state ? "adamw" : "none"},
+          {"activation_policy", options.policy.str()},
+          {"deterministic", options.deterministic},
+          {"loss", engine->decoder().read_loss(engine->exec()).loss},
+          {"device", name_of(options.device)},
+          {"dtype", name_of(options.compute)}};
+}
+
+}  // namespace inlay::bench
