@@ -126,19 +126,21 @@ TEST_P(OpsElementwise, CastFromDouble) {
   }
 }
 
-TEST_P(OpsElementwise, ScaleRowsIsRoundedOnce) {
-  if (dtype() == DType::bf16) GTEST_SKIP() << "fp32 and fp64 only";
-  for (const DType type : {DType::f32, DType::f64}) {
-    for (const auto& [rows, cols] : awkward_shapes()) {
-      SCOPED_TRACE(fmt::format("{} {} x {}", name_of(type), rows, cols));
-      TestBench bench(device());
-      const auto x = values(rows * cols, 9), factors = values(rows, 10);
-      auto expected = x;
-      for (std::size_t i = 0; i < x.size(); ++i) expected[i] *= factors[i / static_cast<std::size_t>(cols)];
-      const Window wide = strided(bench, type, rows, cols, x);
-      scale_rows(bench.exec, wide.view, bench.tensor(type, {rows}, factors));
-      EXPECT_EQ(bench.read(wide.view), rounded(expected, type));  // a product of two floats is exact in double
-      EXPECT_TRUE(surroundings_intact(bench, wide));
+TEST(OpsElementwiseRows, ScaledRowsAreRoundedOnce) {
+  for (const Device device : devices()) {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      for (const auto& [rows, cols] : awkward_shapes()) {
+        SCOPED_TRACE(fmt::format("{}, {} x {}", case_name(device, dtype), rows, cols));
+        TestBench bench(device);
+        const auto x = rounded(random_values(rows * cols, 9), DType::f32);
+        const auto factors = rounded(random_values(rows, 10), DType::f32);
+        auto expected = x;  // a product of two floats is exact in double
+        for (std::size_t i = 0; i < x.size(); ++i) expected[i] *= factors[i / static_cast<std::size_t>(cols)];
+        const Window wide = strided(bench, dtype, rows, cols, x);
+        scale_rows(bench.exec, wide.view, bench.tensor(dtype, {rows}, factors));
+        EXPECT_EQ(bench.read(wide.view), rounded(expected, dtype));
+        EXPECT_TRUE(surroundings_intact(bench, wide));
+      }
     }
   }
 }
