@@ -1,0 +1,327 @@
+#include <gmock/gmock.h>
+
+#include "io/file.h"
+#include "support/device_tensors.h"
+#include "support/directions.h"
+#include "support/files.h"
+#include "support/fixtures.h"
+#include "train/checkpoint.h"
+#include "train/evaluation.h"
+#include "train/find_bases.h"
+#include "train/session.h"
+#include "weights/rank.h"
+
+namespace inlay::testing {
+namespace {
+
+using ops::reference::product;
+using ops::reference::transposed;
+using train::BasisStore;
+using train::Engine;
+using train::EngineOptions;
+using train::FoundBases;
+
+// A fixture's model under OSFT, its directions found on the fixture's own documents.
+struct OsftRun {
+  OsftRun(const Fixture& fixture, Device device, DType dtype, const std::string& osft) {
+    for (const Document& d : fixture.documents) tokens += static_cast<std::int64_t>(d.input_ids.size());
+    options = train::parse_options("base_model: " + fixture.folder.string() + "\noutput_dir: nowhere\ndatasets: [" +
+                                       (fixture.folder / "data.jsonl").string() +
+                                       "]\nlearning_rate: 1e-3\nsequence_len: 64\nosft: {cache: off, calibration: {data: " +
+                                       (fixture.folder / "data.jsonl").string() + "}, " + osft + "}\n",
+                                   "test", {});
+    const train::BatchBounds bounds{.tokens = tokens, .document = 64};
+    engine_options = train::engine_options(options, bounds);
+    engine_options.device = device;
+    engine_options.compute = dtype;
+    engine_options.deterministic = true;
+    engine_options.optimizer.max_grad_norm = 0;
+    train::Console console(true);
+    found = train::find_bases(options, fixture.config, device, dtype, train::step_shape(options, bounds), console);
+    engine_options.osft = std::make_shared<train::OsftLayout>(found.layout);
+    engine = Engine::create(fixture.config, engine_options);
+    engine->load(io::Checkpoint(fixture.folder));
+    engine->start_osft(found.bases);
+  }
+
+  std::int64_t tokens = 0;
+  train::TrainOptions options;
+  EngineOptions engine_options;
+  FoundBases found;
+  std::unique_ptr<Engine> engine;
+};
+
+DoubleMatrix stored(const BasisStore& store, const std::string& name) {
+  const BasisStore::Tensor& tensor = store.at(name);
+  DoubleMatrix rows(tensor.shape[0], tensor.shape[1]);
+  for (std::size_t i = 0; i < rows.data.size(); ++i) {
+    rows.data[i] = tensor.dtype == DType::f32
+                       ? static_cast<double>(reinterpret_cast<const float*>(tensor.bytes.data())[i])
+                       : static_cast<double>(static_cast<float>(reinterpret_cast<const bf16*>(tensor.bytes.data())[i]));
+  }
+  return rows;
+}
+
+std::vector<double> read(Engine& engine, ConstView view) {
+  std::vector<double> result;
+  if (view.dtype() == DType::f32) {
+    std::vector<float> host(static_cast<std::size_t>(view.size()));
+    engine.exec().download(host.data(), view);
+    result.assign(host.begin(), host.end());
+  } else {
+    std::vector<bf16> host(static_cast<std::size_t>(view.size()));
+    engine.exec().download(host.data(), view);
+    for (const bf16 value : host) result.push_back(static_cast<double>(static_cast<float>(value)));
+  }
+  return result;
+}
+
+class TrainOsft : public ::testing::TestWithParam<Device> {};
+
+const char* both_bases[] = {"basis: activations, unfreeze_rank_ratio: 0.4", "basis: activations, unfreeze_rank_ratio: 0.7",
+                            "basis: weights, unfreeze_rank_ratio: 0.4", "basis: weights, unfreeze_rank_ratio: 0.7"};
+
+TEST_P(TrainOsft, StepZeroIsTheBaseModelBitForBit) {
+  for (const auto& folder : model_fixtures()) {
+    const Fixture fixture(folder);
+    const std::vector<PackedBatch> batch = {pack(fixture.documents)};
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const auto plain = fixture.engine({.device = GetParam(), .compute = dtype, .training = false});
+      const double expected = plain->evaluate(batch[0]).loss;
+      for (const char* osft : both_bases) {
+        SCOPED_TRACE(folder.filename().string() + " " + osft);
+        // What trains in full is rounded as masters are (halves away from zero), what does not as anywhere (to even): for
+        // equal bits of a model whose fp16 weights fall between two bf16 numbers, nothing else trains here.
+        OsftRun run(fixture, GetParam(), dtype, std::string(osft) + ", freeze: [embeddings, head, norms, biases]");
+        EXPECT_EQ(run.engine->evaluate(batch[0]).loss, expected);
+        run.engine->decoder().update_weights(run.engine->exec());
+        EXPECT_EQ(run.engine->evaluate(batch[0]).loss, expected);
+      }
+    }
+  }
+}
+
+// dB = G·Vᵀ and D's gradient is G, with G the gradient of plain fine-tuning, for every target of every family.
+TEST_P(TrainOsft, GradientsOfBasisActivationsAreThoseOfPlainFineTuningSeenInTheSubspace) {
+  for (const auto& folder : model_fixtures()) {
+    const Fixture fixture(folder);
+    const std::vector<PackedBatch> batch = {pack(fixture.documents)};
+    const auto plain = fixture.engine({.device = GetParam(), .compute = DType::f32, .optimizer_state = false});
+    plain->gradients(batch);
+    std::map<std::string, DoubleMatrix> gradients;
+    plain->decoder().parameters().for_each([&](weights::Parameter& p) {
+      if (p.shape.rank() == 2) gradients[p.name] = {p.shape[0], p.shape[1], read(*plain, p.grad)};
+    });
+    for (const char* osft : {both_bases[0], both_bases[1]}) {
+      SCOPED_TRACE(folder.filename().string() + " " + osft);
+      OsftRun run(fixture, GetParam(), DType::f32, osft);
+      run.engine->gradients(batch);
+      for (weights::SubspaceWeight* weight : run.engine->decoder().subspaces()) {
+        const auto& input = dynamic_cast<weights::InputSubspace&>(*weight);
+        const std::string& name = weight->dense().name;
+        DoubleMatrix expected = gradients.at(name);
+        if (!input.layout().stores_frozen()) {
+          expected = product(expected, transposed(stored(run.found.bases, name + ".free")));
+        }
+        weight->for_each_factor([&](weights::Parameter& p) {
+          EXPECT_LT(relative_error(read(*run.engine, p.grad), expected.data), 1e-5) << name;
+        });
+      }
+    }
+  }
+}
+
+TEST_P(TrainOsft, OutputsOnCalibratedInputsDoNotChange) {
+  const Fixture fixture(model_fixtures().front());
+  const std::vector<PackedBatch> batch = {pack(fixture.documents)};
+  for (const char* ratio : {"0.3", "0.7"}) {
+    OsftRun run(fixture, GetParam(), DType::f32, std::string("basis: activations, unfreeze_rank_ratio: ") + ratio);
+    const auto base = fixture.engine({.device = GetParam(), .compute = DType::f32});
+    for (int step = 1; step <= 10; ++step) run.engine->train_step(batch, step, 3e-3);
+    EXPECT_LT(run.engine->leak(), 1e-6);
+    std::map<std::string, std::vector<double>> before;
+    base->decoder().parameters().for_each([&](weights::Parameter& p) { before[p.name] = read(*base, p.value); });
+    for (weights::SubspaceWeight* weight : run.engine->decoder().subspaces()) {
+      const weights::Parameter& p = weight->dense();
+      const DoubleMatrix w0{p.shape[0], p.shape[1], before.at(p.name)};
+      const DoubleMatrix change = difference({p.shape[0], p.shape[1], read(*run.engine, p.value)}, w0);
+      EXPECT_GT(norm(change), 1e-3 * norm(w0)) << p.name;
+      const auto& input = dynamic_cast<weights::InputSubspace&>(*weight);
+      if (input.layout().stores_frozen()) {
+        const DoubleMatrix frozen = stored(run.found.bases, p.name + ".frozen");
+        EXPECT_LE(largest(product(change, transposed(frozen))), 0x1p-22 * norm(w0)) << p.name;
+      } else {  // all of the change lies in the free directions
+        const DoubleMatrix free = stored(run.found.bases, p.name + ".free");
+        const DoubleMatrix inside = product(product(change, transposed(free)), free);
+        EXPECT_LE(norm(difference(change, inside)), 0x1p-21 * norm(w0)) << p.name;
+      }
+    }
+  }
+}
+
+TEST_P(TrainOsft, EverythingUnfrozenIsPlainFineTuning) {
+  const Fixture fixture(model_fixtures().front());
+  const std::vector<PackedBatch> batch = {pack(fixture.documents)};
+  EngineOptions plain_options = {.device = GetParam(), .compute = DType::f32};
+  plain_options.optimizer.max_grad_norm = 0;
+  const auto plain = fixture.engine(plain_options);
+  OsftRun run(fixture, GetParam(), DType::f32, "basis: activations, unfreeze_rank_ratio: 1.0");
+  for (int step = 1; step <= 5; ++step) {
+    const double expected = plain->train_step(batch, step, 1e-3).loss;
+    EXPECT_NEAR(run.engine->train_step(batch, step, 1e-3).loss, expected, 1e-5 * expected) << step;
+  }
+  // With basis weights no direction is frozen either, and nothing is projected.
+  OsftRun factors(fixture, GetParam(), DType::f32, "basis: weights, unfreeze_rank_ratio: 1.0");
+  for (const auto& [name, ranks] : factors.found.layout.targets) {
+    for (const auto& part : std::get<weights::FactorLayout>(ranks).parts) EXPECT_EQ(part.frozen, 0) << name;
+  }
+  const train::StepResult result = factors.engine->train_step(batch, 1, 1e-3);
+  EXPECT_NEAR(result.grad_norm, result.raw_grad_norm, 1e-5 * result.raw_grad_norm);
+}
+
+TEST_P(TrainOsft, RoutesTrainAlike) {
+  const Fixture fixture(model_fixtures().front());
+  const std::vector<PackedBatch> batch = {pack(fixture.documents)};
+  std::vector<double> losses;
+  for (const char* route : {"direct", "dense", "factored"}) {
+    OsftRun run(fixture, GetParam(), DType::f32,
+                std::string("basis: weights, unfreeze_rank_ratio: 0.5, route: ") + route);
+    double loss = 0;
+    for (int step = 1; step <= 5; ++step) loss = run.engine->train_step(batch, step, 1e-3).loss;
+    losses.push_back(loss);
+    EXPECT_LT(run.engine->leak(), 1e-6) << route;
+  }
+  EXPECT_NEAR(losses[1], losses[0], 1e-5 * losses[0]);
+  EXPECT_NEAR(losses[2], losses[0], 1e-5 * losses[0]);
+}
+
+TEST_P(TrainOsft, ASavedModelIsTheTrainedOne) {
+  for (const auto& folder : model_fixtures()) {
+    const Fixture fixture(folder);
+    const std::vector<PackedBatch> batch = {pack(fixture.documents)};
+    for (const char* osft : both_bases) {
+      SCOPED_TRACE(folder.filename().string() + " " + osft);
+      TempFolder out;
+      OsftRun run(fixture, GetParam(), DType::f32, osft);
+      for (int step = 1; step <= 3; ++step) run.engine->train_step(batch, step, 1e-3);
+      train::save_model(*run.engine, fixture.folder, out / "model");
+      EngineOptions options = {.device = GetParam(), .compute = DType::f32, .training = false};
+      options.max_tokens = run.tokens;
+      options.max_document = 64;
+      const auto loaded = Engine::create(model::load_config(out / "model"), options);
+      loaded->load(io::Checkpoint(out / "model"));
+      const double expected = run.engine->evaluate(batch[0]).loss;
+      // A checkpoint keeps its dtype: 16-bit ones round what was learned.
+      const double bound = fixture.config.dtype == DType::f32 ? 1e-6 : 0x1p-8;
+      EXPECT_NEAR(loaded->evaluate(batch[0]).loss, expected, bound * expected);
+    }
+  }
+}
+
+TEST_P(TrainOsft, ThePlanIsThePeak) {
+  Fixture fixture(model_fixtures().front());
+  for (Document& document : fixture.documents) document.labels = document.input_ids;
+  const std::vector<PackedBatch> batch = {pack(fixture.documents)};
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const char* more : {"", ", basis_on: host", ", freeze: [embeddings, norms]", ", ranks: adaptive"}) {
+      for (const char* osft : both_bases) {
+        SCOPED_TRACE(std::string(osft) + more);
+        OsftRun run(fixture, GetParam(), dtype, std::string(osft) + more);
+        const std::size_t planned = Engine::plan(fixture.config, run.engine_options).device_peak;
+        run.engine->train_step(batch, 1, 1e-3);
+        EXPECT_LE(run.engine->exec().arena().peak(), planned);
+        EXPECT_GE(static_cast<double>(run.engine->exec().arena().peak()), 0.97 * static_cast<double>(planned));
+      }
+    }
+  }
+}
+
+TEST_P(TrainOsft, AdaptiveRanksFreezeMoreWhereALayerChangesItsInputLess) {
+  const Fixture fixture(model_fixtures().front());
+  const train::OsftOptions options = [] {
+    train::OsftOptions o;
+    o.enabled = true;
+    o.basis = "weights";
+    o.unfreeze_rank_ratio = 0.5;
+    o.adaptive_floor = 0.1;
+    return o;
+  }();
+  const train::OsftTargets targets(options, fixture.config);
+  std::vector<double> importance(static_cast<std::size_t>(fixture.config.layer_count()), 1.0);
+  importance.front() = 1.5;
+  importance.back() = 0.5;
+  const auto frozen = [&](const std::vector<double>& by_layer, std::int64_t layer) {
+    const auto layout = train::nominal_layout(targets, fixture.config, {.tokens = 64}, by_layer);
+    return std::get<weights::FactorLayout>(*layout.find(fmt::format("layers.{}.mlp.down", layer))).parts[0].frozen;
+  };
+  const std::int64_t last = fixture.config.layer_count() - 1, full = fixture.config.hidden;
+  // k = R·(m + I·(t − m)), then aligned.
+  EXPECT_EQ(frozen(importance, 0), full - weights::trainable_rank(1 - (0.1 + 1.5 * 0.4), full));
+  EXPECT_EQ(frozen(importance, last), full - weights::trainable_rank(1 - (0.1 + 0.5 * 0.4), full));
+  EXPECT_EQ(frozen({}, 0), full - weights::trainable_rank(0.5, full));
+}
+
+TEST(TrainOsftCache, ASecondSearchTakesWhatTheFirstFound) {
+  const Fixture fixture(model_fixtures().front());
+  TempFolder cache;
+  train::Console console(true);
+  train::TrainOptions options = train::parse_options(
+      "base_model: " + fixture.folder.string() + "\noutput_dir: nowhere\ndatasets: [x]\nlearning_rate: 1\nosft: "
+      "{basis: weights, unfreeze_rank_ratio: 0.5, cache: " + cache.path().string() + "}\n", "test", {});
+  const auto find = [&] {
+    return train::find_bases(options, fixture.config, Device::cpu, DType::f32, {.tokens = 64}, console);
+  };
+  const FoundBases first = find(), second = find();
+  EXPECT_GT(first.device_peak, 0u);
+  EXPECT_EQ(second.device_peak, 0u);
+  EXPECT_EQ(first.bases.fingerprint(), second.bases.fingerprint());
+  options.osft.unfreeze_rank_ratio = 0.25;
+  EXPECT_GT(find().device_peak, 0u);  // other ranks are another search
+}
+
+std::string failure(const std::string& osft) {
+  try {
+    const auto options = train::parse_options(
+        "base_model: b\noutput_dir: o\ndatasets: [d]\nlearning_rate: 1\nosft: {" + osft + "}\n", "run.yaml", {});
+    const Fixture fixture(model_fixtures().front());
+    const train::OsftTargets targets(options.osft, fixture.config);
+    train::nominal_layout(targets, fixture.config, {.tokens = 64});
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(TrainOsftOptions, MistakesAreNamed) {
+  using ::testing::HasSubstr;
+  EXPECT_THAT(failure("unfreeze_rank_ratio: 0"), HasSubstr("0 would train nothing"));
+  EXPECT_THAT(failure("unfreeze_rank_ratio: 1.5"), HasSubstr("from 0 to 1"));
+  EXPECT_THAT(failure("basis: weights"), HasSubstr("osft.unfreeze_rank_ratio is required"));
+  EXPECT_THAT(failure("unfreeze_rank_ratio: 0.5, basiss: weights"), HasSubstr("did you mean osft.basis?"));
+  EXPECT_THAT(failure("unfreeze_rank_ratio: 0.5, targets: [q]"), HasSubstr("q without k"));
+  EXPECT_THAT(failure("unfreeze_rank_ratio: 0.5, targets: [w]"), HasSubstr("expected some of"));
+  EXPECT_THAT(failure("unfreeze_rank_ratio: 0.5, route: dense"), HasSubstr("belongs to basis weights"));
+  EXPECT_THAT(failure("unfreeze_rank_ratio: 0.5, ratios: {'*.nothing': 0.2}"), HasSubstr("matches no target"));
+  EXPECT_THAT(failure("unfreeze_rank_ratio: 0.5, ratios: {'*.q_proj.*': 0.2}"), HasSubstr("share their input"));
+  EXPECT_EQ(failure("unfreeze_rank_ratio: 0.5, ratios: {'*.down_proj.*': 0.2}"), "");
+  EXPECT_EQ(failure("basis: weights, unfreeze_rank_ratio: 0.5, ratios: {'*.q_proj.*': 0.2}, route: direct"), "");
+}
+
+TEST(TrainOsftOptions, AreWrittenAsTheyAreRead) {
+  const std::string yaml =
+      "base_model: b\noutput_dir: o\ndatasets: [d]\nlearning_rate: 1\nosft: {basis: weights, unfreeze_rank_ratio: 0.5, "
+      "targets: [mlp], ratios: {'*.down_proj.*': 0.2}, freeze: [norms, head], calibration: {samples: 7}}\n";
+  const auto options = train::parse_options(yaml, "run.yaml", {{"osft.calibration.length", "33"}});
+  const auto again = train::parse_options(train::to_yaml(options), "again", {});
+  EXPECT_EQ(train::to_yaml(again), train::to_yaml(options));
+  EXPECT_EQ(again.osft.calibration.samples, 7);
+  EXPECT_EQ(again.osft.calibration.length, 33);
+  EXPECT_EQ(again.osft.targets, std::vector<std::string>{"mlp"});
+  EXPECT_EQ(again.osft.ratios.at(0).first, "*.down_proj.*");
+}
+
+INSTANTIATE_TEST_SUITE_P(, TrainOsft, ::testing::ValuesIn(devices()),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace inlay::testing
