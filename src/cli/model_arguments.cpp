@@ -23,7 +23,7 @@ std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, cons
   options.max_tokens =
       training ? std::max(total, longest) : std::clamp(total, longest, std::max(longest, arguments.max_tokens));
   if (purpose == Purpose::gradients_and_logits) options.logit_rows = longest;
-  if (purpose == Purpose::generation) options.logit_rows = 1;
+  if (purpose == Purpose::generation) options.decode_sequences = 1, options.decode_length = longest;
   auto engine = train::Engine::create(config, options);
   const io::Checkpoint weights(arguments.model);
   engine->load(weights, [&](std::uint64_t done, std::uint64_t all) { console.progress("loading weights", done, all); });

@@ -12,17 +12,22 @@ namespace inlay {
 struct Philox {
   std::uint64_t key = 0;
 
-  std::array<std::uint32_t, 4> words(std::uint64_t counter, std::uint64_t stream = 0) const {
+  static constexpr int rounds = 10;
+  static constexpr std::uint32_t factor0 = 0xD2511F53u, factor1 = 0xCD9E8D57u;
+  static constexpr std::uint32_t step0 = 0x9E3779B9u, step1 = 0xBB67AE85u;  // added to the key's halves every round
+
+  // constexpr also so that kernels can call it.
+  constexpr std::array<std::uint32_t, 4> words(std::uint64_t counter, std::uint64_t stream = 0) const {
     std::array<std::uint32_t, 4> x = {static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32),
                                       static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)};
     auto k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
-    for (int round = 0; round < 10; ++round) {
-      const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * x[0];
-      const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * x[2];
+    for (int round = 0; round < rounds; ++round) {
+      const std::uint64_t p0 = std::uint64_t{factor0} * x[0];
+      const std::uint64_t p1 = std::uint64_t{factor1} * x[2];
       x = {static_cast<std::uint32_t>(p1 >> 32) ^ x[1] ^ k0, static_cast<std::uint32_t>(p1),
            static_cast<std::uint32_t>(p0 >> 32) ^ x[3] ^ k1, static_cast<std::uint32_t>(p0)};
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
+      k0 += step0;
+      k1 += step1;
     }
     return x;
   }

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "model/decoding.h"
+#include "ops/decode_attention.h"
 #include "ops/elementwise.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -31,8 +33,10 @@ AttentionBlock::AttentionBlock(Exec& exec, const ModelConfig& config, const Laye
       qkv_(make_weight(exec, parameters.qkv)),
       output_(make_weight(exec, parameters.output)) {}
 
+float AttentionBlock::scale() const { return 1.0f / std::sqrt(static_cast<float>(config_.head_dim)); }
+
 ops::AttentionSpec AttentionBlock::spec(const LayerContext& context) const {
-  return {.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
+  return {.scale = scale(),
           .window = layer_.window,
           .cu_seqlens = context.batch.cu_seqlens,
           .host_cu_seqlens = context.batch.host_cu_seqlens,
@@ -116,6 +120,29 @@ void AttentionBlock::forward(Exec& exec, View delta, ConstView x, const LayerCon
     saved.out = out;
     saved.lse = lse;
   }
+}
+
+void AttentionBlock::decode(Exec& exec, View delta, ConstView x, const LayerContext& context, const LayerCache& cache,
+                            std::int64_t position) {
+  Arena& arena = exec.arena();
+  const ScratchScope scope(arena);
+  const std::int64_t sequences = x.dim(0), q = config_.q_width(), kv = config_.kv_width();
+  View out = arena.scratch("attention output", x.dtype(), {sequences, q});
+  View qkv = arena.scratch("qkv", x.dtype(), {sequences, config_.qkv_width()});
+  {
+    const ScratchScope norm_scope(arena);
+    project(exec, qkv, normed(exec, x), context);
+  }
+  {
+    const ScratchScope rotated_scope(arena);
+    const View qk = rotated(exec, qkv, context);
+    ops::cast(exec, cache.key(position), qk.slice_cols(q, q + kv).split_cols(config_.kv_heads));
+    ops::cast(exec, cache.value(position), qkv.slice_cols(q + kv, q + 2 * kv).split_cols(config_.kv_heads));
+    ops::decode_attention(exec, out.split_cols(config_.heads), qk.slice_cols(0, q).split_cols(config_.heads),
+                          cache.keys, cache.values,
+                          {.scale = scale(), .length = position + 1, .window = layer_.window});
+  }
+  output(exec, delta, {.out = out});
 }
 
 void AttentionBlock::recompute(Exec& exec, ConstView x, const LayerContext& context, Saved& saved) {

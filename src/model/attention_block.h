@@ -23,6 +23,8 @@ struct LayerContext {
   bool deterministic_attention = true;
 };
 
+struct LayerCache;  // model/decoding.h
+
 class AttentionBlock {
  public:
   AttentionBlock(Exec& exec, const ModelConfig& config, const LayerConfig& layer, AttentionParameters& parameters,
@@ -36,6 +38,10 @@ class AttentionBlock {
   // delta = attention(norm(x)); keeps what the policy says.
   void forward(Exec& exec, View delta, ConstView x, const LayerContext& context, const ActivationPolicy& policy,
                Saved& saved);
+  // forward for the one token that every sequence has at `position`: its key and value join the cache, and it attends
+  // to what the cache holds by then. The context's rope table begins at the position.
+  void decode(Exec& exec, View delta, ConstView x, const LayerContext& context, const LayerCache& cache,
+              std::int64_t position);
   // Brings back in scratch what was not kept and the backward pass needs.
   void recompute(Exec& exec, ConstView x, const LayerContext& context, Saved& saved);
   // The output product alone: how the residual stream is brought back.
@@ -51,6 +57,7 @@ class AttentionBlock {
   void attend(Exec& exec, View rotated, const LayerContext& context, const Saved& saved);
   ops::AttentionTensors tensors(View rotated, const Saved& saved) const;
   ops::AttentionSpec spec(const LayerContext& context) const;
+  float scale() const;
 
   const ModelConfig& config_;
   LayerConfig layer_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/decoding.h"
 #include "model/rope_table.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
@@ -85,6 +86,15 @@ void Decoder::forward_layer(Exec& exec, std::size_t layer, View out, ConstView x
   layers_[layer]->attention.forward(exec, residual, x, context, policy, saved.attention);
   layers_[layer]->mlp.forward(exec, out, residual, x, policy, options_.mlp_tile, saved.mlp);
   if (policy.keeps(Activation::residual)) saved.mlp.residual = residual;
+}
+
+void Decoder::decode_layer(Exec& exec, std::size_t layer, View out, ConstView x, const LayerContext& context,
+                           const KvCache& cache, std::int64_t position) {
+  const ScratchScope scope(exec.arena());
+  View residual = exec.arena().scratch("residual", x.dtype(), x.shape());
+  MlpBlock::Saved nothing;
+  layers_[layer]->attention.decode(exec, residual, x, context, cache.layer(layer), position);
+  layers_[layer]->mlp.forward(exec, out, residual, x, ActivationPolicy::recompute_all(), options_.mlp_tile, nothing);
 }
 
 void Decoder::backward_layer(Exec& exec, std::size_t layer, View grad, ConstView x, const LayerContext& context,
@@ -244,6 +254,33 @@ void Decoder::evaluate(Exec& exec, const PackedBatch& packed, double normalizer)
     head_loss(exec, forward_only(exec, batch), batch, normalizer, false);
   }
   arena.release_to(mark);
+}
+
+void Decoder::decode(Exec& exec, View logits, ConstView tokens, const KvCache& cache, std::int64_t position) {
+  INLAY_ASSERT(position < cache.capacity() && position < options_.max_positions,
+               "position {} of a cache for {} and a decoder for {}", position, cache.capacity(),
+               options_.max_positions);
+  Arena& arena = exec.arena();
+  const ScratchScope scope(arena);
+  // All tokens stand at one position: the table begins there, and each is at its beginning.
+  DeviceBatch batch;
+  batch.positions = cache.origin();
+  LayerContext layer_context = context(batch);
+  layer_context.rope_table = rope_table_.slice_rows(position, position + 1);
+
+  const Shape stream_shape{tokens.dim(0), config_.hidden};
+  View x = arena.scratch("hidden state", options_.compute, stream_shape);
+  View next = arena.scratch("next hidden state", options_.compute, stream_shape);
+  ops::embedding_forward(exec, x, tokens, parameters_.embedding.value);
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    access_->acquire(exec, static_cast<std::int64_t>(l));
+    decode_layer(exec, l, next, x, layer_context, cache, position);
+    std::swap(x, next);
+    access_->release(exec, static_cast<std::int64_t>(l));
+  }
+  if (logits.absent()) return;
+  ops::rms_norm_forward(exec, next, x, parameters_.final_norm.value, config_.norm_eps);
+  head_->forward(exec, logits, next);
 }
 
 std::vector<float> Decoder::logits(Exec& exec, const PackedBatch& packed, const std::vector<std::int32_t>& rows) {

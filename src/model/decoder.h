@@ -23,6 +23,8 @@ struct DecoderOptions {
   weights::WeightFactory make_weight;
 };
 
+class KvCache;  // model/decoding.h
+
 // Sums over a batch's valid labels, on the host.
 struct LossSums {
   double loss = 0;  // Σ cross entropy (already divided where a normalizer was given)
@@ -69,8 +71,13 @@ class Decoder {
   };
   void observe(Exec& exec, const std::vector<PackedBatch>& batches, LayerObserver& observer);
 
-  // Logits of the given rows of a batch, fp32, row after row. For inspection and sampling, not for training.
+  // Logits of the given rows of a batch, fp32, row after row. For inspection, not for training.
   std::vector<float> logits(Exec& exec, const PackedBatch& batch, const std::vector<std::int32_t>& rows);
+
+  // One token of every sequence, int32 [sequences] on the device, at `position`; the cache holds the positions before
+  // it and receives this one. logits, fp32 [sequences, vocab], become those of the tokens that follow; absent where
+  // nobody asks.
+  void decode(Exec& exec, View logits, ConstView tokens, const KvCache& cache, std::int64_t position);
 
  private:
   struct Layer {
@@ -91,6 +98,9 @@ class Decoder {
   // x_{l+1} from x_l, keeping what the policy says.
   void forward_layer(Exec& exec, std::size_t layer, View out, ConstView x, const LayerContext& context,
                      const ActivationPolicy& policy, LayerSaved& saved);
+  // The same for one token of every sequence.
+  void decode_layer(Exec& exec, std::size_t layer, View out, ConstView x, const LayerContext& context,
+                    const KvCache& cache, std::int64_t position);
   void backward_layer(Exec& exec, std::size_t layer, View grad, ConstView x, const LayerContext& context,
                       LayerSaved& saved);
   // The final hidden state without keeping anything, in scratch.

@@ -1,9 +1,11 @@
 #include "ops/adamw.h"
+#include "ops/decode_attention.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/factors.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/sample.h"
 #include "ops/swiglu.h"
 
 // Stands in for the CUDA kernels where CUDA is not built. An Exec that runs on the GPU cannot be made then, so nobody
@@ -25,6 +27,9 @@ void swiglu_backward(Exec&, View, View, ConstView, ConstView) { unreachable(); }
 
 void embedding_forward(Exec&, View, ConstView, ConstView) { unreachable(); }
 void embedding_backward(Exec&, View, ConstView, const TokenGroups&) { unreachable(); }
+
+void decode_attention(Exec&, View, ConstView, ConstView, ConstView, const DecodeSpec&) { unreachable(); }
+void sample(Exec&, View, ConstView, const SampleSpec&) { unreachable(); }
 
 void add_bias(Exec&, View, ConstView) { unreachable(); }
 void bias_backward(Exec&, View, Grad, ConstView, View) { unreachable(); }

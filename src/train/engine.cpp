@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "backend/cuda/context.h"
+#include "model/decoding.h"
 
 namespace inlay::train {
 
@@ -28,7 +29,7 @@ model::DecoderOptions plain_decoder_options(const EngineOptions& options) {
           .training = options.training,
           .policy = options.policy,
           .mlp_tile = options.mlp_tile,
-          .max_positions = options.max_document,
+          .max_positions = std::max(options.max_document, options.decode_length),
           .deterministic_attention = options.deterministic};
 }
 
@@ -80,6 +81,9 @@ void Engine::rehearse() {
     decoder_.logits(exec_, batch, std::vector<std::int32_t>(static_cast<std::size_t>(options_.logit_rows)));
   }
   if (options_.training) decoder_.finish_gradients(exec_);
+  if (options_.decode_sequences > 0) {
+    model::sample(exec_, decoder_, {.sequences = options_.decode_sequences, .length = options_.decode_length});
+  }
   if (optimizer_ == nullptr) return;
   optimizer_->step(exec_, 1, 0.0);
   decoder_.update_weights(exec_);

@@ -26,6 +26,8 @@ struct EngineOptions {
   std::int64_t max_document = 0;  // of the longest document
   std::int64_t logit_rows = 0;    // rows whose logits are asked for at once; 0: never
   std::shared_ptr<const OsftLayout> osft;  // absent: plain fine-tuning
+  // Of model::sample and train::generate: sequences at once, and tokens of each; 0: never.
+  std::int64_t decode_sequences = 0, decode_length = 0;
 };
 
 // Where the bytes go, before any is allocated.

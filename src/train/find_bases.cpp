@@ -4,6 +4,7 @@
 
 #include "core/text.h"
 #include "io/hash.h"
+#include "model/decoding.h"
 #include "model/weights_io.h"
 #include "train/decompose_targets.h"
 #include "train/evaluation.h"
@@ -119,7 +120,30 @@ class Search {
     decoder.observe(exec, batches, observer);
   }
 
-  void sample_documents(Exec&, model::Decoder&, std::vector<Document>&, Console*) { user_error("not yet"); }
+  // The base model writes the text itself, so that no old data is needed.
+  void sample_documents(Exec& exec, model::Decoder& decoder, std::vector<Document>& documents, Console* console) {
+    const CalibrationOptions& c = options_.osft.calibration;
+    if (config_.bos < 0) {
+      user_error("{}: config.json has no bos_token_id, so the model cannot be asked to write; give "
+                 "osft.calibration.data a JSONL file instead",
+                 options_.base_model);
+    }
+    const auto texts = model::sample(exec, decoder,
+                                     {.sequences = c.samples,
+                                      .length = c.length,
+                                      .start_token = static_cast<std::int32_t>(config_.bos),
+                                      .temperature = static_cast<float>(c.temperature),
+                                      .seed = static_cast<std::uint64_t>(options_.seed)},
+                                     [&](std::int64_t done, std::int64_t total) {
+                                       if (console == nullptr) return;
+                                       console->progress_count("writing calibration text, tokens", done, total);
+                                     });
+    if (exec.planning()) return;
+    documents.clear();
+    for (const std::vector<std::int32_t>& ids : texts) {
+      documents.push_back({.input_ids = ids, .labels = std::vector<std::int32_t>(ids.size(), ignore_label)});
+    }
+  }
 
   const TrainOptions& options_;
   const model::ModelConfig& config_;

@@ -146,5 +146,12 @@ TEST(BackendVec, SumAndLargest) {
   EXPECT_EQ(maximum(splat(1.0f), splat(2.0f))[3], 2.0f);
 }
 
+TEST(BackendVec, FusedRoundsOnce) {
+  // The product is 1 - 2^-26, which a float cannot hold.
+  const float a = 1.0f + 0x1p-13f, b = 1.0f - 0x1p-13f;
+  EXPECT_EQ(fused(splat(a), splat(b), splat(-1.0f))[5], -0x1p-26f);
+  EXPECT_EQ(fused(splat(3.0f), splat(5.0f), splat(7.0f))[15], 22.0f);
+}
+
 }  // namespace
 }  // namespace inlay::backend::cpu

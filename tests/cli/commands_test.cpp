@@ -121,6 +121,28 @@ TEST(CliCommands, InitMakesAModelThatLoadsAndNeverOverwrites) {
   EXPECT_EQ(inlay({"generate", folder / "m", "--ids", "1,2,999", "--device", "cpu"}).code, 2);
 }
 
+TEST(CliCommands, GenerateSamplesBySeed) {
+  const TempFolder folder;
+  ASSERT_EQ(inlay({"init", "--preset", "tiny", folder / "m"}).code, 0);
+  const auto generate = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", folder / "m", "--ids", "1,2,3", "--device", "cpu"});
+    return inlay(more);
+  };
+  const std::string greedy = generate({}).out, sampled = generate({"--temperature", "1", "--seed", "5"}).out;
+  EXPECT_EQ(generate({"--temperature", "0"}).out, greedy);
+  EXPECT_EQ(generate({"--temperature", "1", "--top-p", "1e-9"}).out, greedy);
+  EXPECT_EQ(generate({"--temperature", "1", "--seed", "5"}).out, sampled);
+  EXPECT_NE(generate({"--temperature", "1", "--seed", "6"}).out, sampled);
+  EXPECT_NE(sampled, greedy);
+  for (const char* option : {"--seed", "--top-p"}) {
+    const CommandResult result = generate({option, "1"});
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.err, HasSubstr("--temperature"));
+  }
+  EXPECT_THAT(generate({"--temperature", "1", "--top-p", "0"}).err, HasSubstr("--top-p"));
+  EXPECT_EQ(generate({"--temperature", "-1"}).code, 2);
+}
+
 TEST(CliCommands, EvalOnARealModelGivesTransformersLoss) {
   const auto data = test_data();
   if (!data) GTEST_SKIP() << "the shared test data is not there";

@@ -94,6 +94,17 @@ inline f32x16 select(i32x16 mask, f32x16 yes, f32x16 no) { return mask ? yes : n
 inline f32x16 maximum(f32x16 a, f32x16 b) { return a > b ? a : b; }
 inline f32x16 minimum(f32x16 a, f32x16 b) { return a < b ? a : b; }
 
+// a · b + c, rounded once. Written a * b + c it may be that or not, as the compiler likes.
+inline f32x16 fused(f32x16 a, f32x16 b, f32x16 c) {
+#ifdef __AVX512F__
+  return (f32x16)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#else
+  f32x16 result;
+  for (std::int64_t i = 0; i < lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return result;
+#endif
+}
+
 // Sums in a fixed tree, so that the result does not depend on how the compiler feels about reductions.
 inline float sum(f32x16 v) {
   float x[lanes];

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "model/decoder.h"
+
+// Text from a model, one token after the other: every token is computed once, and its keys and values are kept for
+// those that follow.
+namespace inlay::model {
+
+// What one layer has seen, [sequences, kv_heads, capacity, head_dim]; the layout is explained in
+// ops/decode_attention.h.
+struct LayerCache {
+  View keys, values;
+
+  // The place of one position, [sequences, kv_heads, head_dim].
+  View key(std::int64_t position) const { return place(keys, position); }
+  View value(std::int64_t position) const { return place(values, position); }
+
+ private:
+  static View place(View cache, std::int64_t position) {
+    const std::int64_t capacity = cache.dim(2), width = cache.dim(3);
+    return cache.reshape({cache.dim(0), cache.dim(1), capacity * width})
+        .slice_cols(position * width, (position + 1) * width);
+  }
+};
+
+// Keys and values of sequences that grow together: all of them are of one length at any time. The memory is taken from
+// the bottom of the arena, and given back at the end with everything that was taken after it.
+class KvCache {
+ public:
+  KvCache(Exec& exec, const ModelConfig& config, DType dtype, std::int64_t sequences, std::int64_t capacity);
+  ~KvCache() { arena_.release_to(mark_); }
+  KvCache(const KvCache&) = delete;
+  KvCache& operator=(const KvCache&) = delete;
+
+  const LayerCache& layer(std::size_t index) const { return layers_[index]; }
+  std::int64_t capacity() const { return capacity_; }
+  ConstView origin() const { return origin_; }  // int32 [sequences], zeros
+
+ private:
+  Arena& arena_;
+  std::size_t mark_;
+  std::int64_t capacity_;
+  std::vector<LayerCache> layers_;
+  View origin_;
+};
+
+struct SamplingOptions {
+  std::int64_t sequences = 1;  // all at once
+  std::int64_t length = 0;     // of each, the start token included
+  std::int32_t start_token = 0;
+  float temperature = 1.0f;  // 0: always the likeliest token
+  std::uint64_t seed = 0;
+  std::int32_t stop_token = -1;     // ends a sequence, and is its last token; -1: none does
+  std::int64_t first_sequence = 0;  // number of the first one: sequences of one number and seed are the same text
+};
+
+// done of total positions, after each.
+using SamplingProgress = std::function<void(std::int64_t done, std::int64_t total)>;
+
+// Sequences that the model writes by itself, each from the start token on. Ids stay on the device until the end; with a
+// stop token they are looked at now and then, to see whether all have stopped. Planning goes through the last position
+// alone: no other needs as much.
+std::vector<std::vector<std::int32_t>> sample(Exec& exec, Decoder& decoder, const SamplingOptions& options,
+                                              const SamplingProgress& progress = {});
+
+}  // namespace inlay::model

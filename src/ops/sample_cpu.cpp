@@ -1,0 +1,142 @@
+#include "ops/sample.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "backend/cpu/vec.h"
+#include "core/philox.h"
+#include "ops/gumbel.h"
+#include "ops/rows.h"
+
+namespace inlay::ops::cpu {
+
+namespace {
+
+using backend::cpu::i32x16;
+using backend::cpu::u32x16;
+using u64x8 = std::uint64_t __attribute__((vector_size(64)));
+
+struct VectorMath {
+  using Float = f32x16;
+  using Word = u32x16;
+
+  static Word bits(Float x) { return (u32x16)x; }
+  static i32x16 signed_bits(Word x) { return (i32x16)x; }
+  static Float from_bits(Word x) { return (f32x16)x; }
+  static Float number(Word x) { return __builtin_convertvector(x, f32x16); }
+  static Float number(i32x16 x) { return __builtin_convertvector(x, f32x16); }
+  static Float splat(float x) { return backend::cpu::splat(x); }
+  static Float select(i32x16 mask, Float yes, Float no) { return backend::cpu::select(mask, yes, no); }
+  static Float fused(Float a, Float b, Float c) { return backend::cpu::fused(a, b, c); }
+};
+
+// The low halves of eight words times a constant of 32 bits, in full.
+u64x8 product(u64x8 x, std::uint32_t factor) {
+#ifdef __AVX512F__  // one instruction; the compiler multiplies all 64 bits by all 64
+  return (u64x8)_mm512_maskz_mul_epu32(0xff, (__m512i)x, _mm512_set1_epi64(factor));
+#else
+  return (x & 0xffffffffu) * factor;
+#endif
+}
+
+// Philox::words for sixteen blocks in a row, from a multiple of 16: word j of block i is lane i of the j-th vector.
+// The state of a block lies in 64 bits, of which the upper half is rubbish: products take only the lower one.
+std::array<u32x16, 4> philox_words(std::uint64_t key, std::uint64_t block, std::uint64_t stream) {
+  struct State {
+    u64x8 x[4];
+  };
+  const auto start = [&](std::uint64_t odd) {
+    const u64x8 counters = u64x8{0, 2, 4, 6, 8, 10, 12, 14} + (block + odd);  // carries into the upper word, as it must
+    return State{{counters, counters >> 32, u64x8{} + stream, u64x8{} + (stream >> 32)}};
+  };
+  State even = start(0), odd = start(1);
+  auto k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < Philox::rounds; ++round) {
+    for (State* state : {&even, &odd}) {
+      u64x8(&x)[4] = state->x;
+      const u64x8 p0 = product(x[0], Philox::factor0), p1 = product(x[2], Philox::factor1);
+      x[0] = (p1 >> 32) ^ x[1] ^ k0;
+      x[1] = p1;
+      x[2] = (p0 >> 32) ^ x[3] ^ k1;
+      x[3] = p0;
+    }
+    k0 += Philox::step0;
+    k1 += Philox::step1;
+  }
+  std::array<u32x16, 4> words;
+  for (int j = 0; j < 4; ++j) {
+    words[static_cast<std::size_t>(j)] = (u32x16)((even.x[j] & 0xffffffffu) | (odd.x[j] << 32));
+  }
+  return words;
+}
+
+// The largest score that each lane has met, and where first.
+struct Best {
+  f32x16 score = splat(-std::numeric_limits<float>::infinity());
+  i32x16 at = {};
+
+  void meet(f32x16 scores, std::int64_t begin) {
+    const i32x16 places = i32x16{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + static_cast<int>(begin);
+    const i32x16 better = scores > score;  // never for a NaN
+    score = backend::cpu::select(better, scores, score);
+    at = better ? places : at;
+  }
+  std::int32_t winner() const {
+    int best = 0;
+    for (int lane = 1; lane < lanes; ++lane) {
+      if (score[lane] > score[best] || (score[lane] == score[best] && at[lane] < at[best])) best = lane;
+    }
+    return at[best];
+  }
+};
+
+// A vector of logits; past the end of the row they are −∞.
+f32x16 logits_at(const float* row, std::int64_t at, std::int64_t vocab) {
+  if (at + lanes <= vocab) return backend::cpu::load(row + at);
+  f32x16 values = splat(-std::numeric_limits<float>::infinity());
+  for (std::int64_t i = at; i < vocab; ++i) values[i - at] = row[i];
+  return values;
+}
+
+std::int32_t likeliest(const float* row, std::int64_t vocab) {
+  Best best;
+  for (std::int64_t at = 0; at < vocab; at += lanes) best.meet(logits_at(row, at, vocab), at);
+  return best.winner();
+}
+
+std::int32_t drawn(const float* row, std::int64_t vocab, float inverse_temperature, std::uint64_t seed,
+                   std::uint64_t stream) {
+  Best best;
+  const f32x16 factor = splat(inverse_temperature);
+  for (std::int64_t begin = 0; begin < vocab; begin += gumbel_stretch) {
+    const auto words = philox_words(seed, static_cast<std::uint64_t>(gumbel_block(begin)), stream);
+    for (std::int64_t j = 0; j < 4; ++j) {
+      const std::int64_t at = begin + j * lanes;
+      if (at >= vocab) break;
+      const f32x16 noise = gumbel<VectorMath>(words[static_cast<std::size_t>(j)]);
+      best.meet(backend::cpu::fused(logits_at(row, at, vocab), factor, noise), at);
+    }
+  }
+  return best.winner();
+}
+
+}  // namespace
+
+void sample(Exec&, View ids, ConstView logits, const SampleSpec& spec) {
+  const std::int64_t vocab = logits.dim(1);
+  parallel_for(logits.dim(0), row_grain(vocab), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* values = logits.as<float>() + row * logits.ld();
+      std::int32_t& id = ids.as<std::int32_t>()[row];
+      if (spec.temperature == 0.0f) {
+        id = likeliest(values, vocab);
+      } else {
+        id = drawn(values, vocab, 1.0f / spec.temperature, spec.seed,
+                   gumbel_stream(spec.first_sequence + row, spec.position));
+      }
+    }
+  });
+}
+
+}  // namespace inlay::ops::cpu
