@@ -46,6 +46,9 @@ class Decoder {
   // What forward_backward and evaluate have summed since begin_step. Waits for the device.
   LossSums read_loss(Exec& exec);
 
+  // Every position's own loss, 0 where the target does not count. Waits for the device.
+  std::vector<float> row_losses(Exec& exec, const PackedBatch& batch);
+
   // Logits of the given rows of a batch, fp32, row after row. For inspection and sampling, not for training.
   std::vector<float> logits(Exec& exec, const PackedBatch& batch, const std::vector<std::int32_t>& rows);
 

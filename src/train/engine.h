@@ -23,6 +23,7 @@ struct EngineOptions {
   std::int64_t max_tokens = 0;    // of the largest micro-batch
   std::int64_t max_document = 0;  // of the longest document
   std::int64_t logit_rows = 0;    // rows whose logits are asked for at once; 0: never
+  bool row_losses = false;        // the loss of every position will be asked for
 };
 
 // Where the bytes go, before any is allocated.
@@ -64,6 +65,8 @@ class Engine {
   StepResult gradients(const std::vector<PackedBatch>& micro_batches);
   // Sums over one batch.
   model::LossSums evaluate(const PackedBatch& batch);
+  // The loss of every position of one batch; the options must have announced it.
+  std::vector<float> row_losses(const PackedBatch& batch);
 
  private:
   // Every pass once, with the largest batch that may come.
