@@ -11,9 +11,27 @@ namespace inlay::cli {
 
 namespace {
 
+int run_choices(const ModelArguments& arguments, const model::ModelConfig& config, train::Console& console) {
+  const std::vector<data::Question> questions = data::read_choices(arguments.data, config.vocab);
+  const auto engine = load_engine(arguments, config, data::choice_documents(questions), Purpose::choices, console);
+  const train::ChoiceEvaluation result = train::evaluate_choices(*engine, questions);
+  if (arguments.json) {
+    const nlohmann::ordered_json json = {{"choice_accuracy", result.accuracy},
+                                         {"loss", result.loss},
+                                         {"questions", result.questions},
+                                         {"tokens", result.tokens}};
+    fmt::print("{}\n", json.dump());
+  } else {
+    fmt::print("choice accuracy {:.2f} % of {} questions, loss of the right choices {:.6f}\n", 100 * result.accuracy,
+               result.questions, result.loss);
+  }
+  return 0;
+}
+
 int run(const ModelArguments& arguments) {
   train::Console console;
   const model::ModelConfig config = model::load_config(arguments.model);
+  if (data::holds_choices(arguments.data)) return run_choices(arguments, config, console);
   const std::vector<Document> documents = train::read_documents({arguments.data}, config.vocab, console);
   const auto engine = load_engine(arguments, config, documents, Purpose::evaluation, console);
   const train::Evaluation result = train::evaluate(*engine, documents);
@@ -33,8 +51,9 @@ int run(const ModelArguments& arguments) {
 
 void add_eval(Program& program) {
   auto arguments = std::make_shared<ModelArguments>();
-  CLI::App* command =
-      program.app.add_subcommand("eval", "Loss, perplexity and token accuracy of a model on a JSONL file");
+  CLI::App* command = program.app.add_subcommand(
+      "eval",
+      "Loss, perplexity and token accuracy of a model on a JSONL file; choice accuracy where its lines have choices");
   arguments->add_to(*command);
   command->add_option("--max-tokens", arguments->max_tokens, "Tokens a batch")->check(CLI::PositiveNumber);
   command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });

@@ -24,6 +24,7 @@ std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, cons
       training ? std::max(total, longest) : std::clamp(total, longest, std::max(longest, arguments.max_tokens));
   if (purpose == Purpose::gradients_and_logits) options.logit_rows = longest;
   if (purpose == Purpose::generation) options.decode_sequences = 1, options.decode_length = longest;
+  options.row_losses = purpose == Purpose::choices;
   auto engine = train::Engine::create(config, options);
   const io::Checkpoint weights(arguments.model);
   engine->load(weights, [&](std::uint64_t done, std::uint64_t all) { console.progress("loading weights", done, all); });

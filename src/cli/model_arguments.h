@@ -27,7 +27,7 @@ struct ModelArguments {
   }
 };
 
-enum class Purpose : std::uint8_t { evaluation, gradients, gradients_and_logits, generation };
+enum class Purpose : std::uint8_t { evaluation, choices, gradients, gradients_and_logits, generation };
 
 // The model loaded and ready for batches of at most max_tokens (or the longest document).
 std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, const model::ModelConfig& config,

@@ -283,6 +283,24 @@ void Decoder::decode(Exec& exec, View logits, ConstView tokens, const KvCache& c
   head_->forward(exec, logits, next);
 }
 
+std::vector<float> Decoder::row_losses(Exec& exec, const PackedBatch& packed) {
+  Arena& arena = exec.arena();
+  const std::size_t mark = arena.mark();
+  arena.begin_phase("evaluation");
+  std::vector<float> result(static_cast<std::size_t>(packed.token_count()));
+  {
+    const ScratchScope scope(arena);
+    const DeviceBatch batch = upload(exec, packed);
+    const View hidden = forward_only(exec, batch);
+    const View losses = arena.scratch("row losses", DType::f32, {batch.token_count});
+    ops::fused_linear_ce(exec, *head_, {.hidden = hidden, .targets = batch.targets, .rows = batch.valid_rows},
+                         {.loss = losses}, {.reduction = ops::Reduction::none, .chunk_tokens = options_.loss_chunk});
+    exec.download(result.data(), losses);
+  }
+  arena.release_to(mark);
+  return result;
+}
+
 std::vector<float> Decoder::logits(Exec& exec, const PackedBatch& packed, const std::vector<std::int32_t>& rows) {
   constexpr std::int64_t chunk = 256;
   Arena& arena = exec.arena();

@@ -71,6 +71,9 @@ class Decoder {
   };
   void observe(Exec& exec, const std::vector<PackedBatch>& batches, LayerObserver& observer);
 
+  // Every position's own loss, 0 where the target does not count. Waits for the device.
+  std::vector<float> row_losses(Exec& exec, const PackedBatch& batch);
+
   // Logits of the given rows of a batch, fp32, row after row. For inspection, not for training.
   std::vector<float> logits(Exec& exec, const PackedBatch& batch, const std::vector<std::int32_t>& rows);
 

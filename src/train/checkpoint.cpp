@@ -25,7 +25,9 @@ void copy_companions(const fs::path& base, const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(base)) {
     if (!entry.is_regular_file()) continue;
     const std::string name = entry.path().filename().string(), extension = entry.path().extension().string();
-    const bool ours = name == state_file || name == optimizer_file;
+    // Where the base is itself the result of a run, what that run reported is not this one's.
+    const bool ours =
+        name == state_file || name == optimizer_file || name == "summary.json" || name == "evaluation.json";
     const bool weights = extension == ".safetensors" || extension == ".bin" || extension == ".pt" ||
                          extension == ".pth" || extension == ".gguf" || name.ends_with(".index.json");
     const bool text = extension == ".json" || extension == ".jinja" || extension == ".txt" || extension == ".model" ||

@@ -28,6 +28,12 @@ std::size_t terminal_width() {
 Console::Console(bool quiet)
     : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1 && std::getenv("TERM") != nullptr) {}
 
+Console Console::passing(bool quiet) {
+  Console console(quiet);
+  console.passing_ = true;
+  return console;
+}
+
 Console::~Console() { clear_status(); }
 
 void Console::clear_status() {
@@ -37,6 +43,7 @@ void Console::clear_status() {
 }
 
 void Console::line(std::string_view text) {
+  if (passing_) return status(text);
   if (quiet_) return;
   clear_status();
   fmt::print(stderr, "{}\n", text);
@@ -45,7 +52,7 @@ void Console::line(std::string_view text) {
 void Console::status(std::string_view text, bool important) {
   if (quiet_) return;
   if (!terminal_) {
-    if (important) line(text);
+    if (important && !passing_) line(text);
     return;
   }
   const std::size_t width = terminal_width();

@@ -11,6 +11,9 @@ namespace inlay::train {
 class Console {
  public:
   explicit Console(bool quiet = false);
+  // For work that is one step of something larger: its lines pass by, each replaced by the next, and none is printed
+  // off a terminal.
+  static Console passing(bool quiet);
   ~Console();
 
   // A line that stays.
@@ -28,6 +31,7 @@ class Console {
   void show_progress(std::string_view what, double done, double total, const std::string& amount);
 
   bool quiet_, terminal_;
+  bool passing_ = false;
   bool status_shown_ = false;
   double progress_began_ = 0, progress_shown_ = 0;
   std::string progress_what_;

@@ -77,6 +77,7 @@ void Engine::rehearse() {
     decoder_.forward_backward(exec_, batch, 1.0);
   }
   decoder_.evaluate(exec_, batch, 1.0);
+  if (options_.row_losses) decoder_.row_losses(exec_, batch);
   if (options_.logit_rows > 0) {
     decoder_.logits(exec_, batch, std::vector<std::int32_t>(static_cast<std::size_t>(options_.logit_rows)));
   }
@@ -155,6 +156,11 @@ model::LossSums Engine::evaluate(const PackedBatch& batch) {
   decoder_.begin_step(exec_);
   decoder_.evaluate(exec_, batch, 1.0);
   return decoder_.read_loss(exec_);
+}
+
+std::vector<float> Engine::row_losses(const PackedBatch& batch) {
+  INLAY_ASSERT(options_.row_losses, "this engine was not planned for row losses");
+  return decoder_.row_losses(exec_, batch);
 }
 
 model::ActivationPolicy choose_policy(const model::ModelConfig& config, EngineOptions options, std::size_t budget) {

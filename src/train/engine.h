@@ -28,6 +28,7 @@ struct EngineOptions {
   std::shared_ptr<const OsftLayout> osft;  // absent: plain fine-tuning
   // Of model::sample and train::generate: sequences at once, and tokens of each; 0: never.
   std::int64_t decode_sequences = 0, decode_length = 0;
+  bool row_losses = false;        // the loss of every position will be asked for
 };
 
 // Where the bytes go, before any is allocated.
@@ -74,6 +75,8 @@ class Engine {
   StepResult gradients(const std::vector<PackedBatch>& micro_batches);
   // Sums over one batch.
   model::LossSums evaluate(const PackedBatch& batch);
+  // The loss of every position of one batch; the options must have announced it.
+  std::vector<float> row_losses(const PackedBatch& batch);
 
  private:
   // Every pass once, with the largest batch that may come.

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "data/choices.h"
 #include "data/sampler.h"
 #include "train/engine.h"
 
@@ -15,6 +16,17 @@ struct Evaluation {
 
 // All documents once, packed into batches no larger than the engine was planned for.
 Evaluation evaluate(Engine& engine, const std::vector<Document>& documents);
+
+struct ChoiceEvaluation {
+  double accuracy = 0;  // share of questions whose likeliest choice is the answer
+  double loss = 0;      // mean over the tokens of the right choices
+  std::int64_t tokens = 0, questions = 0;
+};
+
+// Label likelihood: of a question's choices the one with the highest mean log-likelihood per token counts as the
+// model's. By the mean, and not the sum, a choice is not unlikely merely for being long. Of equals the first counts.
+// The engine's options must say row_losses.
+ChoiceEvaluation evaluate_choices(Engine& engine, const std::vector<data::Question>& questions);
 
 // Documents in order, cut into batches of at most max_tokens; a longer document makes a batch alone.
 std::vector<PackedBatch> batches_in_order(const std::vector<Document>& documents, std::int64_t max_tokens);

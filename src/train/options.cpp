@@ -358,13 +358,17 @@ std::vector<OptionKey> option_keys() {
 }
 
 TrainOptions parse_options(const std::string& yaml, const std::string& source, const Overrides& overrides) {
-  TrainOptions options;
   YAML::Node root;
   try {
     root = YAML::Load(yaml);
   } catch (const YAML::Exception& error) {
     user_error("{}, line {}: not valid YAML: {}", source, error.mark.line + 1, error.msg);
   }
+  return parse_options(root, source, overrides);
+}
+
+TrainOptions parse_options(const YAML::Node& root, const std::string& source, const Overrides& overrides) {
+  TrainOptions options;
   if (!root.IsMap() && !root.IsNull()) user_error("{}: expected keys and values, one a line", source);
   std::set<std::string> seen;
   for (const auto& item : root) {

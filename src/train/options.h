@@ -12,6 +12,10 @@
 #include "train/osft_options.h"
 #include "train/schedule.h"
 
+namespace YAML {
+class Node;
+}
+
 // What a run is asked to do. Read once, validated once: nothing after this looks at YAML, and no option is accepted
 // that nothing reads. Keys are axolotl's where axolotl has the key.
 namespace inlay::train {
@@ -69,6 +73,8 @@ std::vector<OptionKey> option_keys();
 using Overrides = std::vector<std::pair<std::string, std::string>>;
 TrainOptions load_options(const std::filesystem::path& file, const Overrides& overrides);
 TrainOptions parse_options(const std::string& yaml, const std::string& source, const Overrides& overrides);
+// The same from YAML that was read already; its lines are those of the file that it came from.
+TrainOptions parse_options(const YAML::Node& root, const std::string& source, const Overrides& overrides);
 
 // Every key with the value in force, as YAML that load_options reads back.
 std::string to_yaml(const TrainOptions& options);

@@ -266,11 +266,11 @@ class Run {
   void check_finite(const StepResult& result) {
     if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
     const auto last = latest_checkpoint(output_);
-    user_error(
+    throw Diverged(fmt::format(
         "step {}: the loss is {} and the gradient norm {}; stopped. {} A lower learning_rate or a longer warm-up "
         "usually helps",
         state_.step, result.loss, result.grad_norm,
-        last ? "The last good checkpoint is " + last->string() + "." : "No checkpoint was written yet.");
+        last ? "The last good checkpoint is " + last->string() + "." : "No checkpoint was written yet."));
   }
 
   void report(const StepResult& result, double rate, double seconds) {
@@ -387,6 +387,8 @@ void install_interrupt_handler() {
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
 }
+
+bool interrupt_requested() { return interrupted != 0; }
 
 RunEnd run_training(const TrainOptions& options, bool resume, Console& console) {
   return Run(options, resume, console).execute();

@@ -1,9 +1,16 @@
 #pragma once
 
+#include "core/error.h"
 #include "train/console.h"
 #include "train/options.h"
 
 namespace inlay::train {
+
+// The loss or the gradient norm is no longer a finite number. A sweep over learning rates goes on without such a run.
+class Diverged : public UserError {
+ public:
+  using UserError::UserError;
+};
 
 enum class RunEnd : std::uint8_t { finished, interrupted };
 
@@ -14,5 +21,7 @@ RunEnd run_training(const TrainOptions& options, bool resume, Console& console);
 
 // Makes Ctrl-C and termination end the run after the current step. Called once by the program.
 void install_interrupt_handler();
+// Whether one of them has come.
+bool interrupt_requested();
 
 }  // namespace inlay::train

@@ -1,0 +1,51 @@
+#include "train/continual.h"
+
+#include "cli/commands.h"
+#include "train/continual_record.h"
+#include "train/continual_report.h"
+
+namespace inlay::cli {
+
+namespace {
+
+struct ContinualArguments {
+  std::string config;
+  bool resume = false, quiet = false, json = false, report_only = false;
+};
+
+int run(const ContinualArguments& arguments) {
+  const train::ContinualOptions options = train::load_continual_options(arguments.config);
+  if (arguments.report_only) {
+    train::check_study(options);
+  } else {
+    constexpr int interrupted = 130;
+    train::install_interrupt_handler();
+    if (train::run_continual(options, arguments.resume, arguments.quiet) == train::RunEnd::interrupted) {
+      return interrupted;
+    }
+  }
+  const train::Study study = train::read_study(options);
+  const train::Analysis analysis = train::analyse(study);
+  if (arguments.report_only) train::write_report(options, study, analysis);
+  fmt::print("{}", arguments.json ? train::results_json(study, analysis) : train::results_table(study, analysis));
+  if (!arguments.json) fmt::print("\nthe report is {}/report.html\n", options.output_dir);
+  return 0;
+}
+
+}  // namespace
+
+void add_continual(Program& program) {
+  auto arguments = std::make_shared<ContinualArguments>();
+  CLI::App* command = program.app.add_subcommand(
+      "continual", "Teach tasks in sequence by several methods, and show what each learnt and forgot");
+  command->add_option("config", arguments->config, "YAML file")->required();
+  CLI::Option* resume =
+      command->add_flag("--resume", arguments->resume, "Do what is missing of the study in output_dir");
+  command->add_flag("--quiet", arguments->quiet, "Print errors and results only");
+  command->add_flag("--json", arguments->json, "Print results.json instead of the table");
+  command->add_flag("--report-only", arguments->report_only, "Report what is there; train and evaluate nothing")
+      ->excludes(resume);
+  command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace inlay::cli

@@ -1,0 +1,220 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/command.h"
+#include "support/device_tensors.h"
+
+// `inlay continual` as a user meets it: two small tasks, two methods, interruptions.
+namespace inlay::testing {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+// "PREFIXwordTARGET": documents of bytes, of which the target is learnt.
+std::string documents(const std::string& prefix, int count, bool reverse) {
+  std::string lines;
+  for (int n = 0; n < count; ++n) {
+    std::string word;
+    for (int i = 0; i < 4; ++i) word += static_cast<char>('a' + (7 * n + 5 * i * i + n * i) % 26);
+    const std::string target = reverse ? std::string(word.rbegin(), word.rend()) : word + word;
+    nlohmann::json ids = nlohmann::json::array(), labels = nlohmann::json::array();
+    for (const char c : prefix + word) ids.push_back(c), labels.push_back(-100);
+    for (const char c : target) ids.push_back(c), labels.push_back(c);
+    lines += nlohmann::json({{"input_ids", ids}, {"labels", labels}}).dump() + "\n";
+  }
+  return lines;
+}
+
+class CliContinual : public ::testing::TestWithParam<Device> {
+ protected:
+  CliContinual() {
+    folder.write("reverse.jsonl", documents("r ", 64, true));
+    folder.write("double.jsonl", documents("d ", 64, false));
+    folder.write("held.jsonl", documents("h ", 16, true));
+    folder.write("choices.jsonl",
+                 "{\"input_ids\": [100, 32, 97], \"choices\": [[97, 97], [98]], \"answer\": 0}\n"
+                 "{\"input_ids\": [100, 32, 98], \"choices\": [[97], [98, 98]], \"answer\": 1}\n");
+    EXPECT_EQ(inlay({"init", "--preset", "tiny", folder / "base"}).code, 0);
+  }
+
+  std::string path(const std::string& name) const { return (folder / name).string(); }
+
+  std::string config(const std::string& output, const std::string& more = "", int steps = 6) const {
+    return "base_model: " + path("base") + "\noutput_dir: " + path(output) +
+           "\ntasks:\n"
+           "  - {name: reverse, train: " +
+           path("reverse.jsonl") + ", eval: " + path("reverse.jsonl") + "}\n" +
+           "  - {name: double, train: " + path("double.jsonl") + ", eval: " + path("choices.jsonl") +
+           ", metric: choice_accuracy}\n"
+           "held: [{name: old, data: " +
+           path("held.jsonl") + "}]\n" +
+           "methods:\n"
+           "  - {name: sft, learning_rates: [1.0e-4, 1.0e-3]}\n"
+           "  - {name: decay, learning_rates: [1.0e-3], training: {weight_decay: 0.5}}\n"
+           "training: {sequence_len: 32, micro_batch_size: 4, deterministic: true, dtype: fp32, save_steps: 2, "
+           "max_steps: " +
+           std::to_string(steps) + ", device: " + std::string(name_of(GetParam())) + "}\n" + more;
+  }
+
+  CommandResult run(const std::string& yaml, std::vector<std::string> arguments = {}, CommandLimits limits = {}) {
+    folder.write("study.yaml", yaml);
+    arguments.insert(arguments.begin(), {"continual", folder / "study.yaml"});
+    return inlay(arguments, limits);
+  }
+
+  TempFolder folder;
+};
+
+TEST_P(CliContinual, RunsAllSequencesAndReports) {
+  const CommandResult result = run(config("study"), {"--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out, read_text(folder / "study/results.json"));
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json.at("sequences_complete"), 3);
+  EXPECT_EQ(json.at("baseline"), "sft");
+  // A row is what `inlay eval` says of the model in its folder.
+  const fs::path last = folder / "study/sft/1e-3/seed-42/2-double";
+  const auto row = nlohmann::json::parse(read_text(last / "evaluation.json"));
+  const auto eval = [&](const std::string& data) {
+    const CommandResult out =
+        inlay({"eval", last.string(), "--data", path(data), "--json", "--device", std::string(name_of(GetParam()))});
+    EXPECT_EQ(out.code, 0) << out.err;
+    return nlohmann::json::parse(out.out);
+  };
+  EXPECT_NEAR(row.at("held").at("old").at("loss").get<double>(), eval("held.jsonl").at("loss").get<double>(), 1e-5);
+  const auto choices = eval("choices.jsonl");
+  EXPECT_EQ(row.at("tasks").at("double").at("choice_accuracy"), choices.at("choice_accuracy"));
+  EXPECT_NEAR(row.at("tasks").at("double").at("loss").get<double>(), choices.at("loss").get<double>(), 1e-5);
+  EXPECT_EQ(choices.at("questions"), 2);
+  // It did learn, and started from the task before: its own loss fell below the base model's.
+  EXPECT_LT(row.at("tasks").at("double").at("loss").get<double>(),
+            json.at("base").at("tasks").at("double").at("loss").get<double>());
+  EXPECT_EQ(json.at("sequences").at(1).at("rows").at(1), row);
+  // Only the last task's weights are kept.
+  EXPECT_TRUE(fs::exists(last / "model.safetensors"));
+  EXPECT_FALSE(fs::exists(last.parent_path() / "1-reverse/model.safetensors"));
+  EXPECT_FALSE(fs::exists(last / "checkpoint-6"));
+  EXPECT_THAT(read_text(folder / "study/report.html"), HasSubstr("<svg"));
+
+  const CommandResult table = run(config("study"), {"--report-only"});
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("report.html"));
+  EXPECT_THAT(table.out, HasSubstr("decay"));
+}
+
+TEST_P(CliContinual, InterruptedAnywhereItComesToTheSameResults) {
+  const auto yaml = [&](const std::string& output) {
+    std::string text = config(output, "", 25);
+    text.replace(text.find("[1.0e-4, 1.0e-3]"), 16, "[1.0e-3]");
+    return text.replace(text.find("save_steps: 2"), 13, "save_steps: 0");  // only an interrupt writes a checkpoint
+  };
+  ASSERT_EQ(run(yaml("whole")).code, 0);
+  int interruptions = 0, code = 130;
+  for (int wait = GetParam() == Device::cuda ? 4000 : 200; code == 130 && interruptions < 25; wait += wait / 3) {
+    std::vector<std::string> arguments;
+    if (fs::exists(folder / "study/study.json")) arguments.emplace_back("--resume");
+    const CommandResult part = run(yaml("study"), arguments, {.interrupt_after_ms = wait});
+    code = part.code;
+    ASSERT_TRUE(code == 0 || code == 130) << part.err;
+    interruptions += code == 130 ? 1 : 0;
+  }
+  ASSERT_EQ(code, 0);
+  EXPECT_GT(interruptions, 0);
+  EXPECT_EQ(read_text(folder / "study/results.json"), read_text(folder / "whole/results.json"));
+  EXPECT_EQ(read_text(folder / "study/decay/1e-3/seed-42/2-double/model.safetensors"),
+            read_text(folder / "whole/decay/1e-3/seed-42/2-double/model.safetensors"));
+}
+
+TEST_P(CliContinual, ResumeDoesOnlyWhatIsMissing) {
+  const std::string keep = "keep_models: all\n";
+  ASSERT_EQ(run(config("study", keep)).code, 0);
+  const std::string results = read_text(folder / "study/results.json");
+  // As an interrupt leaves it: one task in the middle of its steps, one trained but not evaluated.
+  const fs::path half = folder / "study/sft/1e-4/seed-42/2-double", unread = folder / "study/sft/1e-3/seed-42/2-double";
+  for (const char* name : {"evaluation.json", "summary.json", "model.safetensors", "checkpoint-6", "checkpoint-4"})
+    fs::remove_all(half / name);
+  fs::remove(unread / "evaluation.json");
+  const auto untouched = fs::last_write_time(folder / "study/decay/1e-3/seed-42/2-double/summary.json");
+  const auto trained = fs::last_write_time(unread / "summary.json");
+  const CommandResult resumed = run(config("study", keep), {"--resume"});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("[2/2]"));
+  EXPECT_EQ(read_text(folder / "study/results.json"), results);
+  EXPECT_EQ(fs::last_write_time(folder / "study/decay/1e-3/seed-42/2-double/summary.json"), untouched);
+  EXPECT_EQ(fs::last_write_time(unread / "summary.json"), trained);
+}
+
+TEST_P(CliContinual, ASequenceWhoseWeightsAreGoneStartsOver) {
+  ASSERT_EQ(run(config("study", "keep_models: none\n")).code, 0);
+  const std::string results = read_text(folder / "study/results.json");
+  EXPECT_FALSE(fs::exists(folder / "study/decay/1e-3/seed-42/2-double/model.safetensors"));
+  fs::remove_all(folder / "study/decay/1e-3/seed-42/2-double");
+  const CommandResult resumed = run(config("study", "keep_models: none\n"), {"--resume"});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(read_text(folder / "study/results.json"), results);
+}
+
+TEST_P(CliContinual, AnotherMeaningIsRefusedAndMoreOfTheSameIsNot) {
+  const std::string yaml = config("study", "", 2);
+  ASSERT_EQ(run(yaml).code, 0);
+  const CommandResult again = run(yaml);
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr("already holds a study; add --resume"));
+
+  const CommandResult longer = run(config("study", "", 3), {"--resume"});
+  EXPECT_EQ(longer.code, 2);
+  EXPECT_THAT(longer.err, HasSubstr("max_steps was '2' and is '3' now"));
+  EXPECT_EQ(run(config("study", "", 3), {"--report-only"}).code, 2);
+  std::string fewer = yaml;
+  fewer.erase(fewer.find("held:"), fewer.find("methods:") - fewer.find("held:"));
+  EXPECT_THAT(run(fewer, {"--resume"}).err, HasSubstr("was '" + path("held.jsonl") + "' and is not given now"));
+  const std::string held = read_text(folder / "held.jsonl");
+  folder.write("held.jsonl", held + held);
+  EXPECT_THAT(run(yaml, {"--resume"}).err, HasSubstr("held.jsonl is not what it was"));
+  folder.write("held.jsonl", held);
+
+  std::string more = yaml;
+  more.replace(more.find("[1.0e-4, 1.0e-3]"), 16, "[1.0e-3, 3.0e-3]");
+  more.replace(more.find("save_steps: 2"), 13, "save_steps: 0");
+  const CommandResult added = run(more + "seeds: [42, 7]\n", {"--resume", "--json"});
+  ASSERT_EQ(added.code, 0) << added.err;
+  EXPECT_EQ(nlohmann::json::parse(added.out).at("sequences_complete"), 6);
+  EXPECT_THAT(added.err, HasSubstr("[8/8]")) << "two sequences were there, four are new";
+}
+
+TEST_P(CliContinual, ADivergedRunIsNotedAndTheRestGoesOn) {
+  std::string yaml = config("study", "", 2);
+  yaml.replace(yaml.find("[1.0e-4, 1.0e-3]"), 16, "[1.0e-3, 1.0e38]");
+  const CommandResult result = run(yaml, {"--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json.at("sequences_complete"), 2);
+  EXPECT_EQ(json.at("sequences_diverged"), 1);
+  EXPECT_THAT(json.at("sequences").at(1).at("diverged").get<std::string>(), HasSubstr("task reverse: step 2"));
+  EXPECT_EQ(run(yaml, {"--resume", "--quiet"}).err, "") << "it is not tried again";
+}
+
+TEST_P(CliContinual, MistakesAreFoundBeforeAnythingIsTrained) {
+  EXPECT_THAT(run(config("study"), {"--resume"}).err, HasSubstr("finds no study there"));
+  EXPECT_THAT(run(config("study"), {"--report-only"}).err, HasSubstr("holds no study yet"));
+  std::string yaml = config("study");
+  yaml.replace(yaml.find(", metric: choice_accuracy"), 25, "");
+  EXPECT_THAT(run(yaml).err, HasSubstr("choices.jsonl: has choices, but the metric of task double is loss"));
+  yaml = config("study");
+  yaml.replace(yaml.find("choices.jsonl"), 13, "double.jsonl");
+  EXPECT_THAT(run(yaml).err, HasSubstr("double.jsonl: has no choices"));
+  yaml = config("study");
+  yaml.replace(yaml.rfind("double.jsonl"), 12, "nowhere.jsonl");
+  EXPECT_THAT(run(yaml).err, HasSubstr("nowhere.jsonl: no such file"));
+  EXPECT_THAT(run(config("study", "colour: red\n")).err, HasSubstr("colour is not a known key"));
+  EXPECT_FALSE(fs::exists(folder / "study"));
+}
+
+INSTANTIATE_TEST_SUITE_P(, CliContinual, ::testing::ValuesIn(devices()),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace inlay::testing

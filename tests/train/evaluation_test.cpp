@@ -1,0 +1,123 @@
+#include "train/evaluation.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "support/device_tensors.h"
+#include "support/fixtures.h"
+
+// Losses position by position, and what is decided by them.
+namespace inlay::testing {
+namespace {
+
+class TrainEvaluation : public ::testing::TestWithParam<std::tuple<Device, DType>> {
+ protected:
+  Device device() const { return std::get<0>(GetParam()); }
+  DType dtype() const { return std::get<1>(GetParam()); }
+  // Logits are rounded to the compute dtype before the loss is made of them; these reach about 8 in magnitude, and half
+  // a unit in the last place of bf16 there is 2^-6.
+  double tolerance() const { return dtype() == DType::bf16 ? 2 * 0x1p-6 : 1e-5; }
+
+  std::unique_ptr<train::Engine> engine(const Fixture& fixture) const {
+    return fixture.engine(
+        {.device = device(), .compute = dtype(), .training = false, .logit_rows = 64, .row_losses = true});
+  }
+
+  // -log p of every target by the model's own logits, in double.
+  static std::vector<double> reference(train::Engine& engine, const PackedBatch& batch) {
+    const auto vocab = static_cast<std::size_t>(engine.decoder().config().vocab);
+    std::vector<double> losses(batch.tokens.size());
+    const std::vector<float> logits = engine.decoder().logits(engine.exec(), batch, batch.valid_rows);
+    for (std::size_t i = 0; i < batch.valid_rows.size(); ++i) {
+      const float* row = logits.data() + i * vocab;
+      const double most = *std::max_element(row, row + vocab);
+      double sum = 0;
+      for (std::size_t v = 0; v < vocab; ++v) sum += std::exp(row[v] - most);
+      const auto position = static_cast<std::size_t>(batch.valid_rows[i]);
+      losses[position] = most + std::log(sum) - row[batch.targets[position]];
+    }
+    return losses;
+  }
+};
+
+TEST_P(TrainEvaluation, RowLossesAreThoseOfTheLogits) {
+  for (const auto& folder : model_fixtures()) {
+    const Fixture fixture(folder);
+    const auto model = engine(fixture);
+    const PackedBatch batch = pack(fixture.documents);
+    const std::vector<float> losses = model->row_losses(batch);
+    const std::vector<double> expected = reference(*model, batch);
+    ASSERT_EQ(losses.size(), expected.size());
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      if (batch.targets[i] == ignore_label) {
+        EXPECT_EQ(losses[i], 0) << folder << " " << i;
+      } else {
+        EXPECT_NEAR(losses[i], expected[i], tolerance()) << folder << " " << i;
+      }
+    }
+    // The same losses as evaluate() sums, in fp32 there.
+    const double sum = std::accumulate(losses.begin(), losses.end(), 0.0);
+    EXPECT_NEAR(model->evaluate(batch).loss, sum, 1e-6 * sum) << folder;
+  }
+}
+
+TEST_P(TrainEvaluation, TheLikeliestChoicePerTokenIsTheModels) {
+  const Fixture fixture(model_fixtures().front());
+  const auto model = engine(fixture);
+  // The first choice is short, so that a sum of log-likelihoods would nearly always take it.
+  std::vector<data::Question> questions;
+  for (std::int32_t i = 0; i < 12; ++i) {
+    questions.push_back({.prompt = {i, static_cast<std::int32_t>(2 * i + 1)},
+                         .choices = {{static_cast<std::int32_t>(3 * i + 5)},
+                                     {static_cast<std::int32_t>(i + 40), 17, static_cast<std::int32_t>(i + 2)},
+                                     {9, static_cast<std::int32_t>(60 - i)}},
+                         .answer = 0});
+  }
+  std::int64_t by_mean_is_not_by_sum = 0;
+  double loss = 0;
+  std::int64_t tokens = 0;
+  for (std::size_t q = 0; q < questions.size(); ++q) {
+    std::vector<double> sums, means;
+    for (const Document& document : data::choice_documents({questions[q]})) {
+      const std::vector<double> losses = reference(*model, pack(std::span(&document, 1)));
+      const auto labels = static_cast<double>(document.labels.size() - questions[q].prompt.size());
+      sums.push_back(std::accumulate(losses.begin(), losses.end(), 0.0));
+      means.push_back(sums.back() / labels);
+    }
+    const auto best = std::min_element(means.begin(), means.end()) - means.begin();
+    by_mean_is_not_by_sum += best != std::min_element(sums.begin(), sums.end()) - sums.begin();
+    questions[q].answer = q % 3 == 0 ? (best + 1) % 3 : best;  // a third of the answers are not the model's
+    loss += sums[static_cast<std::size_t>(questions[q].answer)];
+    tokens += static_cast<std::int64_t>(questions[q].choices[static_cast<std::size_t>(questions[q].answer)].size());
+  }
+  EXPECT_GT(by_mean_is_not_by_sum, 0) << "the questions do not tell the two apart";
+  const train::ChoiceEvaluation result = train::evaluate_choices(*model, questions);
+  EXPECT_EQ(result.questions, 12);
+  EXPECT_EQ(result.tokens, tokens);
+  EXPECT_DOUBLE_EQ(result.accuracy, 8.0 / 12.0);
+  EXPECT_NEAR(result.loss, loss / static_cast<double>(tokens), tolerance());
+}
+
+TEST_P(TrainEvaluation, ThePlanHoldsForRowLosses) {
+  const Fixture fixture(model_fixtures().front());
+  const PackedBatch batch = pack(fixture.documents);
+  const train::EngineOptions options = {.device = device(),
+                                        .compute = dtype(),
+                                        .training = false,
+                                        .max_tokens = batch.token_count(),
+                                        .max_document = 64,
+                                        .row_losses = true};
+  const auto model = train::Engine::create(fixture.config, options);
+  model->load(io::Checkpoint(fixture.folder));
+  model->row_losses(batch);
+  EXPECT_LE(model->exec().arena().peak(), train::Engine::plan(fixture.config, options).device_peak);
+}
+
+INSTANTIATE_TEST_SUITE_P(, TrainEvaluation,
+                         ::testing::Combine(::testing::ValuesIn(devices()), ::testing::Values(DType::f32, DType::bf16)),
+                         [](const auto& info) { return case_name(std::get<0>(info.param), std::get<1>(info.param)); });
+
+}  // namespace
+}  // namespace inlay::testing
