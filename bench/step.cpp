@@ -37,6 +37,7 @@ void start_osft(train::Engine& engine) {
     weight->set_start(exec);
     if (auto* input = dynamic_cast<weights::InputSubspace*>(weight)) {
       set_random(exec, input->basis(), ++seed);
+      if (!input->row_mask().absent()) fill_random(exec, input->row_mask(), 1.0f, ++seed);
       continue;
     }
     for (const auto& part : dynamic_cast<weights::FactorSubspace&>(*weight).parts()) {

@@ -61,8 +61,8 @@ OsftLayout found_layout(const OsftLayout& nominal, const BasisStore& bases) {
       const bool frozen = bases.find(name + ".frozen") != nullptr;
       const Shape& shape = bases.at(name + (frozen ? ".frozen" : ".free")).shape;
       const std::int64_t other = shape[1] - shape[0];
-      *input = frozen ? weights::InputLayout{.free = other, .frozen = shape[0]}
-                      : weights::InputLayout{.free = shape[0], .frozen = other};
+      input->free = frozen ? other : shape[0];
+      input->frozen = frozen ? shape[0] : other;
       continue;
     }
     auto& factors = std::get<weights::FactorLayout>(ranks);
@@ -92,6 +92,7 @@ void set_bases(backend::Exec& exec, weights::SubspaceWeight& weight, const Basis
   const std::string& name = weight.dense().name;
   if (auto* input = dynamic_cast<weights::InputSubspace*>(&weight)) {
     set(exec, input->basis(), bases, name + (input->layout().stores_frozen() ? ".frozen" : ".free"));
+    if (!input->row_mask().absent()) exec.upload(input->row_mask(), bases.at("tokens.free").bytes.data());
     return;
   }
   auto& factors = dynamic_cast<weights::FactorSubspace&>(weight);

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "backend/cuda/context.h"
+#include "ops/elementwise.h"
 #include "model/decoding.h"
 
 namespace inlay::train {
@@ -61,6 +62,12 @@ model::DecoderOptions decoder_options(const EngineOptions& options) {
 
 Engine::Engine(Exec exec, const model::ModelConfig& config, const EngineOptions& options)
     : exec_(std::move(exec)), options_(options), decoder_(exec_, config, decoder_options(options)) {
+  if (options.training && options.osft != nullptr && options.osft->masks_embedding) {
+    weights::Parameter& embedding = decoder_.parameters().embedding;
+    embedding_mask_ = exec_.arena().keep(MemoryClass::bases, "embedding.row_mask", DType::f32, {config.vocab});
+    embedding.project = [this](Exec& e, View rows, weights::Projected) { ops::scale_rows(e, rows, embedding_mask_); };
+    embedding.decays = false;
+  }
   if (options.training && options.optimizer_state) {
     optimizer_ = std::make_unique<Optimizer>(exec_, decoder_, options.optimizer);
   }
@@ -119,6 +126,7 @@ void Engine::start_osft(const BasisStore& bases) {
     weight->set_start(exec_);
     set_bases(exec_, *weight, bases);
   }
+  if (!embedding_mask_.absent()) exec_.upload(embedding_mask_, bases.at("tokens.free").bytes.data());
 }
 
 float Engine::leak() {

@@ -86,6 +86,7 @@ class Engine {
   EngineOptions options_;
   model::Decoder decoder_;
   std::unique_ptr<Optimizer> optimizer_;
+  View embedding_mask_;  // fp32 [vocabulary]: OSFT keeps the embeddings of seen tokens; absent elsewhere
 };
 
 // The first of keep, recompute_norms, recompute_mlp, "attention" and recompute whose plan fits; or the last, which then

@@ -41,6 +41,16 @@ std::vector<Document> documents_of_file(const CalibrationOptions& calibration, s
   return documents;
 }
 
+// 1 for tokens that no document holds: a lookup is a product with a single one, and theirs carries no energy.
+BasisStore::Tensor unseen_tokens(const std::vector<Document>& documents, std::int64_t vocab) {
+  std::vector<float> free(static_cast<std::size_t>(vocab), 1.0f);
+  for (const Document& d : documents) {
+    for (const std::int32_t id : d.input_ids) free[static_cast<std::size_t>(id)] = 0.0f;
+  }
+  const auto bytes = std::as_bytes(std::span(free));
+  return {DType::f32, {vocab}, {bytes.begin(), bytes.end()}};
+}
+
 std::int64_t token_count(const std::vector<Document>& documents) {
   std::int64_t tokens = 0;
   for (const Document& d : documents) tokens += static_cast<std::int64_t>(d.input_ids.size());
@@ -118,6 +128,7 @@ class Search {
       console->progress_count("finding directions", done, total);
     });
     decoder.observe(exec, batches, observer);
+    if (!exec.planning()) store.put("tokens.free", unseen_tokens(documents, config_.vocab));
   }
 
   // The base model writes the text itself, so that no old data is needed.
@@ -164,7 +175,7 @@ fs::path cache_folder(const OsftOptions& osft) {
 
 // Everything that decides the outcome.
 std::uint64_t cache_key(const TrainOptions& options, const OsftLayout& layout, Device device, DType compute) {
-  constexpr int version = 1;  // of the search and of the file
+  constexpr int version = 2;  // of the search and of the file
   io::Hasher hasher;
   const auto add = [&](const std::string& text) {
     hasher.update(std::as_bytes(std::span(text)));

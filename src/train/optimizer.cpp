@@ -40,7 +40,7 @@ void Optimizer::step(Exec& exec, std::int64_t step, double learning_rate) {
   norms(exec, norm_, scale_);
   for (const Slot& slot : slots_) {
     weights::Parameter& p = *slot.parameter;
-    const bool decays = p.shape.rank() > 1 || options_.decay_vectors;
+    const bool decays = p.decays && (p.shape.rank() > 1 || options_.decay_vectors);
     const ops::AdamWSettings settings = {.lr = learning_rate,
                                          .beta1 = options_.beta1,
                                          .beta2 = options_.beta2,

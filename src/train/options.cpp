@@ -231,7 +231,10 @@ const std::vector<Field>& osft_fields() {
       integer("osft.calibration.length", INLAY_MEMBER(calibration.length), 2, "tokens of each"),
       number("osft.calibration.temperature", INLAY_MEMBER(calibration.temperature), 0.01, 10, "of the sampling"),
       words("osft.freeze", INLAY_MEMBER(freeze), {"auto", "none", "embeddings", "head", "norms", "biases"},
-            "what does not train at all, besides the frozen directions"),
+            "what does not train at all, besides the frozen directions; auto: norms and biases with basis activations"),
+      choice("osft.tokens", INLAY_MEMBER(tokens), {"unseen", "all"},
+             "basis activations: whose embeddings train, where embeddings do; unseen: tokens that the calibration text "
+             "does not hold"),
       choice("osft.basis_on", INLAY_MEMBER(basis_on), {"device", "host"},
              "where bases live; on the host they are copied to the device for every use"),
       text("osft.cache", INLAY_MEMBER(cache), "auto, off or a folder", "where bases are kept for the next run"),

@@ -78,7 +78,12 @@ std::optional<TargetRatios> OsftTargets::ratios(const weights::Parameter& parame
 
 bool OsftTargets::frozen(const weights::Parameter& parameter) const {
   const std::string& name = parameter.name;
-  const auto asked = [&](const char* what) { return holds(options_.freeze, what); };
+  // A norm's scale and a bias act on every token alike: an input that never rests. Letting them train forgets a little
+  // more and learns nothing (docs/forgetting.md), so basis activations leaves them.
+  const bool automatic = holds(options_.freeze, "auto") && on_activations();
+  const auto asked = [&](const std::string& what) {
+    return holds(options_.freeze, what) || (automatic && (what == "norms" || what == "biases"));
+  };
   if (name == "embedding") return asked("embeddings") || (tied_ && asked("head"));
   if (name == "head") return asked("head");
   if (name.ends_with("norm")) return asked("norms");
@@ -106,10 +111,12 @@ OsftLayout nominal_layout(const OsftTargets& targets, const model::ModelConfig& 
                           const std::vector<double>& importance) {
   OsftLayout layout;
   layout.place = targets.options().basis_on == "host" ? weights::BasisPlace::host : weights::BasisPlace::device;
+  const bool masks = targets.on_activations() && targets.options().tokens == "unseen";
   model::ModelParameters parameters(config);
   parameters.for_each([&](weights::Parameter& p) {
     if (targets.frozen(p)) layout.frozen.push_back(p.name);
     auto ratios = targets.ratios(p);
+    if (masks && p.name == "embedding" && !ratios && !targets.frozen(p)) layout.masks_embedding = true;
     if (!ratios) return;
     const std::int64_t layer = layer_of(p.name);
     if (!importance.empty() && layer >= 0) {
@@ -120,7 +127,8 @@ OsftLayout nominal_layout(const OsftTargets& targets, const model::ModelConfig& 
     const std::int64_t in = p.shape[1];
     if (targets.on_activations()) {
       const std::int64_t free = weights::trainable_rank(ratios->parts.front(), in);
-      layout.targets[p.name] = weights::InputLayout{.free = free, .frozen = in - free};
+      layout.targets[p.name] =
+          weights::InputLayout{.free = free, .frozen = in - free, .masks_rows = masks && p.name == "embedding"};
       return;
     }
     const bool in_mlp = p.name.find(".mlp.") != std::string::npos;

@@ -43,6 +43,7 @@ struct OsftLayout {
   std::map<std::string, Ranks> targets;  // by the parameter's name
   std::vector<std::string> frozen;       // names of parameters
   weights::BasisPlace place = weights::BasisPlace::device;
+  bool masks_embedding = false;  // rows of an embedding that is no target train only for unseen tokens
 
   const Ranks* find(const std::string& name) const {
     const auto found = targets.find(name);

@@ -42,10 +42,17 @@ InputSubspace::InputSubspace(Exec& exec, Parameter& dense, const InputLayout& la
   if (layout_.stores_frozen()) {
     outside_ = Projection(&basis_, Projection::Onto::complement);
     factor_ = make_factor(exec, ".change", compute, {out, in});
-    factor_.project = [this](Exec& e, View rows, Projected what) { outside_.apply(e, rows, what); };
   } else {
     factor_ = make_factor(exec, ".b", compute, {out, layout.free});
   }
+  if (layout_.masks_rows) {
+    row_mask_ = exec.arena().keep(MemoryClass::bases, dense.name + ".row_mask", DType::f32, {out});
+  }
+  if (!layout_.stores_frozen() && !layout_.masks_rows) return;  // nothing that B could leave
+  factor_.project = [this](Exec& e, View rows, Projected what) {
+    outside_.apply(e, rows, what);
+    if (!row_mask_.absent()) ops::scale_rows(e, rows, row_mask_);
+  };
 }
 
 void InputSubspace::accumulate(Exec& exec, ConstView dy, ConstView x, const float* device_alpha) {

@@ -8,7 +8,10 @@ namespace inlay::weights {
 // `frozen` directions of the input; the others train. Nothing can drift: with H the frozen directions and V the free
 // ones, the change is B·V with B [N, r] from zero, or D [N, M] with D·Hᵀ = 0, whichever of V and H is narrower.
 struct InputLayout {
-  std::int64_t free = 0, frozen = 0;  // free + frozen = M, but for directions the calibration never saw
+  std::int64_t free = 0, frozen = 0;  // together M
+  // The matrix is looked up by token as well (a tied embedding), where its input is a single one: the rows of tokens that
+  // carry energy there do not change at all.
+  bool masks_rows = false;
 
   // H is stored, and the change itself trains, where it has fewer rows than V.
   bool stores_frozen() const { return frozen < free; }
@@ -30,11 +33,14 @@ class InputSubspace final : public SubspaceWeight {
   const InputLayout& layout() const { return layout_; }
   // Rows [stored, M] in the compute dtype: V, or H where that is the narrower.
   Basis& basis() { return basis_; }
+  // fp32 [N], 1 for rows that train and 0 for others; absent where the layout has none.
+  View row_mask() { return row_mask_; }
 
  private:
   InputLayout layout_;
   Basis basis_;
   Projection outside_;  // of D's rows
+  View row_mask_;
   Parameter factor_;    // B or D
 };
 

@@ -35,6 +35,7 @@ struct Parameter {
 
   // Where only some changes are allowed: projects rows of a gradient, or of the optimizer's change, in place (fp32).
   std::function<void(Exec&, View rows, Projected what)> project;
+  bool decays = true;  // weight decay may reach it; not where rows must stay as they are
   // Where the value is W₀ + something that trains elsewhere: rows += that something's rows from `row` on, in fp32.
   std::function<void(Exec&, View rows, std::int64_t row)> change;
 
