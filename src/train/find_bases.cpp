@@ -1,5 +1,6 @@
 #include "train/find_bases.h"
 
+#include <chrono>
 #include <cstdlib>
 
 #include "core/text.h"
@@ -229,8 +230,12 @@ FoundBases find_bases(const TrainOptions& options, const model::ModelConfig& con
     }
   }
   found.device_peak = search.plan();
+  const auto began = std::chrono::steady_clock::now();
   search.run(found.bases, console);
   found.layout = found_layout(search.layout(), found.bases);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  console.line(fmt::format("directions: {} for {} targets found in {:.1f} s", format_bytes(found.bases.bytes()),
+                           found.layout.targets.size(), seconds));
   if (!file.empty()) {
     std::error_code ignored;
     fs::create_directories(folder, ignored);

@@ -16,9 +16,10 @@ class TrainEvaluation : public ::testing::TestWithParam<std::tuple<Device, DType
  protected:
   Device device() const { return std::get<0>(GetParam()); }
   DType dtype() const { return std::get<1>(GetParam()); }
-  // Logits are rounded to the compute dtype before the loss is made of them; these reach about 8 in magnitude, and half
-  // a unit in the last place of bf16 there is 2^-6.
-  double tolerance() const { return dtype() == DType::bf16 ? 2 * 0x1p-6 : 1e-5; }
+  // Logits are rounded to the compute dtype before the loss is made of them. A loss is a difference of two of them, each
+  // off by half a unit in the last place: at most 2^-8 of its magnitude in bf16.
+  double tolerance(double magnitude) const { return dtype() == DType::bf16 ? 2 * 0x1p-8 * magnitude : 1e-5; }
+  static double magnitude(double loss) { return std::max(std::fabs(loss), 8.0); }
 
   std::unique_ptr<train::Engine> engine(const Fixture& fixture) const {
     return fixture.engine(
@@ -54,7 +55,7 @@ TEST_P(TrainEvaluation, RowLossesAreThoseOfTheLogits) {
       if (batch.targets[i] == ignore_label) {
         EXPECT_EQ(losses[i], 0) << folder << " " << i;
       } else {
-        EXPECT_NEAR(losses[i], expected[i], tolerance()) << folder << " " << i;
+        EXPECT_NEAR(losses[i], expected[i], tolerance(magnitude(expected[i]))) << folder << " " << i;
       }
     }
     // The same losses as evaluate() sums, in fp32 there.
@@ -97,7 +98,7 @@ TEST_P(TrainEvaluation, TheLikeliestChoicePerTokenIsTheModels) {
   EXPECT_EQ(result.questions, 12);
   EXPECT_EQ(result.tokens, tokens);
   EXPECT_DOUBLE_EQ(result.accuracy, 8.0 / 12.0);
-  EXPECT_NEAR(result.loss, loss / static_cast<double>(tokens), tolerance());
+  EXPECT_NEAR(result.loss, loss / static_cast<double>(tokens), tolerance(magnitude(loss / static_cast<double>(tokens))));
 }
 
 TEST_P(TrainEvaluation, ThePlanHoldsForRowLosses) {

@@ -165,7 +165,7 @@ TEST_P(TrainOsft, EverythingUnfrozenIsPlainFineTuning) {
   EngineOptions plain_options = {.device = GetParam(), .compute = DType::f32};
   plain_options.optimizer.max_grad_norm = 0;
   const auto plain = fixture.engine(plain_options);
-  OsftRun run(fixture, GetParam(), DType::f32, "basis: activations, unfreeze_rank_ratio: 1.0, tokens: all");
+  OsftRun run(fixture, GetParam(), DType::f32, "basis: activations, unfreeze_rank_ratio: 1.0, tokens: all, freeze: none");
   for (int step = 1; step <= 5; ++step) {
     const double expected = plain->train_step(batch, step, 1e-3).loss;
     EXPECT_NEAR(run.engine->train_step(batch, step, 1e-3).loss, expected, 1e-5 * expected) << step;
