@@ -44,7 +44,7 @@ class Solver {
 namespace {
 
 // Rows of length 1 + 2e-6 were seen for nearly singular matrices (cuSOLVER 12 in fp64). One Newton step towards the
-// nearest orthonormal rows, Q = 1.5·Q − 0.5·(Q·Qᵀ)·Q, squares such an error.
+// nearest orthonormal rows, Q = 1.5·Q − 0.5·(Q·Qᵀ)·Q, squares such an error; two leave rounding.
 void polish(Exec& exec, View q, View workspace) {
   const std::int64_t n = q.dim(0);
   auto* const memory = static_cast<double*>(workspace.data());
@@ -53,11 +53,13 @@ void polish(Exec& exec, View q, View workspace) {
   const View rest = workspace.slice_rows(taken, workspace.dim(0));  // the workspace is four times n², and more
   const auto rows = static_cast<std::size_t>(n);
   const std::size_t row_bytes = rows * sizeof(double), pitch = static_cast<std::size_t>(q.ld()) * sizeof(double);
-  matmul_f64(exec, rest, gram, q, Transpose::no, q, Transpose::yes, 1.0, 0.0);
-  cuda::check(cudaMemcpy2DAsync(copy.data(), row_bytes, q.data(), pitch, row_bytes, rows, cudaMemcpyDeviceToDevice,
-                                gpu(exec).stream()),
-              "symmetric_eigen");
-  matmul_f64(exec, rest, q, gram, Transpose::no, copy, Transpose::no, -0.5, 1.5);
+  for (int step = 0; step < 2; ++step) {
+    matmul_f64(exec, rest, gram, q, Transpose::no, q, Transpose::yes, 1.0, 0.0);
+    cuda::check(cudaMemcpy2DAsync(copy.data(), row_bytes, q.data(), pitch, row_bytes, rows, cudaMemcpyDeviceToDevice,
+                                  gpu(exec).stream()),
+                "symmetric_eigen");
+    matmul_f64(exec, rest, q, gram, Transpose::no, copy, Transpose::no, -0.5, 1.5);
+  }
 }
 
 }  // namespace
