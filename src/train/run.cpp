@@ -1,9 +1,11 @@
 #include "train/run.h"
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 
@@ -25,7 +27,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-volatile std::sig_atomic_t interrupted = 0;
+std::atomic<bool> interrupted = false;  // lock-free, so a handler may set it
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -166,7 +168,7 @@ class Run {
       check_finite(result);
       report(result, rate, now() - step_began);
       if (options_.eval_steps > 0 && state_.step % options_.eval_steps == 0 && state_.step < steps_) evaluate_now();
-      if (interrupted != 0 && state_.step < steps_) return stop_early();
+      if (interrupted && state_.step < steps_) return stop_early();
       if (options_.save_steps > 0 && state_.step % options_.save_steps == 0) save();
     }
     finish();
@@ -379,16 +381,31 @@ class Run {
 }  // namespace
 
 void install_interrupt_handler() {
-  struct sigaction action {};
-  action.sa_handler = [](int) {
-    if (interrupted != 0) std::_Exit(130);  // a second time: at once
-    interrupted = 1;
+  const auto note = [](int) {
+    if (interrupted.exchange(true)) std::_Exit(130);  // a second time: at once
   };
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
+  // A library may have threads by now, and one of them may be picked: the handler is for those.
+  struct sigaction action {};
+  action.sa_handler = note;
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    ::sigaction(signal, &action, nullptr);
+    sigaddset(&signals, signal);
+  }
+  // Threads that compute are never interrupted: those made from here on inherit the mask, and one that does nothing else
+  // waits for the signals. Where a virtual machine hides half of the vector state, coming back from a handler has been
+  // seen to lose registers in the middle of a kernel.
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::thread([signals, note] {
+    for (;;) {
+      int signal = 0;
+      if (::sigwait(&signals, &signal) == 0) note(signal);
+    }
+  }).detach();
 }
 
-bool interrupt_requested() { return interrupted != 0; }
+bool interrupt_requested() { return interrupted; }
 
 RunEnd run_training(const TrainOptions& options, bool resume, Console& console) {
   return Run(options, resume, console).execute();
