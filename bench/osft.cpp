@@ -21,8 +21,8 @@ constexpr const char* llama_8b = R"({"model_type": "llama", "hidden_size": 4096,
   "hidden_act": "silu", "torch_dtype": "bfloat16"})";
 
 model::ModelConfig config_of(const Arguments& a) {
-  model::ModelConfig config = a.model == "llama-8b" ? model::parse_llama(io::Json::parse(llama_8b, "llama-8b"))
-                                                    : model::load_config(a.model);
+  model::ModelConfig config =
+      a.model == "llama-8b" ? model::parse_llama(io::Json::parse(llama_8b, "llama-8b")) : model::load_config(a.model);
   if (a.layers > 0) config.layers.resize(static_cast<std::size_t>(a.layers), config.layers.front());
   return config;
 }
@@ -44,8 +44,8 @@ Report run(const Arguments& a) {
   train::EngineOptions engine = train::engine_options(options, bounds);
   train::plan_osft(options, config, bounds, engine);
   train::resolve_policy(options, config, engine);
-  Report report = time_step(config, engine,
-                            {.documents = a.documents, .length = bounds.document, .iterations = a.iterations});
+  Report report =
+      time_step(config, engine, {.documents = a.documents, .length = bounds.document, .iterations = a.iterations});
   report["basis"] = a.basis;
   report["unfreeze_rank_ratio"] = a.unfreeze;
   report["frozen"] = options.osft.enabled ? options.osft.freeze : std::vector<std::string>();
@@ -68,24 +68,25 @@ Report run(const Arguments& a) {
 }  // namespace
 
 Benchmark osft_benchmark() {
-  return {"osft", "a training step under OSFT: forward, backward, projection, AdamW, rebuilding the weights",
-          [](CLI::App& command) -> std::function<Report()> {
-            auto a = std::make_shared<Arguments>();
-            add_common(command, *a);
-            command.add_option("--model", a->model, "llama-8b, or a config.json");
-            command.add_option("--tokens", a->tokens, "Of a step")->check(CLI::PositiveNumber);
-            command.add_option("--documents", a->documents, "The tokens are split evenly")->check(CLI::PositiveNumber);
-            command.add_option("--basis", a->basis, "activations, weights, or none: plain fine-tuning")
-                ->check(CLI::IsMember({"activations", "weights", "none"}));
-            command.add_option("--unfreeze", a->unfreeze, "Share of directions that train")->check(CLI::Range(0.0, 1.0));
-            command.add_option("--route", a->route)->check(CLI::IsMember({"auto", "direct", "dense", "factored"}));
-            command.add_option("--policy", a->policy, "Activation policy, or auto");
-            command.add_option("--moments", a->moments, "fp32 or bf16")->check(CLI::IsMember({"fp32", "bf16"}));
-            command.add_option("--layers", a->layers, "Instead of the model's own number");
-            command.add_flag("--train-head", a->train_head, "Train embeddings and head too");
-            command.add_flag("--deterministic", a->deterministic, "Attention's backward pass in a fixed order");
-            return [a] { return run(*a); };
-          }};
+  return {
+      "osft", "a training step under OSFT: forward, backward, projection, AdamW, rebuilding the weights",
+      [](CLI::App& command) -> std::function<Report()> {
+        auto a = std::make_shared<Arguments>();
+        add_common(command, *a);
+        command.add_option("--model", a->model, "llama-8b, or a config.json");
+        command.add_option("--tokens", a->tokens, "Of a step")->check(CLI::PositiveNumber);
+        command.add_option("--documents", a->documents, "The tokens are split evenly")->check(CLI::PositiveNumber);
+        command.add_option("--basis", a->basis, "activations, weights, or none: plain fine-tuning")
+            ->check(CLI::IsMember({"activations", "weights", "none"}));
+        command.add_option("--unfreeze", a->unfreeze, "Share of directions that train")->check(CLI::Range(0.0, 1.0));
+        command.add_option("--route", a->route)->check(CLI::IsMember({"auto", "direct", "dense", "factored"}));
+        command.add_option("--policy", a->policy, "Activation policy, or auto");
+        command.add_option("--moments", a->moments, "fp32 or bf16")->check(CLI::IsMember({"fp32", "bf16"}));
+        command.add_option("--layers", a->layers, "Instead of the model's own number");
+        command.add_flag("--train-head", a->train_head, "Train embeddings and head too");
+        command.add_flag("--deterministic", a->deterministic, "Attention's backward pass in a fixed order");
+        return [a] { return run(*a); };
+      }};
 }
 
 }  // namespace inlay::bench

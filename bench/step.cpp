@@ -18,7 +18,8 @@ std::vector<std::byte> random_rows(const Shape& shape, DType dtype, std::uint64_
   for (std::size_t i = 0; i < period; ++i) floats[i] = scale * philox.normal(i);
   const std::vector<bf16> halves(floats.begin(), floats.end());
   const bool half = dtype == DType::bf16;
-  const auto* from = half ? reinterpret_cast<const std::byte*>(halves.data()) : reinterpret_cast<const std::byte*>(floats.data());
+  const auto* from =
+      half ? reinterpret_cast<const std::byte*>(halves.data()) : reinterpret_cast<const std::byte*>(floats.data());
   std::vector<std::byte> bytes(size * size_of(dtype));
   for (std::size_t at = 0; at < bytes.size(); at += period * size_of(dtype)) {
     std::copy_n(from, std::min(period * size_of(dtype), bytes.size() - at), bytes.data() + at);

@@ -25,8 +25,7 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
     return weight;
   };
   for (std::size_t l = 0; l < parameters_.layers.size(); ++l) {
-    layers_.push_back(
-        std::make_unique<Layer>(exec, config_, config_.layers[l], *parameters_.layers[l], make_weight));
+    layers_.push_back(std::make_unique<Layer>(exec, config_, config_.layers[l], *parameters_.layers[l], make_weight));
   }
   head_ = make_weight(exec, config_.tied_embeddings ? parameters_.embedding : parameters_.head);
   if (config_.tied_embeddings) tied_ = dynamic_cast<weights::SubspaceWeight*>(head_.get());

@@ -17,8 +17,7 @@ struct MlpParameters {
 
 class MlpBlock {
  public:
-  MlpBlock(Exec& exec, const ModelConfig& config, MlpParameters& parameters,
-           const weights::WeightFactory& make_weight);
+  MlpBlock(Exec& exec, const ModelConfig& config, MlpParameters& parameters, const weights::WeightFactory& make_weight);
 
   struct Saved {
     View residual, norm, gate_up;

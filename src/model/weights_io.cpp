@@ -148,8 +148,7 @@ void read_part(Exec& exec, const Parameter& parameter, const Part& part, DType d
     const Shape shape = piece_shape(parameter, end - begin);
     const ConstView base_piece = tensor.absent() ? ConstView() : tensor.slice_rows(begin, end);
     View converted = exec.arena().scratch("file piece", dtype, shape);
-    const View master =
-        master_piece(exec, parameter, tensor.absent() ? nullptr : &base_piece, part.row + begin, shape);
+    const View master = master_piece(exec, parameter, tensor.absent() ? nullptr : &base_piece, part.row + begin, shape);
     ops::cast(exec, converted, master);
     host.resize(converted.bytes());
     exec.download(host.data(), converted);

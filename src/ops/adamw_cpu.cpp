@@ -67,8 +67,7 @@ void adamw_update(Exec&, View grad, View m, View v, ConstView grad_scale, const 
   with_activation(m.dtype(), [&](auto type) {
     using Moment = decltype(type);
     parallel_vectors(grad.size(), [&](std::int64_t i, auto part) {
-      const f32x16 change =
-          update(m.as<Moment>() + i, v.as<Moment>() + i, gradient + i, scale, factors, part);
+      const f32x16 change = update(m.as<Moment>() + i, v.as<Moment>() + i, gradient + i, scale, factors, part);
       store(gradient + i, f32x16{} - change, part);  // =
     });
   });

@@ -19,10 +19,10 @@ void row_dot(Exec& exec, View out, ConstView a, ConstView b);
 
 // Rows of a factor with their scales, each a base and what it was moved by.
 struct FactorRows {
-  ConstView base;           // [r, d]
-  Master offset;            // [r, d]
-  ConstView scale;          // fp32 [r]
-  ConstView scale_offset;   // fp32 [r]
+  ConstView base;          // [r, d]
+  Master offset;           // [r, d]
+  ConstView scale;         // fp32 [r]
+  ConstView scale_offset;  // fp32 [r]
 };
 // With s = scale + scale_offset: scaled = s ∘ (base + offset), change = s ∘ offset + scale_offset ∘ base, which is what
 // the scaled rows moved by. Both in base's dtype.

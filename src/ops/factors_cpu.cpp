@@ -50,7 +50,8 @@ void row_dot(Exec&, View out, ConstView a, ConstView b) {
         const auto* left = a_rows[row];
         const auto* right = b_rows[row];
         f32x16 sum{};
-        each_vector(0, a.cols(), [&](std::int64_t i, auto part) { sum += load(left + i, part) * load(right + i, part); });
+        each_vector(0, a.cols(),
+                    [&](std::int64_t i, auto part) { sum += load(left + i, part) * load(right + i, part); });
         to[row] = sum_of(sum);  // =
       });
     });

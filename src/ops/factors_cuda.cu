@@ -28,8 +28,8 @@ __global__ void __launch_bounds__(256)
 
 // A block a row, each thread in the order of the columns, then a fixed tree.
 template <class A, class B, int V>
-__global__ void __launch_bounds__(256) dot_rows(float* out, const A* a, std::int64_t a_ld, const B* b,
-                                                std::int64_t b_ld, std::int64_t cols) {
+__global__ void __launch_bounds__(256)
+    dot_rows(float* out, const A* a, std::int64_t a_ld, const B* b, std::int64_t b_ld, std::int64_t cols) {
   __shared__ float shared[32];
   const A* left = a + blockIdx.x * a_ld;
   const B* right = b + blockIdx.x * b_ld;

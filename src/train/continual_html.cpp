@@ -54,7 +54,8 @@ svg .label { fill: var(--c); font-weight: 600; font-size: 12px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.92rem; }
 .list { width: 100%; } .list th, .list td { text-align: right; padding: 6px 8px; border-bottom: 1px solid var(--edge);
   white-space: nowrap; }
-.list thead th { color: var(--soft); font-weight: 500; white-space: normal; vertical-align: bottom; } .list th:first-child { text-align: left; }
+.list thead th { color: var(--soft); font-weight: 500; white-space: normal; vertical-align: bottom; }
+.list th:first-child { text-align: left; }
 .list tbody th { font-weight: 600; } .list tr.best td, .list tr.best th { font-weight: 600; }
 .deviation { color: var(--soft); font-size: 0.85em; font-weight: 400; }
 .list tbody tr:last-child > * { border-bottom: 0; }
@@ -65,10 +66,12 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 .heat { width: 100%; } .heat small { display: block; font-size: 0.75rem; opacity: 0.8; line-height: 1.2; }
 .heat .gap { border-left: 14px solid var(--card); }
 .panels { display: flex; flex-wrap: wrap; gap: 14px; } .panels > * { max-width: 100%; flex: 1 1 auto; }
-dl { display: grid; grid-template-columns: minmax(120px, max-content) 1fr; gap: 6px 18px; margin: 0; font-size: 0.92rem; }
+dl { display: grid; grid-template-columns: minmax(120px, max-content) 1fr; gap: 6px 18px; margin: 0;
+  font-size: 0.92rem; }
 dt { font-weight: 600; } dd { margin: 0; color: var(--soft); } @media (max-width: 640px) { dl { display: block; }
   dd { margin: 0 0 10px; } }
-summary { cursor: pointer; font-weight: 600; } details { margin: 14px 0 0; } details[open] summary { margin-bottom: 10px; }
+summary { cursor: pointer; font-weight: 600; }
+details { margin: 14px 0 0; } details[open] summary { margin-bottom: 10px; }
 pre { margin: 0; overflow-x: auto; font: 0.84rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 @media print { body { background: #fff; } .card, figure, table { break-inside: avoid; } }
 )css";
@@ -179,7 +182,9 @@ class Page {
   std::string card(std::size_t m) const {
     const MethodResult& method = analysis_.methods[m];
     std::string out = tag("h3", "", escape(method.name));
-    if (m == study_.baseline) {
+    if (baseline().frontier.empty()) {
+      out += tag("p", "soft", "nothing to hold it against yet");
+    } else if (m == study_.baseline) {
       out += tag("div", "big", "1×") + tag("p", "soft", "the baseline that the others are held against");
     } else if (const RatioAt* at = headline(method)) {
       out += tag("div", "big", escape(ratio_text(*at)) + "×") +

@@ -4,8 +4,8 @@
 #include <fstream>
 
 #include "backend/cuda/context.h"
-#include "ops/elementwise.h"
 #include "model/decoding.h"
+#include "ops/elementwise.h"
 
 namespace inlay::train {
 

@@ -21,14 +21,14 @@ struct EngineOptions {
   std::int64_t mlp_tile = 0;
   bool deterministic = true;
   OptimizerOptions optimizer;
-  bool optimizer_state = true;    // false: gradients only (inlay grad, benchmarks of the passes alone)
-  std::int64_t max_tokens = 0;    // of the largest micro-batch
-  std::int64_t max_document = 0;  // of the longest document
-  std::int64_t logit_rows = 0;    // rows whose logits are asked for at once; 0: never
+  bool optimizer_state = true;             // false: gradients only (inlay grad, benchmarks of the passes alone)
+  std::int64_t max_tokens = 0;             // of the largest micro-batch
+  std::int64_t max_document = 0;           // of the longest document
+  std::int64_t logit_rows = 0;             // rows whose logits are asked for at once; 0: never
   std::shared_ptr<const OsftLayout> osft;  // absent: plain fine-tuning
   // Of model::sample and train::generate: sequences at once, and tokens of each; 0: never.
   std::int64_t decode_sequences = 0, decode_length = 0;
-  bool row_losses = false;        // the loss of every position will be asked for
+  bool row_losses = false;  // the loss of every position will be asked for
 };
 
 // Where the bytes go, before any is allocated.
@@ -40,7 +40,7 @@ struct MemoryPlan {
 };
 
 struct StepResult {
-  double loss = 0;      // mean over the step's valid labels
+  double loss = 0;          // mean over the step's valid labels
   float grad_norm = 0;      // of what the step used, before clipping
   float raw_grad_norm = 0;  // before projections; the same where nothing is projected
   std::int64_t tokens = 0, valid = 0;

@@ -63,8 +63,13 @@ class Search {
  public:
   Search(const TrainOptions& options, const model::ModelConfig& config, Device device, DType compute,
          const StepShape& step)
-      : options_(options), config_(config), device_(device), compute_(compute), step_(step),
-        targets_(options.osft, config), layout_(nominal_layout(targets_, config, step)) {}
+      : options_(options),
+        config_(config),
+        device_(device),
+        compute_(compute),
+        step_(step),
+        targets_(options.osft, config),
+        layout_(nominal_layout(targets_, config, step)) {}
 
   const OsftLayout& layout() const { return layout_; }
 
@@ -136,9 +141,10 @@ class Search {
   void sample_documents(Exec& exec, model::Decoder& decoder, std::vector<Document>& documents, Console* console) {
     const CalibrationOptions& c = options_.osft.calibration;
     if (config_.bos < 0) {
-      user_error("{}: config.json has no bos_token_id, so the model cannot be asked to write; give "
-                 "osft.calibration.data a JSONL file instead",
-                 options_.base_model);
+      user_error(
+          "{}: config.json has no bos_token_id, so the model cannot be asked to write; give "
+          "osft.calibration.data a JSONL file instead",
+          options_.base_model);
     }
     const auto texts = model::sample(exec, decoder,
                                      {.sequences = c.samples,
@@ -169,8 +175,10 @@ class Search {
 
 fs::path cache_folder(const OsftOptions& osft) {
   if (osft.cache != "auto") return osft.cache;
-  if (const char* home = std::getenv("XDG_CACHE_HOME"); home != nullptr && *home != '\0') return fs::path(home) / "inlay";
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') return fs::path(home) / ".cache" / "inlay";
+  if (const char* home = std::getenv("XDG_CACHE_HOME"); home != nullptr && *home != '\0')
+    return fs::path(home) / "inlay";
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
+    return fs::path(home) / ".cache" / "inlay";
   return {};
 }
 

@@ -200,15 +200,17 @@ Field positive_share(std::string name, Member member, std::string meaning) {
   field.set = [member, set = field.set](TrainOptions& o, const YAML::Node& node, const Place& place) {
     set(o, node, place);
     if (std::invoke(member, o) <= 0) {
-      place.fail("expected a number above 0 and at most 1: 0 would train nothing (to freeze a weight, name it under "
-                 "freeze or leave it out of targets)");
+      place.fail(
+          "expected a number above 0 and at most 1: 0 would train nothing (to freeze a weight, name it under "
+          "freeze or leave it out of targets)");
     }
   };
   return field;
 }
 
 const std::vector<Field>& osft_fields() {
-#define INLAY_MEMBER(path) [](auto& o) -> auto& { return o.osft.path; }
+#define INLAY_MEMBER(path) \
+  [](auto& o) -> auto& { return o.osft.path; }
   static const std::vector<Field> table = {
       choice("osft.basis", INLAY_MEMBER(basis), {"activations", "weights"},
              "how the frozen directions are found: from the base model's activations, or from the weights alone (the "
@@ -316,8 +318,8 @@ void set_key(TrainOptions& options, const std::string& key, const YAML::Node& no
   if (key.starts_with("osft")) options.osft.enabled = true;
   if (field != nullptr) return field->set(options, node, {source, key});
   // A map whose keys are known with this one before them: osft: {basis: …} is osft.basis.
-  const bool section = std::any_of(fields().begin(), fields().end(),
-                                   [&](const Field& f) { return f.name.starts_with(key + "."); });
+  const bool section =
+      std::any_of(fields().begin(), fields().end(), [&](const Field& f) { return f.name.starts_with(key + "."); });
   if (!section) unknown_key(source, key);
   if (!node.IsMap()) user_error("{}: {}: expected a map of keys", source, key);
   for (const auto& item : node) set_key(options, key + "." + item.first.Scalar(), item.second, source);
@@ -407,8 +409,8 @@ std::string to_yaml(const TrainOptions& options) {
     std::vector<std::string> path = split(field.name, '.');
     const std::string leaf = path.back();
     path.pop_back();
-    const auto same = static_cast<std::size_t>(
-        std::mismatch(open.begin(), open.end(), path.begin(), path.end()).first - open.begin());
+    const auto same = static_cast<std::size_t>(std::mismatch(open.begin(), open.end(), path.begin(), path.end()).first -
+                                               open.begin());
     for (; open.size() > same; open.pop_back()) out << YAML::EndMap;
     for (; open.size() < path.size(); open.push_back(path[open.size()])) {
       out << YAML::Key << path[open.size()] << YAML::Value << YAML::BeginMap;

@@ -30,8 +30,9 @@ bool holds(const std::vector<std::string>& words, const std::string& word) {
 OsftTargets::OsftTargets(const OsftOptions& options, const model::ModelConfig& config)
     : options_(options), tied_(config.tied_embeddings) {
   if (!on_activations() && holds(options.targets, "head") && tied_) {
-    user_error("osft.targets: head: this model's head is its embedding, which has no decomposition; leave it out, or "
-               "use basis: activations");
+    user_error(
+        "osft.targets: head: this model's head is its embedding, which has no decomposition; leave it out, or "
+        "use basis: activations");
   }
   for (const auto& [first, second] : {std::pair{"q", "k"}, std::pair{"k", "v"}, std::pair{"gate", "up"}}) {
     if (targeted(first) != targeted(second)) {
@@ -45,8 +46,9 @@ OsftTargets::OsftTargets(const OsftOptions& options, const model::ModelConfig& c
       if (!ratios(p)) return;
       for (const weights::Part& part : p.parts) used = used || matches(part.checkpoint_name, pattern);
     });
-    if (!used) user_error("osft.ratios: '{}' matches no target; a target is named like {}", pattern,
-                          parameters.layers[0]->mlp.down.parts[0].checkpoint_name);
+    if (!used)
+      user_error("osft.ratios: '{}' matches no target; a target is named like {}", pattern,
+                 parameters.layers[0]->mlp.down.parts[0].checkpoint_name);
   }
 }
 
@@ -69,9 +71,10 @@ std::optional<TargetRatios> OsftTargets::ratios(const weights::Parameter& parame
     }
     result.parts.push_back(ratio);
   }
-  if (on_activations() && std::adjacent_find(result.parts.begin(), result.parts.end(), std::not_equal_to<>()) !=
-                              result.parts.end()) {
-    user_error("osft.ratios: the tensors of {} share their input, and with basis activations one ratio", parameter.name);
+  if (on_activations() &&
+      std::adjacent_find(result.parts.begin(), result.parts.end(), std::not_equal_to<>()) != result.parts.end()) {
+    user_error("osft.ratios: the tensors of {} share their input, and with basis activations one ratio",
+               parameter.name);
   }
   return result;
 }
@@ -144,11 +147,8 @@ OsftLayout nominal_layout(const OsftTargets& targets, const model::ModelConfig& 
     }
     const auto forced = weights::parse_route(targets.options().route);
     factors.route = forced ? *forced
-                           : weights::cheapest_route({.out = p.parts.front().rows,
-                                                      .in = in,
-                                                      .rank = rank,
-                                                      .tokens = tile,
-                                                      .calls = calls});
+                           : weights::cheapest_route(
+                                 {.out = p.parts.front().rows, .in = in, .rank = rank, .tokens = tile, .calls = calls});
     factors.one_call = calls == 1;
     layout.targets[p.name] = factors;
   });

@@ -28,7 +28,7 @@ struct OsftOptions {
   double adaptive_floor = 0.1;                         // the least share that adaptive ranks freeze
   CalibrationOptions calibration;
   std::vector<std::string> freeze = {"auto"};
-  std::string tokens = "unseen";  // unseen, all
+  std::string tokens = "unseen";    // unseen, all
   std::string basis_on = "device";  // device, host
   std::string cache = "auto";       // auto, off, or a folder
 };

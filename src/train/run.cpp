@@ -244,9 +244,10 @@ class Run {
                  state_.data_fingerprint, saved.data_fingerprint);
     }
     if (saved.basis_fingerprint != state_.basis_fingerprint) {
-      user_error("{}: the directions found now are not those of the run (fingerprint {} now, {} then); resume with the "
-                 "base model, osft keys and machine of the run, or with its osft.cache",
-                 folder->string(), state_.basis_fingerprint, saved.basis_fingerprint);
+      user_error(
+          "{}: the directions found now are not those of the run (fingerprint {} now, {} then); resume with the "
+          "base model, osft keys and machine of the run, or with its osft.cache",
+          folder->string(), state_.basis_fingerprint, saved.basis_fingerprint);
     }
     if (saved.step >= steps_ && fs::exists(output_ / "summary.json")) {
       user_error("{}: the run is complete after {} steps; to go on, raise max_steps or num_epochs", output_.string(),
@@ -393,9 +394,9 @@ void install_interrupt_handler() {
     ::sigaction(signal, &action, nullptr);
     sigaddset(&signals, signal);
   }
-  // Threads that compute are never interrupted: those made from here on inherit the mask, and one that does nothing else
-  // waits for the signals. Where a virtual machine hides half of the vector state, coming back from a handler has been
-  // seen to lose registers in the middle of a kernel.
+  // Threads that compute are never interrupted: those made from here on inherit the mask, and one that does nothing
+  // else waits for the signals. oneDNN's sgemm does not survive a handler's frame on the stack that it works on: the
+  // heap was corrupt afterwards in every fifth case; on another stack, never.
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::thread([signals, note] {
     for (;;) {

@@ -41,8 +41,8 @@ FactorSubspace::Side::Side(Exec& exec, const std::string& name, DType dtype, con
   if (!span || needs_frozen) {
     frozen = Basis(exec, name + ".frozen", dtype, {ranks.frozen, width}, place);
   }
-  projection = span ? Projection(&start_basis, Projection::Onto::span)
-                    : Projection(&frozen, Projection::Onto::complement);
+  projection =
+      span ? Projection(&start_basis, Projection::Onto::span) : Projection(&frozen, Projection::Onto::complement);
   offset.name = name;
   offset.shape = {ranks.free, width};
   offset.value = stacked.slice_rows(0, ranks.free);

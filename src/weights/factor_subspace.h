@@ -49,19 +49,19 @@ class FactorSubspace final : public SubspaceWeight {
 
     ConstView value(Exec& exec) const;  // start + offset, in scratch
 
-    View stacked;           // the offset's rows, then the starting rows: [2·free, width], so that one product takes both
-    View start;             // its second half
-    Basis frozen;           // the frozen rows; absent where the span of the starting rows says the same
-    Basis start_basis;      // the starting rows once more, for the projection
+    View stacked;       // the offset's rows, then the starting rows: [2·free, width], so that one product takes both
+    View start;         // its second half
+    Basis frozen;       // the frozen rows; absent where the span of the starting rows says the same
+    Basis start_basis;  // the starting rows once more, for the projection
     Projection projection;  // of the offset's rows
     Parameter offset;
   };
   struct PartFactors {
     Part part;
     std::unique_ptr<Side> u, v;
-    View scale;               // s₀, fp32
-    Parameter scale_offset;   // Δs
-    Basis scaled_frozen;      // s ∘ the frozen rows of V; for the factored route alone
+    View scale;              // s₀, fp32
+    Parameter scale_offset;  // Δs
+    Basis scaled_frozen;     // s ∘ the frozen rows of V; for the factored route alone
   };
   std::vector<std::unique_ptr<PartFactors>>& parts() { return parts_; }
   const FactorLayout& layout() const { return layout_; }

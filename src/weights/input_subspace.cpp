@@ -103,8 +103,9 @@ float InputSubspace::leak(Exec& exec) {
 }
 
 std::string InputSubspace::describe() const {
-  return layout_.stores_frozen() ? fmt::format("change of {} inputs outside {} frozen directions", in_features(), layout_.frozen)
-                                 : fmt::format("B of {} free directions", layout_.free);
+  return layout_.stores_frozen()
+             ? fmt::format("change of {} inputs outside {} frozen directions", in_features(), layout_.frozen)
+             : fmt::format("B of {} free directions", layout_.free);
 }
 
 }  // namespace inlay::weights

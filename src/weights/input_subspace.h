@@ -9,8 +9,8 @@ namespace inlay::weights {
 // ones, the change is B·V with B [N, r] from zero, or D [N, M] with D·Hᵀ = 0, whichever of V and H is narrower.
 struct InputLayout {
   std::int64_t free = 0, frozen = 0;  // together M
-  // The matrix is looked up by token as well (a tied embedding), where its input is a single one: the rows of tokens that
-  // carry energy there do not change at all.
+  // The matrix is looked up by token as well (a tied embedding), where its input is a single one: the rows of tokens
+  // that carry energy there do not change at all.
   bool masks_rows = false;
 
   // H is stored, and the change itself trains, where it has fewer rows than V.
@@ -41,7 +41,7 @@ class InputSubspace final : public SubspaceWeight {
   Basis basis_;
   Projection outside_;  // of D's rows
   View row_mask_;
-  Parameter factor_;    // B or D
+  Parameter factor_;  // B or D
 };
 
 }  // namespace inlay::weights

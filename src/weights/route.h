@@ -16,10 +16,10 @@ std::string_view name_of(Route route);
 std::optional<Route> parse_route(std::string_view text);
 
 struct RouteShape {
-  std::int64_t out = 0, in = 0;      // of W
-  std::int64_t rank = 0;             // directions that train
-  std::int64_t tokens = 0;           // of a call
-  std::int64_t calls = 1;            // a step: micro-batches times tiles
+  std::int64_t out = 0, in = 0;  // of W
+  std::int64_t rank = 0;         // directions that train
+  std::int64_t tokens = 0;       // of a call
+  std::int64_t calls = 1;        // a step: micro-batches times tiles
 };
 
 // Multiply-adds of an optimizer step on a target: forward, dx, the factors' gradients, and rebuilding W where the route

@@ -40,7 +40,8 @@ TEST_P(OpsFactors, AddOffsetSumsInFp32) {
 TEST_P(OpsFactors, RowDot) {
   for (const auto& [rows, cols] : awkward_shapes()) {
     TestBench bench(device());
-    const auto a = rounded(random_values(rows * cols, 1), dtype()), b = rounded(random_values(rows * cols, 2), DType::f32);
+    const auto a = rounded(random_values(rows * cols, 1), dtype()),
+               b = rounded(random_values(rows * cols, 2), DType::f32);
     const View out = bench.poisoned(DType::f32, {rows});
     row_dot(bench.exec, out, bench.tensor(dtype(), {rows, cols}, a), bench.tensor(DType::f32, {rows, cols}, b));
     std::vector<double> dots(static_cast<std::size_t>(rows)), magnitude = dots;
@@ -59,7 +60,8 @@ TEST_P(OpsFactors, ChangeRowsIsWhatTheScaledRowsMovedBy) {
     TestBench bench(device());
     const auto base = rounded(random_values(rows * cols, 1), dtype());
     const auto offset = rounded(random_values(rows * cols, 2, 1e-2), DType::f32);
-    const auto scale = rounded(random_values(rows, 3), DType::f32), moved = rounded(random_values(rows, 4, 1e-2), DType::f32);
+    const auto scale = rounded(random_values(rows, 3), DType::f32),
+               moved = rounded(random_values(rows, 4, 1e-2), DType::f32);
     const View scaled = bench.poisoned(dtype(), {rows, cols}), change = bench.poisoned(dtype(), {rows, cols});
     change_rows(bench.exec, scaled, change,
                 {bench.tensor(dtype(), {rows, cols}, base), master(bench, {rows, cols}, offset),

@@ -16,8 +16,8 @@ class TrainEvaluation : public ::testing::TestWithParam<std::tuple<Device, DType
  protected:
   Device device() const { return std::get<0>(GetParam()); }
   DType dtype() const { return std::get<1>(GetParam()); }
-  // Logits are rounded to the compute dtype before the loss is made of them. A loss is a difference of two of them, each
-  // off by half a unit in the last place: at most 2^-8 of its magnitude in bf16.
+  // Logits are rounded to the compute dtype before the loss is made of them. A loss is a difference of two of them,
+  // each off by half a unit in the last place: at most 2^-8 of its magnitude in bf16.
   double tolerance(double magnitude) const { return dtype() == DType::bf16 ? 2 * 0x1p-8 * magnitude : 1e-5; }
   static double magnitude(double loss) { return std::max(std::fabs(loss), 8.0); }
 
@@ -98,7 +98,8 @@ TEST_P(TrainEvaluation, TheLikeliestChoicePerTokenIsTheModels) {
   EXPECT_EQ(result.questions, 12);
   EXPECT_EQ(result.tokens, tokens);
   EXPECT_DOUBLE_EQ(result.accuracy, 8.0 / 12.0);
-  EXPECT_NEAR(result.loss, loss / static_cast<double>(tokens), tolerance(magnitude(loss / static_cast<double>(tokens))));
+  EXPECT_NEAR(result.loss, loss / static_cast<double>(tokens),
+              tolerance(magnitude(loss / static_cast<double>(tokens))));
 }
 
 TEST_P(TrainEvaluation, ThePlanHoldsForRowLosses) {

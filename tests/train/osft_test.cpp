@@ -25,11 +25,12 @@ using train::FoundBases;
 struct OsftRun {
   OsftRun(const Fixture& fixture, Device device, DType dtype, const std::string& osft) {
     for (const Document& d : fixture.documents) tokens += static_cast<std::int64_t>(d.input_ids.size());
-    options = train::parse_options("base_model: " + fixture.folder.string() + "\noutput_dir: nowhere\ndatasets: [" +
-                                       (fixture.folder / "data.jsonl").string() +
-                                       "]\nlearning_rate: 1e-3\nsequence_len: 64\nosft: {cache: off, calibration: {data: " +
-                                       (fixture.folder / "data.jsonl").string() + "}, " + osft + "}\n",
-                                   "test", {});
+    options =
+        train::parse_options("base_model: " + fixture.folder.string() + "\noutput_dir: nowhere\ndatasets: [" +
+                                 (fixture.folder / "data.jsonl").string() +
+                                 "]\nlearning_rate: 1e-3\nsequence_len: 64\nosft: {cache: off, calibration: {data: " +
+                                 (fixture.folder / "data.jsonl").string() + "}, " + osft + "}\n",
+                             "test", {});
     const train::BatchBounds bounds{.tokens = tokens, .document = 64};
     engine_options = train::engine_options(options, bounds);
     engine_options.device = device;
@@ -78,8 +79,9 @@ std::vector<double> read(Engine& engine, ConstView view) {
 
 class TrainOsft : public ::testing::TestWithParam<Device> {};
 
-const char* both_bases[] = {"basis: activations, unfreeze_rank_ratio: 0.4", "basis: activations, unfreeze_rank_ratio: 0.7",
-                            "basis: weights, unfreeze_rank_ratio: 0.4", "basis: weights, unfreeze_rank_ratio: 0.7"};
+const char* both_bases[] = {"basis: activations, unfreeze_rank_ratio: 0.4",
+                            "basis: activations, unfreeze_rank_ratio: 0.7", "basis: weights, unfreeze_rank_ratio: 0.4",
+                            "basis: weights, unfreeze_rank_ratio: 0.7"};
 
 TEST_P(TrainOsft, StepZeroIsTheBaseModelBitForBit) {
   for (const auto& folder : model_fixtures()) {
@@ -90,8 +92,8 @@ TEST_P(TrainOsft, StepZeroIsTheBaseModelBitForBit) {
       const double expected = plain->evaluate(batch[0]).loss;
       for (const char* osft : both_bases) {
         SCOPED_TRACE(folder.filename().string() + " " + osft);
-        // What trains in full is rounded as masters are (halves away from zero), what does not as anywhere (to even): for
-        // equal bits of a model whose fp16 weights fall between two bf16 numbers, nothing else trains here.
+        // What trains in full is rounded as masters are (halves away from zero), what does not as anywhere (to even):
+        // for equal bits of a model whose fp16 weights fall between two bf16 numbers, nothing else trains here.
         OsftRun run(fixture, GetParam(), dtype, std::string(osft) + ", freeze: [embeddings, head, norms, biases]");
         EXPECT_EQ(run.engine->evaluate(batch[0]).loss, expected);
         run.engine->decoder().update_weights(run.engine->exec());
@@ -165,7 +167,8 @@ TEST_P(TrainOsft, EverythingUnfrozenIsPlainFineTuning) {
   EngineOptions plain_options = {.device = GetParam(), .compute = DType::f32};
   plain_options.optimizer.max_grad_norm = 0;
   const auto plain = fixture.engine(plain_options);
-  OsftRun run(fixture, GetParam(), DType::f32, "basis: activations, unfreeze_rank_ratio: 1.0, tokens: all, freeze: none");
+  OsftRun run(fixture, GetParam(), DType::f32,
+              "basis: activations, unfreeze_rank_ratio: 1.0, tokens: all, freeze: none");
   for (int step = 1; step <= 5; ++step) {
     const double expected = plain->train_step(batch, step, 1e-3).loss;
     EXPECT_NEAR(run.engine->train_step(batch, step, 1e-3).loss, expected, 1e-5 * expected) << step;
@@ -265,9 +268,12 @@ TEST(TrainOsftCache, ASecondSearchTakesWhatTheFirstFound) {
   const Fixture fixture(model_fixtures().front());
   TempFolder cache;
   train::Console console(true);
-  train::TrainOptions options = train::parse_options(
-      "base_model: " + fixture.folder.string() + "\noutput_dir: nowhere\ndatasets: [x]\nlearning_rate: 1\nosft: "
-      "{basis: weights, unfreeze_rank_ratio: 0.5, cache: " + cache.path().string() + "}\n", "test", {});
+  train::TrainOptions options =
+      train::parse_options("base_model: " + fixture.folder.string() +
+                               "\noutput_dir: nowhere\ndatasets: [x]\nlearning_rate: 1\nosft: "
+                               "{basis: weights, unfreeze_rank_ratio: 0.5, cache: " +
+                               cache.path().string() + "}\n",
+                           "test", {});
   const auto find = [&] {
     return train::find_bases(options, fixture.config, Device::cpu, DType::f32, {.tokens = 64}, console);
   };

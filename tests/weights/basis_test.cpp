@@ -69,8 +69,8 @@ TEST_P(WeightsProjection, RemovesOrKeepsASpan) {
       // Leaks are found in fp32 whatever the basis's dtype.
       const View fresh = bench.tensor(DType::f32, {rows, width}, x.data);
       EXPECT_NEAR(complement.leak(bench.exec, fresh), largest(product(x, transposed(h))), 1e-5);
-      EXPECT_NEAR(span.leak(bench.exec, fresh), largest(difference(outside, product(product(outside, transposed(h)), h))),
-                  1e-5);
+      EXPECT_NEAR(span.leak(bench.exec, fresh),
+                  largest(difference(outside, product(product(outside, transposed(h)), h))), 1e-5);
     }
   }
 }

@@ -1,8 +1,8 @@
 #include "weights/factor_subspace.h"
 
 #include "backend/matmul.h"
-#include "ops/op_cases.h"
 #include "ops/adamw.h"
+#include "ops/op_cases.h"
 #include "support/directions.h"
 
 namespace inlay::weights {
@@ -21,9 +21,9 @@ struct MatrixCase {
   std::int64_t in;
   std::vector<std::int64_t> free;  // of each tensor
 };
-const MatrixCase cases[] = {{"square", {24}, 24, {9}},           {"square_mostly_free", {24}, 24, {20}},
-                            {"tall", {40}, 16, {8}},             {"wide", {12}, 31, {5}},
-                            {"three_tensors", {24, 8, 8}, 24, {10, 3, 8}}, {"all_free", {7}, 9, {7}}};
+const MatrixCase cases[] = {
+    {"square", {24}, 24, {9}}, {"square_mostly_free", {24}, 24, {20}},        {"tall", {40}, 16, {8}},
+    {"wide", {12}, 31, {5}},   {"three_tensors", {24, 8, 8}, 24, {10, 3, 8}}, {"all_free", {7}, 9, {7}}};
 
 struct Part {
   DoubleMatrix u, v;  // all directions, [R, N] and [R, M]
@@ -159,9 +159,8 @@ TEST(WeightsRoutes, GradientsAreThoseOfTheFunction) {
   point.insert(point.end(), f.v.data.begin(), f.v.data.end());
   const auto loss = [&](const std::vector<Complex>& p) {
     using M = ops::reference::Matrix<Complex>;
-    const Factors<Complex> moved{M(3, 5, {p.begin(), p.begin() + 15}),
-                                 {p.begin() + 15, p.begin() + 18},
-                                 M(3, 4, {p.begin() + 18, p.end()})};
+    const Factors<Complex> moved{
+        M(3, 5, {p.begin(), p.begin() + 15}), {p.begin() + 15, p.begin() + 18}, M(3, 4, {p.begin() + 18, p.end()})};
     const M w = moved.weight();
     Complex total = 0;
     for (std::int64_t t = 0; t < x.rows; ++t) {
@@ -253,8 +252,8 @@ TEST_P(WeightsFactors, StepZeroIsTheBaseBitForBit) {
 // A matrix regressed onto a random one for thousands of steps, which pulls in every direction.
 TEST_P(WeightsFactors, FrozenDirectionsStayThroughThousandsOfSteps) {
   const bool wide_dtype = dtype() == DType::f32;
-  // A direction rounded to bf16 is off by 2⁻⁹ of its entries: the narrower the matrix, the more of that adds up. These are
-  // the sizes of a small real model.
+  // A direction rounded to bf16 is off by 2⁻⁹ of its entries: the narrower the matrix, the more of that adds up. These
+  // are the sizes of a small real model.
   const MatrixCase small_model[] = {{"square_mostly_free", {96}, 96, {64}},
                                     {"tall", {160}, 96, {48}},
                                     {"three_tensors", {96, 48, 48}, 96, {48, 16, 32}}};
@@ -290,11 +289,12 @@ TEST_P(WeightsFactors, FrozenDirectionsStayThroughThousandsOfSteps) {
       EXPECT_LE(largest(product(vh, transposed(master(f.v->offset)))), bound);
       EXPECT_LE(h.weight->leak(h.bench.exec), bound);
       // U_h W V_hᵀ: what the frozen directions do to each other.
-      const DoubleMatrix before = rows_of(h.w, row, row + part.u.cols), after = rows_of(learned, row, row + part.u.cols);
+      const DoubleMatrix before = rows_of(h.w, row, row + part.u.cols),
+                         after = rows_of(learned, row, row + part.u.cols);
       row += part.u.cols;
       const DoubleMatrix moved = product(product(uh, difference(after, before)), transposed(vh));
-      // |u·E·v| ≤ ‖E‖: E is W's rounding to the compute dtype, at most half a unit in the last place of every entry, and
-      // as much again for the factors' own rounding.
+      // |u·E·v| ≤ ‖E‖: E is W's rounding to the compute dtype, at most half a unit in the last place of every entry,
+      // and as much again for the factors' own rounding.
       EXPECT_LE(largest(moved), norm(after) * (wide_dtype ? 0x1p-22 : 0x1p-8)) << "part " << i;
     }
   }
@@ -324,7 +324,8 @@ TEST_P(WeightsFactors, SavingAddsTheChangeInFp32) {
   std::vector<double> actual;
   for (std::int64_t row = 0; row < out; row += 5) {
     const std::int64_t count = std::min<std::int64_t>(5, out - row);
-    const View rows = h.bench.tensor(DType::f32, {count, c.in}, std::vector<double>(static_cast<std::size_t>(count * c.in)));
+    const View rows =
+        h.bench.tensor(DType::f32, {count, c.in}, std::vector<double>(static_cast<std::size_t>(count * c.in)));
     h.weight->add_change(h.bench.exec, rows, row);
     for (const double value : h.bench.read(rows)) actual.push_back(value);
   }

@@ -90,8 +90,7 @@ TEST_P(WeightsInputs, TheGradientIsThatOfTheFactor) {
     DoubleMatrix g = product(transposed(dy), x);
     for (double& value : g.data) value *= 0.5;
     const DoubleMatrix along = product(g, transposed(h.stored));  // [out, stored]
-    const DoubleMatrix expected =
-        h.weight->layout().stores_frozen() ? difference(g, product(along, h.stored)) : along;
+    const DoubleMatrix expected = h.weight->layout().stores_frozen() ? difference(g, product(along, h.stored)) : along;
     const double bound = dtype() == DType::bf16 ? 8e-3 : 2e-6;  // the inner product is rounded once
     EXPECT_LT(relative_error(h.bench.read(p.grad), expected.data), bound);
   }
