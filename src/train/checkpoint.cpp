@@ -151,7 +151,7 @@ fs::path save_checkpoint(Engine& engine, const fs::path& base, const fs::path& o
   return target;
 }
 
-TrainerState load_checkpoint(Engine& engine, const fs::path& folder) {
+TrainerState read_trainer_state(const fs::path& folder) {
   const io::Json json = io::Json::read(folder / state_file);
   TrainerState state;
   state.step = json.integer("step", io::non_negative_integer);
@@ -163,7 +163,10 @@ TrainerState load_checkpoint(Engine& engine, const fs::path& folder) {
   state.data_fingerprint = json.string("data_fingerprint");
   state.basis_fingerprint = json.find_string("basis_fingerprint").value_or("");
   state.compute = json.string("compute");
+  return state;
+}
 
+void load_checkpoint(Engine& engine, const fs::path& folder) {
   const io::SafetensorsFile file(folder / optimizer_file);
   engine.optimizer().for_each_state([&](const std::string& name, View tensor) {
     const ConstView saved = file.tensor(name);
@@ -176,7 +179,6 @@ TrainerState load_checkpoint(Engine& engine, const fs::path& folder) {
     file.drop(name);
   });
   engine.decoder().update_weights(engine.exec());  // those that are made of what was just read
-  return state;
 }
 
 std::optional<fs::path> latest_checkpoint(const fs::path& output_dir) {

@@ -29,8 +29,10 @@ void save_model(Engine& engine, const std::filesystem::path& base, const std::fi
 // Writes output_dir/checkpoint-STEP whole or not at all.
 std::filesystem::path save_checkpoint(Engine& engine, const std::filesystem::path& base,
                                       const std::filesystem::path& output_dir, const TrainerState& state);
-// Reads the state and puts every tensor back, bit for bit.
-TrainerState load_checkpoint(Engine& engine, const std::filesystem::path& folder);
+// Where the run stood.
+TrainerState read_trainer_state(const std::filesystem::path& folder);
+// Puts every tensor back, bit for bit.
+void load_checkpoint(Engine& engine, const std::filesystem::path& folder);
 
 // The checkpoint of the most steps in a run's folder.
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& output_dir);

@@ -238,7 +238,7 @@ class Run {
   void resume_from_latest() {
     const auto folder = latest_checkpoint(output_);
     if (!folder) user_error("{}: --resume finds no checkpoint there; start without it", output_.string());
-    const TrainerState saved = load_checkpoint(*engine_, *folder);
+    const TrainerState saved = read_trainer_state(*folder);
     if (saved.data_fingerprint != state_.data_fingerprint) {
       user_error("{}: the datasets are not those of the run (fingerprint {} now, {} then)", folder->string(),
                  state_.data_fingerprint, saved.data_fingerprint);
@@ -253,6 +253,7 @@ class Run {
       user_error("{}: the run is complete after {} steps; to go on, raise max_steps or num_epochs", output_.string(),
                  saved.step);
     }
+    load_checkpoint(*engine_, *folder);
     state_ = saved;
     console_.line(fmt::format("resuming after step {} from {}", state_.step, folder->string()));
   }

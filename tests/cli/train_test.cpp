@@ -80,23 +80,36 @@ TEST_P(CliTrain, LeavesAModelMetricsAndASummary) {
 }
 
 TEST_P(CliTrain, ResumesBitForBit) {
-  for (const std::string dtype : {"fp32", "bf16"}) {
-    const std::string more = "save_steps: 2\ndtype: " + dtype + "\n";
-    ASSERT_EQ(train(more).code, 0);
-    const std::string whole = read_text(folder / "run/model.safetensors");
-    const auto losses = metrics(folder / "run");
-    // The same run stopped after four steps: the later checkpoint and the end are gone.
-    const fs::path run = folder / "run";
-    for (const char* name : {"checkpoint-6", "checkpoint-4", "summary.json", "model.safetensors"})
-      fs::remove_all(run / name);
-    const CommandResult resumed = train(more, {"--resume"});
-    ASSERT_EQ(resumed.code, 0) << resumed.err;
-    EXPECT_EQ(read_text(run / "model.safetensors"), whole) << dtype;
-    const auto again = metrics(run);
-    ASSERT_EQ(again.size(), losses.size());
-    for (std::size_t i = 0; i < again.size(); ++i) EXPECT_EQ(again[i].at("loss"), losses[i].at("loss"));
-    fs::remove_all(run);
-  }
+  const std::string osft =
+      "osft: {unfreeze_rank_ratio: 0.5, cache: off, calibration: {samples: 4, length: 16}, basis: ";
+  for (const std::string how : {"dtype: fp32", "dtype: bf16"})
+    for (const std::string method : {std::string(), osft + "activations}\n", osft + "weights}\n"}) {
+      const std::string more = "save_steps: 2\n" + how + "\n" + method;
+      ASSERT_EQ(train(more).code, 0);
+      const std::string whole = read_text(folder / "run/model.safetensors");
+      const auto losses = metrics(folder / "run");
+      // The same run stopped after four steps: the later checkpoint and the end are gone.
+      const fs::path run = folder / "run";
+      for (const char* name : {"checkpoint-6", "checkpoint-4", "summary.json", "model.safetensors"})
+        fs::remove_all(run / name);
+      const CommandResult resumed = train(more, {"--resume"});
+      ASSERT_EQ(resumed.code, 0) << resumed.err;
+      EXPECT_EQ(read_text(run / "model.safetensors"), whole) << more;
+      const auto again = metrics(run);
+      ASSERT_EQ(again.size(), losses.size());
+      for (std::size_t i = 0; i < again.size(); ++i) EXPECT_EQ(again[i].at("loss"), losses[i].at("loss"));
+      fs::remove_all(run);
+    }
+}
+
+TEST_P(CliTrain, ResumingWithOtherDirectionsIsRefused) {
+  const std::string osft =
+      "save_steps: 2\nosft: {cache: off, calibration: {samples: 4, length: 16}, unfreeze_rank_ratio: ";
+  ASSERT_EQ(train(osft + "0.5}\n").code, 0);
+  fs::remove_all(folder / "run/checkpoint-6");
+  const CommandResult other = train(osft + "0.5, tokens: all, basis: weights}\n", {"--resume"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("directions found now are not those of the run"));
 }
 
 TEST_P(CliTrain, AFolderWithARunIsNotTouched) {

@@ -50,6 +50,18 @@ TEST(TrainContinualOptions, ReadsAllOfIt) {
   EXPECT_THAT(o.methods[1].training[1].datasets, ElementsAre("c.jsonl", "d.jsonl"));
 }
 
+// A method adds to the study's map and does not replace it.
+TEST(TrainContinualOptions, NestedKeysMerge) {
+  const auto o = parse(head + tasks +
+                       "methods: [{name: a, learning_rates: [1], training: {osft: {basis: weights}}}]\n"
+                       "training: {osft: {unfreeze_rank_ratio: 0.25, calibration: {samples: 3}}}\n");
+  const OsftOptions& osft = o.methods[0].training[0].osft;
+  EXPECT_TRUE(osft.enabled);
+  EXPECT_EQ(osft.basis, "weights");
+  EXPECT_EQ(osft.unfreeze_rank_ratio, 0.25);
+  EXPECT_EQ(osft.calibration.samples, 3);
+}
+
 TEST(TrainContinualOptions, TheBaselineIsSftWhereThereIsOne) {
   const std::string two = "methods: [{name: x, learning_rates: [1]}, {name: sft, learning_rates: [1]}]\n";
   EXPECT_EQ(parse(head + tasks + two).baseline, "sft");
