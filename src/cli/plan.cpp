@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "core/text.h"
 #include "model/families/family.h"
+#include "train/find_bases.h"
 #include "train/metrics.h"
 #include "train/session.h"
 
@@ -48,12 +49,18 @@ int run(const std::string& file, const train::Overrides& overrides, bool as_json
   train::plan_osft(options, config, batch, engine);
   train::resolve_policy(options, config, engine);
   const train::MemoryPlan plan = train::Engine::plan(config, engine);
+  // Directions are found before the run takes its memory, so the two do not add up.
+  const std::size_t search_peak =
+      options.osft.enabled
+          ? train::plan_bases(options, config, engine.device, engine.compute, train::step_shape(options, batch))
+          : 0;
 
   // On the CPU the arena is host memory, and products pack their operands beside it; on a GPU the host holds the
   // documents, the piece of a file that is on its way, and what CUDA's libraries take (measured with CUDA 13.0).
   constexpr std::size_t piece = std::size_t{32} << 20, libraries = std::size_t{185} << 20;
-  const std::size_t beside =
-      engine.device == Device::cpu ? plan.device_peak + backend::cpu::gemm_buffer_bytes() : piece + libraries;
+  const std::size_t beside = engine.device == Device::cpu
+                                 ? std::max(plan.device_peak, search_peak) + backend::cpu::gemm_buffer_bytes()
+                                 : piece + libraries;
   const std::size_t host_peak = base_bytes + document_bytes + beside;
   nlohmann::ordered_json classes, phases;
   for (std::size_t i = 0; i < memory_class_count; ++i)
@@ -61,6 +68,7 @@ int run(const std::string& file, const train::Overrides& overrides, bool as_json
   for (const PhasePeak& phase : plan.phases) phases[phase.phase] = phase.bytes;
   const nlohmann::ordered_json json = {{"device_peak_bytes", plan.device_peak},
                                        {"host_peak_bytes", host_peak},
+                                       {"search_peak_bytes", search_peak},
                                        {"classes", classes},
                                        {"phases", phases},
                                        {"device", name_of(engine.device)},
@@ -85,7 +93,8 @@ int run(const std::string& file, const train::Overrides& overrides, bool as_json
       fmt::print("  {:<12} {:>12}\n", name_of(static_cast<MemoryClass>(i)), format_bytes(plan.classes[i]));
   }
   fmt::print("  {:<12} {:>12}\n\nhighest in each phase\n", "in all", format_bytes(plan.device_peak));
-  for (const PhasePeak& phase : plan.phases) fmt::print("  {:<12} {:>12}\n", phase.phase, format_bytes(phase.bytes));
+  for (const PhasePeak& phase : plan.phases) fmt::print("  {:<20} {:>12}\n", phase.phase, format_bytes(phase.bytes));
+  if (search_peak > 0) fmt::print("\nfinding OSFT's directions, before: {}\n", format_bytes(search_peak));
   fmt::print("\nhost memory: {}\n", format_bytes(host_peak));
   return 0;
 }
