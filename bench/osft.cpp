@@ -39,6 +39,7 @@ Report run(const Arguments& a) {
   options.osft.basis = a.basis;
   options.osft.unfreeze_rank_ratio = a.unfreeze;
   options.osft.route = a.route;
+  options.osft.tokens = "all";  // a mask would want to be found
   if (!a.train_head) options.osft.freeze = {"embeddings", "head"};
   const train::BatchBounds bounds{.tokens = a.tokens, .document = a.tokens / a.documents};
   train::EngineOptions engine = train::engine_options(options, bounds);
@@ -78,7 +79,7 @@ Benchmark osft_benchmark() {
         command.add_option("--documents", a->documents, "The tokens are split evenly")->check(CLI::PositiveNumber);
         command.add_option("--basis", a->basis, "activations, weights, or none: plain fine-tuning")
             ->check(CLI::IsMember({"activations", "weights", "none"}));
-        command.add_option("--unfreeze", a->unfreeze, "Share of directions that train")->check(CLI::Range(0.0, 1.0));
+        command.add_option("--unfreeze", a->unfreeze, "Share of directions that train")->check(CLI::Range(1e-6, 1.0));
         command.add_option("--route", a->route)->check(CLI::IsMember({"auto", "direct", "dense", "factored"}));
         command.add_option("--policy", a->policy, "Activation policy, or auto");
         command.add_option("--moments", a->moments, "fp32 or bf16")->check(CLI::IsMember({"fp32", "bf16"}));

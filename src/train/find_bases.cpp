@@ -1,14 +1,14 @@
 #include "train/find_bases.h"
 
 #include <chrono>
-#include <cstdlib>
 
-#include "core/text.h"
+#include "core/cache.h"
 #include "io/hash.h"
 #include "model/decoding.h"
 #include "model/weights_io.h"
 #include "train/decompose_targets.h"
 #include "train/evaluation.h"
+#include "train/run.h"
 #include "train/session.h"
 
 namespace inlay::train {
@@ -58,6 +58,12 @@ std::int64_t token_count(const std::vector<Document>& documents) {
   return tokens;
 }
 
+// Progress, and where Ctrl-C is heard: the search takes minutes on a large model and leaves nothing half done.
+void show(Console& console, std::string_view what, std::int64_t done, std::int64_t total) {
+  if (interrupt_requested()) throw Interrupted("interrupted while finding directions; nothing was written");
+  console.progress_count(what, done, total);
+}
+
 // A search in the making: one code path that plans and runs.
 class Search {
  public:
@@ -73,26 +79,36 @@ class Search {
 
   const OsftLayout& layout() const { return layout_; }
 
-  std::size_t plan() {
-    Exec exec = Exec::planner(device_);
-    BasisStore nothing;
-    run(exec, nullptr, blank_documents(options_.osft.calibration), nothing, nullptr);
-    return exec.arena().peak();
-  }
+  // Memory for the largest text that the options allow.
+  std::size_t plan() { return plan(blank_documents(options_.osft.calibration)); }
 
-  void run(BasisStore& store, Console& console) {
-    std::vector<Document> documents;
-    if (needs_text() && !sampled(options_.osft.calibration)) {
-      documents = documents_of_file(options_.osft.calibration, config_.vocab, console);
+  // Returns the memory it took on the device.
+  std::size_t run(BasisStore& store, Console& console) {
+    const bool from_file = needs_text() && !sampled(options_.osft.calibration);
+    std::vector<Document> documents = from_file ? documents_of_file(options_.osft.calibration, config_.vocab, console)
+                                                : blank_documents(options_.osft.calibration);
+    // Of the very documents: ragged ones need other scratch than those of one length.
+    const std::size_t bytes = plan(documents), budget = memory_budget(device_);
+    if (bytes > budget) {
+      user_error("finding directions needs {} of {} memory, but {} are free; lower osft.calibration.samples or length",
+                 format_bytes(bytes), name_of(device_), format_bytes(budget));
     }
-    Exec exec = Exec::runner(device_, plan());
+    Exec exec = Exec::runner(device_, bytes);
     const io::Checkpoint checkpoint(options_.base_model);
     run(exec, &checkpoint, std::move(documents), store, &console);
+    return bytes;
   }
 
  private:
   bool adaptive() const { return options_.osft.ranks == "adaptive"; }
   bool needs_text() const { return targets_.on_activations() || adaptive(); }
+
+  std::size_t plan(std::vector<Document> documents) {
+    Exec exec = Exec::planner(device_);
+    BasisStore nothing;
+    run(exec, nullptr, std::move(documents), nothing, nullptr);
+    return exec.arena().peak();
+  }
 
   void run(Exec& exec, const io::Checkpoint* checkpoint, std::vector<Document> documents, BasisStore& store,
            Console* console) {
@@ -103,7 +119,7 @@ class Search {
     }
     if (targets_.on_activations()) return;
     decompose_targets(exec, layout_, config_, compute_, checkpoint, store, [&](std::int64_t done, std::int64_t total) {
-      console->progress_count("decomposing weights", done, total);
+      show(*console, "decomposing weights", done, total);
     });
   }
 
@@ -131,7 +147,7 @@ class Search {
     }
     if (!targets_.on_activations()) return;
     Calibration observer(layout_, token_count(documents), weights_, store, [&](std::int64_t done, std::int64_t total) {
-      console->progress_count("finding directions", done, total);
+      show(*console, "finding directions", done, total);
     });
     decoder.observe(exec, batches, observer);
     if (!exec.planning()) store.put("tokens.free", unseen_tokens(documents, config_.vocab));
@@ -154,7 +170,7 @@ class Search {
                                       .seed = static_cast<std::uint64_t>(options_.seed)},
                                      [&](std::int64_t done, std::int64_t total) {
                                        if (console == nullptr) return;
-                                       console->progress_count("writing calibration text, tokens", done, total);
+                                       show(*console, "writing calibration text, tokens", done, total);
                                      });
     if (exec.planning()) return;
     documents.clear();
@@ -173,13 +189,10 @@ class Search {
   std::map<std::string, weights::ObservedWeight*> weights_;
 };
 
-fs::path cache_folder(const OsftOptions& osft) {
-  if (osft.cache != "auto") return osft.cache;
-  if (const char* home = std::getenv("XDG_CACHE_HOME"); home != nullptr && *home != '\0')
-    return fs::path(home) / "inlay";
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
-    return fs::path(home) / ".cache" / "inlay";
-  return {};
+// Where the cache is, or an empty path: nowhere.
+fs::path cache_of(const OsftOptions& osft) {
+  if (osft.cache == "off") return {};
+  return osft.cache == "auto" ? cache_folder() : fs::path(osft.cache);
 }
 
 // Everything that decides the outcome.
@@ -226,7 +239,7 @@ FoundBases find_bases(const TrainOptions& options, const model::ModelConfig& con
                       const StepShape& step, Console& console) {
   Search search(options, config, device, compute, step);
   FoundBases found;
-  const fs::path folder = options.osft.cache == "off" ? fs::path() : cache_folder(options.osft);
+  const fs::path folder = cache_of(options.osft);
   fs::path file;
   if (!folder.empty()) {
     file = folder / fmt::format("osft-{:016x}.safetensors", cache_key(options, search.layout(), device, compute));
@@ -237,9 +250,8 @@ FoundBases find_bases(const TrainOptions& options, const model::ModelConfig& con
       return found;
     }
   }
-  found.device_peak = search.plan();
   const auto began = std::chrono::steady_clock::now();
-  search.run(found.bases, console);
+  found.device_peak = search.run(found.bases, console);
   found.layout = found_layout(search.layout(), found.bases);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   console.line(fmt::format("directions: {} for {} targets found in {:.1f} s", format_bytes(found.bases.bytes()),

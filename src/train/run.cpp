@@ -410,7 +410,12 @@ void install_interrupt_handler() {
 bool interrupt_requested() { return interrupted; }
 
 RunEnd run_training(const TrainOptions& options, bool resume, Console& console) {
-  return Run(options, resume, console).execute();
+  try {
+    return Run(options, resume, console).execute();
+  } catch (const Interrupted& interruption) {
+    console.line(interruption.what());
+    return RunEnd::interrupted;
+  }
 }
 
 }  // namespace inlay::train

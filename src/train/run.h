@@ -12,6 +12,12 @@ class Diverged : public UserError {
   using UserError::UserError;
 };
 
+// Ctrl-C came before there was a step to finish.
+class Interrupted : public UserError {
+ public:
+  using UserError::UserError;
+};
+
 enum class RunEnd : std::uint8_t { finished, interrupted };
 
 // A whole training run: data, model, steps, evaluations, checkpoints, metrics, and the trained model in output_dir.

@@ -1,29 +1,21 @@
 #include "weights/subspace.h"
 
-#include "backend/matmul.h"
 #include "ops/adamw.h"
 #include "ops/elementwise.h"
 
 namespace inlay::weights {
 
-using backend::matmul;
-using backend::Transpose;
-
-SubspaceWeight::SubspaceWeight(Exec& exec, Parameter& dense, bool keeps_start) : dense_(&dense) {
+SubspaceWeight::SubspaceWeight(Exec& exec, Parameter& dense, bool keeps_start) : dense_(&dense), product_(dense) {
   dense.trainable = false;  // its factors are
   dense.change = [this](Exec& e, View rows, std::int64_t row) { add_change(e, rows, row); };
   if (!keeps_start) return;
   start_ = exec.arena().keep(MemoryClass::master, dense.name + ".start", dense.value.dtype(), dense.shape);
 }
 
-void SubspaceWeight::forward(Exec& exec, View y, ConstView x) {
-  matmul(exec, y, x, Transpose::no, dense_->value, Transpose::yes);
-}
+void SubspaceWeight::forward(Exec& exec, View y, ConstView x) { product_.forward(exec, y, x); }
 
 void SubspaceWeight::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const float* device_alpha) {
-  if (mode == Grad::skip) return;
-  matmul(exec, dx, dy, Transpose::no, dense_->value, Transpose::no,
-         {.beta = mode == Grad::accumulate ? 1.0f : 0.0f, .device_alpha = device_alpha});
+  product_.backward_input(exec, dx, mode, dy, device_alpha);
 }
 
 void SubspaceWeight::set_start(Exec& exec) {

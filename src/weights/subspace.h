@@ -6,6 +6,7 @@
 #include "ops/factors.h"
 #include "ops/linear.h"
 #include "weights/basis.h"
+#include "weights/dense.h"
 #include "weights/parameter.h"
 
 namespace inlay::weights {
@@ -51,6 +52,7 @@ class SubspaceWeight : public ops::Linear {
 
  private:
   Parameter* dense_;
+  DenseWeight product_;  // by W as it stands
   View start_;
 };
 

@@ -12,27 +12,9 @@
 namespace inlay::testing {
 namespace {
 
-struct Case {
-  std::filesystem::path folder;
-  Device device;
-};
-
-std::vector<Case> cases() {
-  std::vector<Case> result;
-  for (const auto& folder : model_fixtures()) {
-    for (const Device device : devices()) result.push_back({folder, device});
-  }
-  return result;
-}
-
-std::string name(const ::testing::TestParamInfo<Case>& info) {
-  const bool shared = info.param.folder.string().find("golden") == std::string::npos;
-  return info.param.folder.filename().string() + (shared ? "_shared_" : "_") + std::string(name_of(info.param.device));
-}
-
 constexpr std::int64_t longest = 40;  // tokens; windows are of 6 and 9
 
-class ModelDecoding : public ::testing::TestWithParam<Case> {
+class ModelDecoding : public ::testing::TestWithParam<FixtureCase> {
  protected:
   std::unique_ptr<train::Engine> engine(const Fixture& fixture, DType compute, std::int64_t sequences) const {
     return fixture.engine({.device = GetParam().device,
@@ -137,7 +119,7 @@ TEST_P(ModelDecoding, GreedySamplesAreTheLikeliestTokens) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, ModelDecoding, ::testing::ValuesIn(cases()), name);
+INSTANTIATE_TEST_SUITE_P(, ModelDecoding, ::testing::ValuesIn(fixture_cases()), fixture_case_name);
 
 class ModelSampling : public ::testing::TestWithParam<Device> {
  protected:

@@ -7,25 +7,7 @@
 namespace inlay::testing {
 namespace {
 
-struct Case {
-  std::filesystem::path folder;
-  Device device;
-};
-
-std::vector<Case> cases() {
-  std::vector<Case> result;
-  for (const auto& folder : model_fixtures()) {
-    for (const Device device : devices()) result.push_back({folder, device});
-  }
-  return result;
-}
-
-std::string name(const ::testing::TestParamInfo<Case>& info) {
-  const bool shared = info.param.folder.string().find("golden") == std::string::npos;
-  return info.param.folder.filename().string() + (shared ? "_shared_" : "_") + std::string(name_of(info.param.device));
-}
-
-class ModelParity : public ::testing::TestWithParam<Case> {
+class ModelParity : public ::testing::TestWithParam<FixtureCase> {
  protected:
   // PyTorch's own error in bf16, by which ours is judged; absent in fixtures that only know fp32.
   static double bf16_allowance(const Fixture& fixture, const std::string& what) {
@@ -91,7 +73,7 @@ TEST_P(ModelParity, TenAdamWStepsTrackPyTorch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, ModelParity, ::testing::ValuesIn(cases()), name);
+INSTANTIATE_TEST_SUITE_P(, ModelParity, ::testing::ValuesIn(fixture_cases()), fixture_case_name);
 
 }  // namespace
 }  // namespace inlay::testing

@@ -4,6 +4,7 @@
 
 #include "data/jsonl.h"
 #include "io/json.h"
+#include "support/device_tensors.h"
 #include "support/files.h"
 
 namespace inlay::testing {
@@ -49,6 +50,19 @@ std::unique_ptr<train::Engine> Fixture::engine(train::EngineOptions options) con
   auto engine = train::Engine::create(config, options);
   engine->load(io::Checkpoint(folder));
   return engine;
+}
+
+std::vector<FixtureCase> fixture_cases() {
+  std::vector<FixtureCase> result;
+  for (const auto& folder : model_fixtures()) {
+    for (const Device device : devices()) result.push_back({folder, device});
+  }
+  return result;
+}
+
+std::string fixture_case_name(const ::testing::TestParamInfo<FixtureCase>& info) {
+  const bool shared = info.param.folder.string().find("golden") == std::string::npos;
+  return info.param.folder.filename().string() + (shared ? "_shared_" : "_") + std::string(name_of(info.param.device));
 }
 
 std::map<std::string, std::vector<double>> gradients_of(train::Engine& engine) {

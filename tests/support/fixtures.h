@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "io/safetensors.h"
@@ -33,6 +34,14 @@ struct Fixture {
   // An engine over the fixture's weights that takes all documents in one batch.
   std::unique_ptr<train::Engine> engine(train::EngineOptions options) const;
 };
+
+// A parameter of tests: every fixture on every device.
+struct FixtureCase {
+  std::filesystem::path folder;
+  Device device;
+};
+std::vector<FixtureCase> fixture_cases();
+std::string fixture_case_name(const ::testing::TestParamInfo<FixtureCase>& info);
 
 // Every gradient by its name in the checkpoint.
 std::map<std::string, std::vector<double>> gradients_of(train::Engine& engine);

@@ -231,9 +231,14 @@ TEST_P(TrainOsft, ThePlanIsThePeak) {
         SCOPED_TRACE(std::string(osft) + more);
         OsftRun run(fixture, GetParam(), dtype, std::string(osft) + more);
         const std::size_t planned = Engine::plan(fixture.config, run.engine_options).device_peak;
+        // Everything a run does: on a model as small as this one, saving may be what needs the most.
+        TempFolder out;
         run.engine->train_step(batch, 1, 1e-3);
+        run.engine->evaluate(batch[0]);
+        run.engine->leak();
+        train::save_model(*run.engine, fixture.folder, out / "model");
         EXPECT_LE(run.engine->exec().arena().peak(), planned);
-        EXPECT_GE(static_cast<double>(run.engine->exec().arena().peak()), 0.97 * static_cast<double>(planned));
+        EXPECT_GE(static_cast<double>(run.engine->exec().arena().peak()), 0.99 * static_cast<double>(planned));
       }
     }
   }

@@ -1,9 +1,9 @@
 #include "weights/factor_subspace.h"
 
 #include "backend/matmul.h"
-#include "ops/adamw.h"
 #include "ops/op_cases.h"
 #include "support/directions.h"
+#include "support/projected_adamw.h"
 
 namespace inlay::weights {
 namespace {
@@ -109,22 +109,9 @@ class Harness {
 
   DoubleMatrix read(ConstView view) { return {view.dim(0), view.dim(1), bench.read(view)}; }
 
-  // The optimizer's step on one factor, as train/optimizer does it.
   void adamw(std::int64_t step, double lr) {
     weight->finish_gradients(bench.exec);
-    weight->for_each_factor([&](Parameter& p) {
-      auto& [m, v] = moments[p.name];
-      if (m.absent()) {
-        m = bench.tensor(DType::f32, p.shape, std::vector<double>(static_cast<std::size_t>(p.size())));
-        v = bench.tensor(DType::f32, p.shape, std::vector<double>(static_cast<std::size_t>(p.size())));
-      }
-      const ops::AdamWSettings settings{.lr = lr, .step = step};
-      if (p.project) p.project(bench.exec, p.grad, Projected::gradient);
-      ops::adamw_update(bench.exec, p.grad, m, v, {}, settings);
-      if (p.project) p.project(bench.exec, p.grad, Projected::change);
-      ops::add_update(bench.exec, p.value, p.low, p.grad, settings);
-      p.forget_grad();
-    });
+    weight->for_each_factor([&](Parameter& p) { optimizer.step(p, step, lr); });
     weight->update_value(bench.exec);
   }
 
@@ -134,7 +121,7 @@ class Harness {
   DoubleMatrix w;
   Parameter dense;
   std::unique_ptr<FactorSubspace> weight;
-  std::map<std::string, std::pair<View, View>> moments;
+  ProjectedAdamW optimizer{bench};
 };
 
 constexpr Route all_routes[] = {Route::direct, Route::dense, Route::factored};

@@ -1,10 +1,8 @@
 #include "weights/input_subspace.h"
 
-#include <map>
-
-#include "ops/adamw.h"
 #include "ops/op_cases.h"
 #include "support/directions.h"
+#include "support/projected_adamw.h"
 
 namespace inlay::weights {
 namespace {
@@ -49,17 +47,7 @@ class Harness {
     return *found;
   }
   void adamw(std::int64_t step, double lr) {
-    Parameter& p = factor();
-    if (m.absent()) {
-      const std::vector<double> zeros(static_cast<std::size_t>(p.size()));
-      m = bench.tensor(DType::f32, p.shape, zeros), v = bench.tensor(DType::f32, p.shape, zeros);
-    }
-    const ops::AdamWSettings settings{.lr = lr, .step = step};
-    if (p.project) p.project(bench.exec, p.grad, Projected::gradient);
-    ops::adamw_update(bench.exec, p.grad, m, v, {}, settings);
-    if (p.project) p.project(bench.exec, p.grad, Projected::change);
-    ops::add_update(bench.exec, p.value, p.low, p.grad, settings);
-    p.forget_grad();
+    optimizer.step(factor(), step, lr);
     weight->update_value(bench.exec);
   }
 
@@ -67,7 +55,7 @@ class Harness {
   DoubleMatrix directions, w, frozen, stored;
   Parameter dense;
   std::unique_ptr<InputSubspace> weight;
-  View m, v;
+  ProjectedAdamW optimizer{bench};
 };
 
 class WeightsInputs : public DeviceDType {};

@@ -11,6 +11,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "core/cache.h"
+
 #include "core/error.h"
 
 namespace inlay::backend::cuda {
@@ -27,16 +29,6 @@ std::int64_t round_extent(std::int64_t extent) {
 }
 
 std::int64_t alignment_of(std::int64_t leading_dimension) { return leading_dimension & -leading_dimension; }
-
-std::filesystem::path cache_folder() {
-  if (const char* folder = std::getenv("XDG_CACHE_HOME"); folder != nullptr && *folder != 0) {
-    return std::filesystem::path(folder) / "inlay";
-  }
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != 0) {
-    return std::filesystem::path(home) / ".cache" / "inlay";
-  }
-  return {};
-}
 
 // Holds an exclusive lock for as long as it lives; processes that tune at the same time take turns.
 class FileLock {
