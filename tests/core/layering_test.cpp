@@ -10,8 +10,9 @@
 #include <string_view>
 #include <vector>
 
-// The order of the folders: a folder includes from itself and from those to its left; io and data from core alone.
-// The libraries are linked PRIVATE in the same order, so the linker agrees; this test says which line is to blame.
+// The order of the folders: a folder includes from itself and from those to its left; io from core alone, data
+// from core and io. The libraries are linked PRIVATE in the same order, so the linker agrees; this test says which line
+// is to blame.
 namespace inlay {
 namespace {
 
@@ -24,7 +25,8 @@ std::size_t place(std::string_view folder) {
 
 bool may_include(std::string_view from, std::string_view to) {
   if (from == to) return true;
-  if (from == "io" || from == "data") return to == "core";
+  if (from == "io") return to == "core";
+  if (from == "data") return to == "core" || to == "io";
   return place(to) < place(from);
 }
 
@@ -74,11 +76,11 @@ TEST(CoreLayering, TheTestItselfCanFail) {
   EXPECT_EQ(violations("f", "ops", "#include \"model/decoder.h\"\n"),
             (std::vector<std::string>{"f:1: ops may not include model/decoder.h"}));
   EXPECT_EQ(violations("f", "io", "\n#  include <ops/linear.h>").size(), 1u);
-  EXPECT_EQ(violations("f", "data", "#include \"io/json.h\"").size(), 1u);
+  EXPECT_EQ(violations("f", "data", "#include \"model/config.h\"").size(), 1u);
   EXPECT_EQ(violations("f", "model", "#include \"decoder.h\"").size(), 1u);
   EXPECT_EQ(violations("f", "core", "#include \"../cli/main.h\"").size(), 1u);
   EXPECT_TRUE(violations("f", "model", "#include <vector>\n#include <fmt/format.h>\n#include \"io/json.h\"").empty());
-  EXPECT_TRUE(violations("f", "data", "#include \"data/jsonl.h\"\n#include \"core/error.h\"").empty());
+  EXPECT_TRUE(violations("f", "data", "#include \"data/jsonl.h\"\n#include \"io/json.h\"").empty());
   EXPECT_TRUE(violations("f", "train", "#include \"data/jsonl.h\"\n#include \"parallel/communicator.h\"").empty());
 }
 
