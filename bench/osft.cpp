@@ -44,7 +44,7 @@ Report run(const Arguments& a) {
   const train::BatchBounds bounds{.tokens = a.tokens, .document = a.tokens / a.documents};
   train::EngineOptions engine = train::engine_options(options, bounds);
   train::plan_osft(options, config, bounds, engine);
-  train::resolve_policy(options, config, engine);
+  train::resolve_memory(options, config, engine);
   Report report =
       time_step(config, engine, {.documents = a.documents, .length = bounds.document, .iterations = a.iterations});
   report["basis"] = a.basis;

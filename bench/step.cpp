@@ -61,8 +61,9 @@ Report time_step(const model::ModelConfig& config, const train::EngineOptions& o
   const auto engine = train::Engine::create(config, options);
   std::uint64_t seed = 0;
   engine->decoder().parameters().for_each([&](weights::Parameter& p) {
-    fill_random(engine->exec(), p.value, p.shape.rank() == 1 ? 1.0f : 0.02f, ++seed);
-    if (!p.low.absent()) engine->exec().fill_zero(p.low);
+    backend::Exec& home = p.home(engine->exec());
+    fill_random(home, p.value, p.shape.rank() == 1 ? 1.0f : 0.02f, ++seed);
+    if (!p.low.absent()) home.fill_zero(p.low);
   });
   start_osft(*engine);
   std::vector<Document> documents(static_cast<std::size_t>(shape.documents));
@@ -94,12 +95,17 @@ Report time_step(const model::ModelConfig& config, const train::EngineOptions& o
           {"model_tflops", flops / ms * 1e-9},
           {"peak_extra_bytes", plan.device_peak},
           {"arena_peak_bytes", engine->exec().arena().peak()},
+          {"host_plan_bytes", plan.host_peak},
+          {"host_peak_bytes", engine->exec().host().arena().peak()},
+          {"disk_bytes", plan.disk_bytes},
           {"device_used_bytes", options.device == Device::cuda ? backend::cuda::device_memory_used() : 0},
           {"parameters", config.parameter_count()},
           {"documents", shape.documents},
           {"length", shape.length},
           {"optimizer", options.optimizer_state ? "adamw" : "none"},
           {"activation_policy", options.policy.str()},
+          {"mlp_tile", options.mlp_tile},
+          {"host_layers", options.host_layers},
           {"deterministic", options.deterministic},
           {"loss", engine->decoder().read_loss(engine->exec()).loss},
           {"device", name_of(options.device)},

@@ -8,7 +8,8 @@ namespace {
 
 struct Arguments : Common {
   std::string config, optimizer = "adamw", policy = "auto";
-  std::int64_t documents = 1, length = 2048, tile = 0;
+  std::string disk;
+  std::int64_t documents = 1, length = 2048, tile = -1, host_layers = -1;
   bool nondeterministic = false;
 };
 
@@ -17,14 +18,19 @@ Report run(const Arguments& a) {
   train::EngineOptions options;
   options.device = train::resolve_device(a.device);
   options.compute = train::resolve_dtype(a.dtype, options.device);
-  options.mlp_tile = a.tile;
   options.deterministic = !a.nondeterministic;
   options.optimizer_state = a.optimizer == "adamw";
   options.optimizer.max_grad_norm = 1.0;
   options.max_tokens = a.documents * a.length;
   options.max_document = a.length;
-  options.policy = a.policy == "auto" ? train::choose_policy(config, options, train::memory_budget(options.device))
-                                      : model::ActivationPolicy::parse(a.policy);
+  train::MemoryDemands demands;
+  if (a.policy != "auto") demands.policy = model::ActivationPolicy::parse(a.policy);
+  if (a.tile >= 0) demands.mlp_tile = a.tile;
+  if (a.host_layers >= 0) demands.host_layers = a.host_layers;
+  const train::MemoryBudget budget = {
+      .device = train::memory_budget(options.device), .host = train::host_memory_budget(), .disk = a.disk};
+  const train::MemoryChoice choice = train::choose_memory(config, options, demands, budget);
+  if (!choice.fits) user_error("{}", choice.reason);
   return time_step(config, options, {.documents = a.documents, .length = a.length, .iterations = a.iterations});
 }
 
@@ -41,7 +47,9 @@ Benchmark train_step_benchmark() {
             command.add_option("--optimizer", a->optimizer, "adamw, or none: forward and backward alone")
                 ->check(CLI::IsMember({"adamw", "none"}));
             command.add_option("--policy", a->policy, "Activation policy, or auto");
-            command.add_option("--mlp-tile", a->tile, "Rows the MLP works on at once; 0: all");
+            command.add_option("--mlp-tile", a->tile, "Rows the MLP works on at once; 0: all; absent: what fits");
+            command.add_option("--host-layers", a->host_layers, "Layers that live on the host; absent: what must");
+            command.add_option("--disk", a->disk, "Folder for what the host cannot hold");
             command.add_flag("--nondeterministic", a->nondeterministic,
                              "Let attention's backward pass sum in any order");
             return [a] { return run(*a); };

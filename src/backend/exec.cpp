@@ -4,19 +4,22 @@
 
 #include <cstring>
 
+#include "backend/cpu/parallel.h"
 #include "backend/cuda/context.h"
 
 namespace inlay::backend {
 
-// The region behind the arena: anonymous pages on the host, one allocation on the GPU.
+// The region behind an arena: one allocation on the GPU, or anonymous pages on the host, pinned where a GPU copies from
+// them.
 struct Exec::Memory {
-  Device device;
+  enum class Kind : std::uint8_t { device, host, pinned };
+  Kind kind;
   void* base = nullptr;
   std::size_t bytes = 0;
 
-  Memory(Device where, std::size_t wanted) : device(where), bytes(wanted) {
+  Memory(Kind what, std::size_t wanted) : kind(what), bytes(wanted) {
     if (bytes == 0) return;
-    if (device == Device::cuda) {
+    if (kind == Kind::device) {
       base = cuda::allocate(bytes);
       return;
     }
@@ -26,17 +29,35 @@ struct Exec::Memory {
       user_error("the system refused {} of memory: {}", format_bytes(bytes), std::strerror(errno));
     }
     ::madvise(base, bytes, MADV_HUGEPAGE);
+    if (kind == Kind::pinned) pin();
   }
   ~Memory() {
     if (base == nullptr) return;
-    if (device == Device::cuda) {
+    if (kind == Kind::device) {
       cuda::deallocate(base);
-    } else {
-      ::munmap(base, bytes);
+      return;
     }
+    if (kind == Kind::pinned) cuda::unpin(base);
+    ::munmap(base, bytes);
   }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
+
+ private:
+  // Pinning brings the pages into being one after the other; touching them on all cores first is many times faster.
+  void pin() {
+    constexpr std::int64_t page = 4096;
+    const auto pages = static_cast<std::int64_t>(bytes) / page;
+    cpu::parallel_for(pages, 4096, [this](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) static_cast<volatile char*>(base)[i * page] = 0;
+    });
+    try {
+      cuda::pin(base, bytes);
+    } catch (...) {
+      ::munmap(base, bytes);
+      throw;
+    }
+  }
 };
 
 Exec::Exec(Device device, Mode mode) : device_(device), mode_(mode) {}
@@ -47,13 +68,19 @@ Exec::~Exec() = default;
 Exec Exec::planner(Device device, std::size_t capacity) {
   Exec exec(device, Mode::plan);
   exec.arena_ = std::make_unique<Arena>(std::string(name_of(device)), capacity);
+  exec.host_.reset(new Exec(Device::cpu, Mode::plan));
+  exec.host_->arena_ = std::make_unique<Arena>("host");
   return exec;
 }
 
-Exec Exec::runner(Device device, std::size_t arena_bytes) {
+Exec Exec::runner(Device device, std::size_t arena_bytes, std::size_t host_bytes) {
   Exec exec(device, Mode::run);
-  if (device == Device::cuda) exec.cuda_ = cuda::make_context();
-  exec.memory_ = std::make_unique<Memory>(device, arena_bytes);
+  const bool gpu = device == Device::cuda;
+  if (gpu) exec.cuda_ = cuda::make_context();
+  exec.memory_ = std::make_unique<Memory>(gpu ? Memory::Kind::device : Memory::Kind::host, arena_bytes);
+  exec.host_.reset(new Exec(Device::cpu, Mode::run));
+  exec.host_->memory_ = std::make_unique<Memory>(gpu ? Memory::Kind::pinned : Memory::Kind::host, host_bytes);
+  exec.host_->arena_ = std::make_unique<Arena>("host", exec.host_->memory_->base, host_bytes);
   exec.arena_ = std::make_unique<Arena>(std::string(name_of(device)), exec.memory_->base, arena_bytes);
   return exec;
 }

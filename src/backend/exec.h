@@ -25,8 +25,8 @@ class Exec {
  public:
   // An Exec that only plans; needs no device.
   static Exec planner(Device device, std::size_t capacity = Arena::unlimited);
-  // An Exec that runs in an arena of the given size, allocated at once.
-  static Exec runner(Device device, std::size_t arena_bytes);
+  // An Exec that runs in arenas of the given sizes, allocated at once.
+  static Exec runner(Device device, std::size_t arena_bytes, std::size_t host_bytes = 0);
 
   Exec(Exec&&) noexcept;
   Exec& operator=(Exec&&) noexcept;
@@ -36,6 +36,9 @@ class Exec {
   bool on_cuda() const { return device_ == Device::cuda; }
   bool planning() const { return mode_ == Mode::plan; }
   Arena& arena() { return *arena_; }
+  // The host beside the device, for what does not stay there: runs ops on the CPU, and its arena is pinned for a GPU,
+  // so that copies run beside the kernels (backend/lanes.h). It has no host of its own.
+  Exec& host() { return *host_; }
   cuda::Context& cuda();
 
   // Copies between host memory and a view of this device. Both wait for the copy to end and do nothing when planning.
@@ -54,6 +57,7 @@ class Exec {
   struct Memory;
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Arena> arena_;
+  std::unique_ptr<Exec> host_;
 };
 
 using ScratchScope = Arena::ScratchScope;

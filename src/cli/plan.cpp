@@ -47,8 +47,8 @@ int run(const std::string& file, const train::Overrides& overrides, bool as_json
   const train::BatchBounds batch = bounds(options, config.vocab, document_bytes, from_data);
   train::EngineOptions engine = train::engine_options(options, batch);
   train::plan_osft(options, config, batch, engine);
-  train::resolve_policy(options, config, engine);
-  const train::MemoryPlan plan = train::Engine::plan(config, engine);
+  const train::MemoryChoice memory = train::resolve_memory(options, config, engine);
+  const train::MemoryPlan& plan = memory.plan;
   // Directions are found before the run takes its memory, so the two do not add up.
   const std::size_t search_peak =
       options.osft.enabled

@@ -29,14 +29,18 @@ std::string format_bytes(std::size_t bytes) {
 }
 
 Arena::Arena(std::string name, std::size_t capacity)
-    : name_(std::move(name)), base_(imaginary_base()), capacity_(capacity), planning_(true), phases_{{"setup", 0}} {}
+    : name_(std::move(name)),
+      base_(imaginary_base()),
+      capacity_(capacity),
+      planning_(true),
+      phases_{{.phase = "setup"}} {}
 
 Arena::Arena(std::string name, void* base, std::size_t capacity)
     : name_(std::move(name)),
       base_(static_cast<std::byte*>(base)),
       capacity_(capacity / alignment * alignment),
       planning_(false),
-      phases_{{"setup", 0}} {}
+      phases_{{.phase = "setup"}} {}
 
 Arena::Block Arena::account(MemoryClass memory_class, std::string_view name, DType dtype, const Shape& shape) {
   // An empty tensor still gets an address of its own, so that "absent" and "empty" stay different things.
@@ -49,8 +53,15 @@ Arena::Block Arena::account(MemoryClass memory_class, std::string_view name, DTy
     peak_ = total;
     peak_by_class_ = live_;
   }
-  phases_[phase_].bytes = std::max(phases_[phase_].bytes, total);
+  note_phase(total);
   return block;
+}
+
+void Arena::note_phase(std::size_t total) {
+  PhasePeak& phase = phases_[phase_];
+  if (total <= phase.bytes) return;
+  phase.bytes = total;
+  phase.classes = live_;
 }
 
 View Arena::keep(MemoryClass memory_class, std::string_view name, DType dtype, Shape shape) {
@@ -86,8 +97,8 @@ void Arena::release_top(std::size_t mark) {
 void Arena::begin_phase(std::string_view phase) {
   const auto found = std::find_if(phases_.begin(), phases_.end(), [&](const PhasePeak& p) { return p.phase == phase; });
   phase_ = static_cast<std::size_t>(found - phases_.begin());
-  if (found == phases_.end()) phases_.push_back({std::string(phase), 0});
-  phases_[phase_].bytes = std::max(phases_[phase_].bytes, used());
+  if (found == phases_.end()) phases_.push_back({.phase = std::string(phase)});
+  note_phase(used());
 }
 
 void Arena::out_of_memory(const Block& wanted, const Shape& shape, DType dtype) const {

@@ -34,6 +34,7 @@ using MemoryByClass = std::array<std::size_t, memory_class_count>;
 struct PhasePeak {
   std::string phase;
   std::size_t bytes = 0;
+  MemoryByClass classes{};  // at that moment
 };
 
 // One region of memory used as two stacks that grow towards each other. From the bottom: what lives long (weights,
@@ -91,6 +92,7 @@ class Arena {
     std::size_t bytes;
   };
 
+  void note_phase(std::size_t total);
   Block account(MemoryClass memory_class, std::string_view name, DType dtype, const Shape& shape);
   void release_top(std::size_t mark);
   [[noreturn]] void out_of_memory(const Block& wanted, const Shape& shape, DType dtype) const;

@@ -1,61 +1,107 @@
 #include "model/activations.h"
 
+#include <algorithm>
+#include <charconv>
+
 #include "core/error.h"
+#include "core/text.h"
 
 namespace inlay::model {
 
 namespace {
-constexpr std::array<std::string_view, activation_count> names = {"attention_norm", "qkv",      "attention",
-                                                                  "residual",       "mlp_norm", "gate_up"};
+constexpr std::array<std::string_view, activation_count> names = {"input",    "attention_norm", "qkv",    "attention",
+                                                                  "residual", "mlp_norm",       "gate_up"};
+
+// A list of activations to keep.
+LayerPolicy parse_kept(std::string_view text) {
+  LayerPolicy policy = LayerPolicy::recompute_all();
+  for (const std::string& name : split(text, ',')) {
+    const auto found = std::find(names.begin() + 1, names.end(), name);
+    if (found == names.end()) {
+      user_error(
+          "activation policy '{}' is unknown; write keep, recompute_norms, recompute_mlp, recompute, "
+          "offload_attention, offload, offload_half, or the names to keep out of attention_norm, qkv, attention, "
+          "residual, mlp_norm, gate_up, separated by commas",
+          name);
+    }
+    policy = policy.with(static_cast<Activation>(found - names.begin()), Storage::keep);
+  }
+  return policy;
 }
+
+}  // namespace
 
 std::string_view name_of(Activation activation) { return names[static_cast<std::size_t>(activation)]; }
 
-ActivationPolicy ActivationPolicy::keep_all() { return {}; }
-
-ActivationPolicy ActivationPolicy::recompute_all() {
-  ActivationPolicy policy;
+LayerPolicy LayerPolicy::recompute_all() {
+  LayerPolicy policy;
   policy.table_.fill(Storage::recompute);
-  return policy;
+  return policy.with(Activation::input, Storage::keep);
+}
+
+ActivationPolicy::Segment ActivationPolicy::parse_segment(std::string_view name) {
+  const auto uniform = [](const LayerPolicy& policy) { return Segment{0, policy, policy}; };
+  const LayerPolicy all = LayerPolicy::keep_all(), none = LayerPolicy::recompute_all();
+  const LayerPolicy no_norms =
+      all.with(Activation::attention_norm, Storage::recompute).with(Activation::mlp_norm, Storage::recompute);
+  const LayerPolicy offload = none.with(Activation::input, Storage::offload);
+  if (name == "keep") return uniform(all);
+  if (name == "recompute_norms") return uniform(no_norms);
+  if (name == "recompute_mlp") return uniform(no_norms.with(Activation::gate_up, Storage::recompute));
+  if (name == "recompute") return uniform(none);
+  if (name == "offload_attention") return uniform(offload.with(Activation::attention, Storage::offload));
+  if (name == "offload") return uniform(offload);
+  if (name == "offload_half") return {0, offload, none.with(Activation::input, Storage::recompute)};
+  return uniform(parse_kept(name));
+}
+
+const std::vector<std::string_view>& ActivationPolicy::ladder() {
+  static const std::vector<std::string_view> rungs = {"keep",      "recompute_norms", "recompute_mlp",
+                                                      "attention", "recompute",       "offload_attention",
+                                                      "offload",   "offload_half"};
+  return rungs;
 }
 
 ActivationPolicy ActivationPolicy::parse(std::string_view text) {
-  if (text == "keep") return keep_all();
-  if (text == "recompute") return recompute_all();
-  const ActivationPolicy no_norms =
-      keep_all().with(Activation::attention_norm, Storage::recompute).with(Activation::mlp_norm, Storage::recompute);
-  if (text == "recompute_norms") return no_norms;
-  if (text == "recompute_mlp") return no_norms.with(Activation::gate_up, Storage::recompute);
-
-  ActivationPolicy policy = recompute_all();
-  while (!text.empty()) {
-    const std::size_t comma = text.find(',');
-    const std::string_view name = text.substr(0, comma);
-    text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
-    bool known = false;
-    for (std::size_t index = 0; index < activation_count; ++index) {
-      if (names[index] != name) continue;
-      policy.table_[index] = Storage::keep;
-      known = true;
+  ActivationPolicy policy;
+  policy.text_ = text;
+  const std::vector<std::string> pieces = split(text, '+');
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    std::string_view name = pieces[i];
+    std::int64_t layers = 0;
+    if (const std::size_t star = name.find('*'); star != std::string_view::npos) {
+      const auto [end, error] = std::from_chars(name.data(), name.data() + star, layers);
+      if (error != std::errc() || end != name.data() + star || layers < 1) {
+        user_error("activation policy '{}': expected a number of layers before the *, as in 12*recompute+keep", text);
+      }
+      name = name.substr(star + 1);
     }
-    if (!known) {
-      user_error(
-          "activation policy '{}' is unknown; write keep, recompute, recompute_norms, recompute_mlp, or the names to "
-          "keep out of attention_norm, qkv, attention, residual, mlp_norm, gate_up, separated by commas",
-          name);
+    if ((layers == 0) != (i + 1 == pieces.size())) {
+      user_error("activation policy '{}': all but the last piece say for how many layers, as in 12*recompute+keep",
+                 text);
     }
+    policy.segments_.push_back(parse_segment(name));
+    policy.segments_.back().layers = layers;
   }
   return policy;
 }
 
-std::string ActivationPolicy::str() const {
-  if (*this == keep_all()) return "keep";
-  if (*this == recompute_all()) return "recompute";
-  std::string text;
-  for (std::size_t index = 0; index < activation_count; ++index) {
-    if (table_[index] == Storage::keep) text += (text.empty() ? "" : ",") + std::string(names[index]);
+const LayerPolicy& ActivationPolicy::of(std::int64_t layer) const {
+  std::int64_t before = 0;
+  for (const Segment& segment : segments_) {
+    before += segment.layers;
+    if (layer < before || segment.layers == 0) return layer % 2 == 0 ? segment.even : segment.odd;
   }
-  return text;
+  INLAY_ASSERT(false, "policy {} does not reach layer {}", text_, layer);
+  return segments_.back().even;
+}
+
+bool ActivationPolicy::offloads() const {
+  const auto leaves = [](const LayerPolicy& p) {
+    return p.offloads(Activation::input) || p.offloads(Activation::attention);
+  };
+  return std::any_of(segments_.begin(), segments_.end(),
+                     [&](const Segment& s) { return leaves(s.even) || leaves(s.odd); });
 }
 
 }  // namespace inlay::model

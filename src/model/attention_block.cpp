@@ -91,20 +91,21 @@ void AttentionBlock::output(Exec& exec, View delta, const Saved& saved) {
 }
 
 void AttentionBlock::forward(Exec& exec, View delta, ConstView x, const LayerContext& context,
-                             const ActivationPolicy& policy, Saved& saved) {
+                             const LayerPolicy& policy, Saved& saved) {
   Arena& arena = exec.arena();
   const std::int64_t tokens = x.dim(0);
-  const auto take = [&](Activation activation, std::string_view name, DType dtype, Shape shape) {
+  const auto take = [&](View given, Activation activation, std::string_view name, DType dtype, Shape shape) {
+    if (!given.absent()) return given;
     return policy.keeps(activation) ? arena.keep(MemoryClass::activations, name, dtype, shape)
                                     : arena.scratch(name, dtype, shape);
   };
   const ScratchScope scope(arena);
-  View out = take(Activation::attention, "attention output", x.dtype(), {tokens, config_.q_width()});
-  View lse = take(Activation::attention, "attention log-sum-exp", DType::f32, {tokens, config_.heads});
-  View qkv = take(Activation::qkv, "qkv", x.dtype(), {tokens, config_.qkv_width()});
+  View out = take(saved.out, Activation::attention, "attention output", x.dtype(), {tokens, config_.q_width()});
+  View lse = take(saved.lse, Activation::attention, "attention log-sum-exp", DType::f32, {tokens, config_.heads});
+  View qkv = take({}, Activation::qkv, "qkv", x.dtype(), {tokens, config_.qkv_width()});
   {
     const ScratchScope norm_scope(arena);
-    View norm = take(Activation::attention_norm, "attention norm", x.dtype(), x.shape());
+    View norm = take({}, Activation::attention_norm, "attention norm", x.dtype(), x.shape());
     ops::rms_norm_forward(exec, norm, x, parameters_.norm.value, config_.norm_eps);
     project(exec, qkv, norm, context);
     if (policy.keeps(Activation::attention_norm)) saved.norm = norm;

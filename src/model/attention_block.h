@@ -35,8 +35,9 @@ class AttentionBlock {
     View norm, qkv, out, lse;
   };
 
-  // delta = attention(norm(x)); keeps what the policy says.
-  void forward(Exec& exec, View delta, ConstView x, const LayerContext& context, const ActivationPolicy& policy,
+  // delta = attention(norm(x)); keeps what the policy says. Attention's results go where `saved` has them already, for
+  // a policy that takes them off the device.
+  void forward(Exec& exec, View delta, ConstView x, const LayerContext& context, const LayerPolicy& policy,
                Saved& saved);
   // forward for the one token that every sequence has at `position`: its key and value join the cache, and it attends
   // to what the cache holds by then. The context's rope table begins at the position.

@@ -14,9 +14,13 @@ using backend::Grad;
 using backend::ScratchScope;
 
 Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& options)
-    : config_(config), options_(options), parameters_(config_) {
+    : config_(config), options_(options), parameters_(config_), stash_place_(options.stash) {
   Arena& arena = exec.arena();
   if (options_.prepare) options_.prepare(parameters_);
+  const std::int64_t first_on_host = config_.layer_count() - options_.host_layers;
+  parameters_.for_each_in_layers([&](std::int64_t layer, weights::Parameter& p) {
+    p.on_host = layer >= first_on_host && p.shape.rank() > 1;  // vectors are small, and many places read them
+  });
   parameters_.for_each([&](weights::Parameter& p) { weights::allocate_value(exec, p, options_.compute); });
   const auto make_weight = [this](Exec& e, weights::Parameter& p) -> std::unique_ptr<ops::Linear> {
     if (!options_.make_weight) return std::make_unique<weights::DenseWeight>(p);
@@ -31,6 +35,15 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
   if (config_.tied_embeddings) tied_ = dynamic_cast<weights::SubspaceWeight*>(head_.get());
   if (options_.training) {
     parameters_.for_each([&](weights::Parameter& p) { weights::allocate_training_state(exec, p); });
+  }
+  if (options_.host_layers > 0) {
+    std::vector<std::vector<weights::Parameter*>> streamed(layers_.size());
+    parameters_.for_each_in_layers([&](std::int64_t layer, weights::Parameter& p) {
+      if (p.on_host) streamed[static_cast<std::size_t>(layer)].push_back(&p);
+    });
+    auto access = std::make_unique<weights::StreamedWeights>(exec, std::move(streamed));
+    streamed_ = access.get();
+    access_ = std::move(access);
   }
 
   const Shape table_shape{options_.max_positions, config_.rope.rotary_dim / 2, 2};
@@ -58,7 +71,10 @@ void Decoder::finish_gradients(Exec& exec) {
 
 void Decoder::update_weights(Exec& exec) {
   exec.arena().begin_phase("rebuilding weights");
-  for (weights::SubspaceWeight* subspace : subspaces_) subspace->update_value(exec);
+  for (weights::SubspaceWeight* subspace : subspaces_) {
+    if (!subspace->dense().on_host) subspace->update_value(exec);
+  }
+  if (streamed_ != nullptr) streamed_->forget();
 }
 
 void Decoder::begin_step(Exec& exec) {
@@ -72,11 +88,12 @@ LossSums Decoder::read_loss(Exec& exec) {
   std::int32_t correct = 0;
   exec.download(&loss, loss_);
   exec.download(&correct, correct_);
+  if (stash_place_.file != nullptr) stash_place_.file->check();
   return {.loss = loss, .correct = correct};
 }
 
 void Decoder::forward_layer(Exec& exec, std::size_t layer, View out, ConstView x, const LayerContext& context,
-                            const ActivationPolicy& policy, LayerSaved& saved) {
+                            const LayerPolicy& policy, LayerSaved& saved) {
   Arena& arena = exec.arena();
   const ScratchScope scope(arena);
   View residual = policy.keeps(Activation::residual)
@@ -93,25 +110,7 @@ void Decoder::decode_layer(Exec& exec, std::size_t layer, View out, ConstView x,
   View residual = exec.arena().scratch("residual", x.dtype(), x.shape());
   MlpBlock::Saved nothing;
   layers_[layer]->attention.decode(exec, residual, x, context, cache.layer(layer), position);
-  layers_[layer]->mlp.forward(exec, out, residual, x, ActivationPolicy::recompute_all(), options_.mlp_tile, nothing);
-}
-
-void Decoder::backward_layer(Exec& exec, std::size_t layer, View grad, ConstView x, const LayerContext& context,
-                             LayerSaved& saved) {
-  Arena& arena = exec.arena();
-  const ScratchScope scope(arena);
-  Layer& blocks = *layers_[layer];
-  blocks.attention.recompute(exec, x, context, saved.attention);
-  {
-    const ScratchScope mlp_scope(arena);
-    if (saved.mlp.residual.absent()) {
-      saved.mlp.residual = arena.scratch("residual", x.dtype(), x.shape());
-      blocks.attention.output(exec, saved.mlp.residual, saved.attention);
-      ops::add(exec, saved.mlp.residual, x);
-    }
-    blocks.mlp.backward(exec, grad, saved.mlp.residual, options_.mlp_tile, saved.mlp);
-  }
-  blocks.attention.backward(exec, grad, x, context, saved.attention);
+  layers_[layer]->mlp.forward(exec, out, residual, x, LayerPolicy::recompute_all(), options_.mlp_tile, nothing);
 }
 
 void Decoder::head_loss(Exec& exec, View hidden, const DeviceBatch& batch, double normalizer, bool gradients) {
@@ -126,59 +125,6 @@ void Decoder::head_loss(Exec& exec, View hidden, const DeviceBatch& batch, doubl
       {.reduction = ops::Reduction::mean, .normalizer = normalizer, .chunk_tokens = options_.loss_chunk});
 }
 
-void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double normalizer) {
-  INLAY_ASSERT(options_.training, "this decoder was made for evaluation");
-  Arena& arena = exec.arena();
-  const std::size_t mark = arena.mark();
-  const ScratchScope step_scope(arena);
-  arena.begin_phase("forward");
-  const DeviceBatch batch = upload(exec, packed);
-  const LayerContext layer_context = context(batch);
-  const Shape stream_shape{batch.token_count, config_.hidden};
-  const auto keep_stream = [&] {
-    return arena.keep(MemoryClass::activations, "layer input", options_.compute, stream_shape);
-  };
-
-  std::vector<View> inputs = {keep_stream()};
-  std::vector<LayerSaved> saved(layers_.size());
-  ops::embedding_forward(exec, inputs[0], batch.tokens, parameters_.embedding.value);
-  for (std::size_t l = 0; l < layers_.size(); ++l) {
-    access_->acquire(exec, static_cast<std::int64_t>(l));
-    saved[l].mark = arena.mark();
-    inputs.push_back(keep_stream());
-    forward_layer(exec, l, inputs[l + 1], inputs[l], layer_context, options_.policy, saved[l]);
-    access_->release(exec, static_cast<std::int64_t>(l));
-  }
-
-  arena.begin_phase("loss");
-  View grad = arena.scratch(MemoryClass::activations, "residual gradient", options_.compute, stream_shape);
-  {
-    const ScratchScope scope(arena);
-    View hidden = arena.scratch("final hidden state", options_.compute, stream_shape);
-    weights::Parameter& norm = parameters_.final_norm;
-    ops::rms_norm_forward(exec, hidden, inputs.back(), norm.value, config_.norm_eps);
-    head_loss(exec, hidden, batch, normalizer, true);  // hidden becomes its own gradient
-    ops::rms_norm_backward(
-        exec, {.dx = grad, .dx_mode = Grad::overwrite, .dweight = norm.grad, .dweight_mode = norm.next_grad_mode()},
-        hidden, inputs.back(), norm.value, config_.norm_eps);
-  }
-
-  arena.begin_phase("backward");
-  for (std::size_t l = layers_.size(); l-- > 0;) {
-    access_->acquire(exec, static_cast<std::int64_t>(l));
-    backward_layer(exec, l, grad, inputs[l], layer_context, saved[l]);
-    arena.release_to(saved[l].mark);
-    access_->release(exec, static_cast<std::int64_t>(l));
-  }
-  if (tied_ != nullptr) {
-    tied_->accumulate_lookup(exec, grad, batch.token_groups);
-  } else {
-    weights::Parameter& table = parameters_.embedding;
-    ops::embedding_backward(exec, table.grad, table.next_grad_mode(), grad, batch.token_groups);
-  }
-  arena.release_to(mark);
-}
-
 View Decoder::forward_only(Exec& exec, const DeviceBatch& batch) {
   Arena& arena = exec.arena();
   const Shape stream_shape{batch.token_count, config_.hidden};
@@ -187,11 +133,11 @@ View Decoder::forward_only(Exec& exec, const DeviceBatch& batch) {
   View next = arena.scratch("next hidden state", options_.compute, stream_shape);
   ops::embedding_forward(exec, x, batch.tokens, parameters_.embedding.value);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
-    access_->acquire(exec, static_cast<std::int64_t>(l));
+    access_->acquire(exec, static_cast<std::int64_t>(l), weights::Pass::forward);
     LayerSaved nothing;
-    forward_layer(exec, l, next, x, layer_context, ActivationPolicy::recompute_all(), nothing);
+    forward_layer(exec, l, next, x, layer_context, LayerPolicy::recompute_all(), nothing);
     std::swap(x, next);
-    access_->release(exec, static_cast<std::int64_t>(l));
+    access_->release(exec, static_cast<std::int64_t>(l), weights::Pass::forward);
   }
   ops::rms_norm_forward(exec, next, x, parameters_.final_norm.value, config_.norm_eps);
   return next;
@@ -221,17 +167,17 @@ void Decoder::observe(Exec& exec, const std::vector<PackedBatch>& batches, Layer
   };
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const auto layer = static_cast<std::int64_t>(l);
-    access_->acquire(exec, layer);
+    access_->acquire(exec, layer, weights::Pass::forward);
     observer.begin_layer(exec, layer);
     for_each_batch([&](View stream, const DeviceBatch& batch) {
       View next = arena.scratch("next hidden state", options_.compute, stream.shape());
       LayerSaved nothing;
-      forward_layer(exec, l, next, stream, context(batch), ActivationPolicy::recompute_all(), nothing);
+      forward_layer(exec, l, next, stream, context(batch), LayerPolicy::recompute_all(), nothing);
       observer.layer_output(exec, layer, stream, next);
       ops::cast(exec, stream, next);
     });
     observer.end_layer(exec, layer);
-    access_->release(exec, layer);
+    access_->release(exec, layer, weights::Pass::forward);
   }
   observer.begin_head(exec);
   for_each_batch([&](View stream, const DeviceBatch&) {
@@ -272,10 +218,10 @@ void Decoder::decode(Exec& exec, View logits, ConstView tokens, const KvCache& c
   View next = arena.scratch("next hidden state", options_.compute, stream_shape);
   ops::embedding_forward(exec, x, tokens, parameters_.embedding.value);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
-    access_->acquire(exec, static_cast<std::int64_t>(l));
+    access_->acquire(exec, static_cast<std::int64_t>(l), weights::Pass::forward);
     decode_layer(exec, l, next, x, layer_context, cache, position);
     std::swap(x, next);
-    access_->release(exec, static_cast<std::int64_t>(l));
+    access_->release(exec, static_cast<std::int64_t>(l), weights::Pass::forward);
   }
   if (logits.absent()) return;
   ops::rms_norm_forward(exec, next, x, parameters_.final_norm.value, config_.norm_eps);

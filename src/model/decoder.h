@@ -3,9 +3,11 @@
 #include <memory>
 #include <vector>
 
+#include "model/attention_results.h"
+#include "model/layer_inputs.h"
 #include "model/parameters.h"
 #include "ops/fused_linear_ce.h"
-#include "weights/access.h"
+#include "weights/streamed.h"
 #include "weights/subspace.h"
 
 namespace inlay::model {
@@ -17,6 +19,8 @@ struct DecoderOptions {
   std::int64_t mlp_tile = 0;       // rows a tile; 0: all at once
   std::int64_t loss_chunk = 0;     // rows of logits held at once; 0: chosen by the op
   std::int64_t max_positions = 0;  // longest document that will come
+  StashPlace stash;                // where what the policy takes off the device goes
+  std::int64_t host_layers = 0;    // the last so many layers' matrices, and their training state, live on the host
   bool deterministic_attention = true;
   // Says what trains before memory is taken, and makes the matrices' weights; absent: everything, and dense ones.
   std::function<void(ModelParameters&)> prepare;
@@ -42,10 +46,13 @@ class Decoder {
   const ModelConfig& config() const { return config_; }
   const DecoderOptions& options() const { return options_; }
   ModelParameters& parameters() { return parameters_; }
+  weights::StreamedWeights* streamed() { return streamed_; }  // null where all weights stay on the device
+  // Bytes that a step has put on a disk.
+  std::uint64_t disk_bytes() const { return stash_place_.bytes; }
   const std::vector<weights::SubspaceWeight*>& subspaces() const { return subspaces_; }
   // Everything the optimizer works on: parameters that train, and the factors of those that train in a subspace.
   void for_each_trained(const std::function<void(weights::Parameter&)>& visit);
-  // Around the optimizer's step, for weights that train in a subspace.
+  // Around the optimizer's step, for weights that train in a subspace or live on the host.
   void finish_gradients(Exec& exec);
   void update_weights(Exec& exec);
 
@@ -100,12 +107,14 @@ class Decoder {
   LayerContext context(const DeviceBatch& batch) const;
   // x_{l+1} from x_l, keeping what the policy says.
   void forward_layer(Exec& exec, std::size_t layer, View out, ConstView x, const LayerContext& context,
-                     const ActivationPolicy& policy, LayerSaved& saved);
+                     const LayerPolicy& policy, LayerSaved& saved);
   // The same for one token of every sequence.
   void decode_layer(Exec& exec, std::size_t layer, View out, ConstView x, const LayerContext& context,
                     const KvCache& cache, std::int64_t position);
   void backward_layer(Exec& exec, std::size_t layer, View grad, ConstView x, const LayerContext& context,
                       LayerSaved& saved);
+  // A layer's output once more, where it was not kept.
+  void remake_input(Exec& exec, std::int64_t layer, View out, ConstView in, const LayerContext& context);
   // The final hidden state without keeping anything, in scratch.
   View forward_only(Exec& exec, const DeviceBatch& batch);
   void head_loss(Exec& exec, View hidden, const DeviceBatch& batch, double normalizer, bool gradients);
@@ -118,6 +127,8 @@ class Decoder {
   std::vector<weights::SubspaceWeight*> subspaces_;  // those among the layers' weights and the head
   weights::SubspaceWeight* tied_ = nullptr;          // the head, where it is the embedding too and trains in a subspace
   std::unique_ptr<weights::WeightAccess> access_ = std::make_unique<weights::ResidentWeights>();
+  weights::StreamedWeights* streamed_ = nullptr;
+  StashPlace stash_place_;
   View rope_table_, loss_, correct_;
 };
 

@@ -7,43 +7,61 @@ namespace inlay::model {
 
 namespace {
 
-View upload_indices(Exec& exec, std::string_view name, const std::vector<std::int32_t>& values, std::int64_t capacity) {
-  View slab = exec.arena().keep(MemoryClass::batch, name, DType::i32, {capacity});
-  View view = slab.slice_rows(0, static_cast<std::int64_t>(values.size()));
-  exec.upload(view, values.data());
-  return view;
+// Slabs are as large as the number of tokens can make them, so that the plan holds for any batch of that size.
+struct Slabs {
+  Slabs(Exec& exec, std::int64_t tokens) : exec_(exec), tokens_(tokens) {}
+
+  View upload(std::string_view name, const std::vector<std::int32_t>& values, std::int64_t extra = 0) {
+    View slab = exec_.arena().keep(MemoryClass::batch, name, DType::i32, {tokens_ + extra});
+    View view = slab.slice_rows(0, static_cast<std::int64_t>(values.size()));
+    exec_.upload(view, values.data());
+    return view;
+  }
+
+ private:
+  Exec& exec_;
+  std::int64_t tokens_;
+};
+
+// Tokens in order of their ids, and where each id begins.
+struct Groups {
+  std::vector<std::int32_t> order, starts, ids;
+};
+
+Groups group(const PackedBatch& batch) {
+  Groups groups;
+  groups.order.resize(static_cast<std::size_t>(batch.token_count()));
+  std::iota(groups.order.begin(), groups.order.end(), 0);
+  // Stable: equal tokens stay in order of position.
+  std::stable_sort(groups.order.begin(), groups.order.end(), [&](std::int32_t a, std::int32_t b) {
+    return batch.tokens[static_cast<std::size_t>(a)] < batch.tokens[static_cast<std::size_t>(b)];
+  });
+  for (std::size_t i = 0; i < groups.order.size(); ++i) {
+    const std::int32_t id = batch.tokens[static_cast<std::size_t>(groups.order[i])];
+    if (!groups.ids.empty() && groups.ids.back() == id) continue;
+    groups.starts.push_back(static_cast<std::int32_t>(i));
+    groups.ids.push_back(id);
+  }
+  groups.starts.push_back(static_cast<std::int32_t>(batch.token_count()));
+  return groups;
 }
 
 }  // namespace
 
 DeviceBatch upload(Exec& exec, const PackedBatch& batch) {
   const std::int64_t tokens = batch.token_count();
-
-  // Positions by token id, stable: equal tokens stay in order of position.
-  std::vector<std::int32_t> order(static_cast<std::size_t>(tokens));
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-    return batch.tokens[static_cast<std::size_t>(a)] < batch.tokens[static_cast<std::size_t>(b)];
-  });
-  std::vector<std::int32_t> starts, ids;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const std::int32_t id = batch.tokens[static_cast<std::size_t>(order[i])];
-    if (!ids.empty() && ids.back() == id) continue;
-    starts.push_back(static_cast<std::int32_t>(i));
-    ids.push_back(id);
-  }
-  starts.push_back(static_cast<std::int32_t>(tokens));
-
-  // Slabs are as large as the number of tokens can make them, so that the plan holds for any batch of that size.
+  // The order decides about no byte: a plan need not sort.
+  const Groups groups = exec.planning() ? Groups{batch.tokens, {0}, {}} : group(batch);
+  Slabs slabs(exec, tokens);
   DeviceBatch result;
-  result.tokens = upload_indices(exec, "batch.tokens", batch.tokens, tokens);
-  result.targets = upload_indices(exec, "batch.targets", batch.targets, tokens);
-  result.positions = upload_indices(exec, "batch.positions", batch.positions, tokens);
-  result.cu_seqlens = upload_indices(exec, "batch.cu_seqlens", batch.cu_seqlens, tokens + 1);
-  result.valid_rows = upload_indices(exec, "batch.valid_rows", batch.valid_rows, tokens);
-  result.token_groups.order = upload_indices(exec, "batch.token_order", order, tokens);
-  result.token_groups.starts = upload_indices(exec, "batch.token_starts", starts, tokens + 1);
-  result.token_groups.ids = upload_indices(exec, "batch.token_ids", ids, tokens);
+  result.tokens = slabs.upload("batch.tokens", batch.tokens);
+  result.targets = slabs.upload("batch.targets", batch.targets);
+  result.positions = slabs.upload("batch.positions", batch.positions);
+  result.cu_seqlens = slabs.upload("batch.cu_seqlens", batch.cu_seqlens, 1);
+  result.valid_rows = slabs.upload("batch.valid_rows", batch.valid_rows);
+  result.token_groups.order = slabs.upload("batch.token_order", groups.order);
+  result.token_groups.starts = slabs.upload("batch.token_starts", groups.starts, 1);
+  result.token_groups.ids = slabs.upload("batch.token_ids", groups.ids);
   result.host_cu_seqlens = batch.cu_seqlens;
   result.token_count = tokens;
   result.valid_count = batch.valid_count();

@@ -34,8 +34,8 @@ void MlpBlock::project(Exec& exec, View gate_up, ConstView norm) {
   if (config_.mlp_bias) ops::add_bias(exec, gate_up, parameters_.gate_up_bias.value);
 }
 
-void MlpBlock::forward(Exec& exec, View out, View residual, ConstView x, const ActivationPolicy& policy,
-                       std::int64_t tile, Saved& saved) {
+void MlpBlock::forward(Exec& exec, View out, View residual, ConstView x, const LayerPolicy& policy, std::int64_t tile,
+                       Saved& saved) {
   Arena& arena = exec.arena();
   const std::int64_t tokens = x.dim(0), width = config_.intermediate;
   if (policy.keeps(Activation::mlp_norm)) {

@@ -24,7 +24,7 @@ class MlpBlock {
   };
 
   // residual holds attention's delta and becomes x + delta; out = residual + mlp(norm(residual)).
-  void forward(Exec& exec, View out, View residual, ConstView x, const ActivationPolicy& policy, std::int64_t tile,
+  void forward(Exec& exec, View out, View residual, ConstView x, const LayerPolicy& policy, std::int64_t tile,
                Saved& saved);
   // grad holds dL/dout and becomes dL/d(residual).
   void backward(Exec& exec, View grad, ConstView residual, std::int64_t tile, const Saved& saved);

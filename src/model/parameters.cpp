@@ -80,18 +80,25 @@ ModelParameters::ModelParameters(const ModelConfig& config) {
   for (std::int64_t layer = 0; layer < config.layer_count(); ++layer) layers.push_back(layer_parameters(config, layer));
 }
 
+void ModelParameters::for_each_in_layers(const std::function<void(std::int64_t, Parameter&)>& visit) {
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto visit_present = [&](Parameter& parameter) {
+      if (parameter.shape.rank() > 0) visit(static_cast<std::int64_t>(i), parameter);
+    };
+    AttentionParameters& a = layers[i]->attention;
+    for (Parameter* p : {&a.norm, &a.qkv, &a.qkv_bias, &a.q_norm, &a.k_norm, &a.output, &a.output_bias})
+      visit_present(*p);
+    MlpParameters& m = layers[i]->mlp;
+    for (Parameter* p : {&m.norm, &m.gate_up, &m.gate_up_bias, &m.down, &m.down_bias}) visit_present(*p);
+  }
+}
+
 void ModelParameters::for_each(const std::function<void(Parameter&)>& visit) {
   const auto visit_present = [&](Parameter& parameter) {
     if (parameter.shape.rank() > 0) visit(parameter);
   };
   visit_present(embedding);
-  for (const auto& layer : layers) {
-    AttentionParameters& a = layer->attention;
-    for (Parameter* p : {&a.norm, &a.qkv, &a.qkv_bias, &a.q_norm, &a.k_norm, &a.output, &a.output_bias})
-      visit_present(*p);
-    MlpParameters& m = layer->mlp;
-    for (Parameter* p : {&m.norm, &m.gate_up, &m.gate_up_bias, &m.down, &m.down_bias}) visit_present(*p);
-  }
+  for_each_in_layers([&](std::int64_t, Parameter& parameter) { visit(parameter); });
   visit_present(final_norm);
   visit_present(head);
 }

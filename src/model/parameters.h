@@ -24,6 +24,8 @@ struct ModelParameters {
   // Every parameter that exists, in a fixed order: embedding, layers, final norm, head. Loading, allocating, updating
   // and saving all walk this way.
   void for_each(const std::function<void(weights::Parameter&)>& visit);
+  // Those of the layers, with the layer's number.
+  void for_each_in_layers(const std::function<void(std::int64_t layer, weights::Parameter&)>& visit);
 };
 
 }  // namespace inlay::model

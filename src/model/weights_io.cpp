@@ -48,7 +48,8 @@ ConstView checked_tensor(const io::Checkpoint& checkpoint, const Parameter& para
   return checkpoint.tensor(part.checkpoint_name);
 }
 
-void load_piece(Exec& exec, Parameter& parameter, std::int64_t row, const ConstView* source, const Shape& shape) {
+void load_piece(Exec& device, Parameter& parameter, std::int64_t row, const ConstView* source, const Shape& shape) {
+  Exec& exec = parameter.home(device);
   Arena& arena = exec.arena();
   const ScratchScope scope(arena);
   // On a GPU the file's bytes travel through scratch. The plan does not know the file's dtype and takes the widest.
@@ -137,9 +138,11 @@ void load_part(Exec& exec, View to, const Parameter& parameter, const Part& part
   checkpoint->drop(part.checkpoint_name);
 }
 
-void read_part(Exec& exec, const Parameter& parameter, const Part& part, DType dtype, const io::Checkpoint* base,
+void read_part(Exec& device, const Parameter& parameter, const Part& part, DType dtype, const io::Checkpoint* base,
                const std::function<void(std::span<const std::byte>)>& sink) {
-  INLAY_ASSERT(base != nullptr || parameter.trainable || exec.planning(), "{} without its base", parameter.name);
+  INLAY_ASSERT(base != nullptr || parameter.trainable || device.planning(), "{} without its base", parameter.name);
+  // What trains is read where it lives; what was learned for a frozen one is known to the device.
+  Exec& exec = parameter.trainable ? parameter.home(device) : device;
   ConstView tensor;
   if (base != nullptr && !parameter.trainable) tensor = checked_tensor(*base, parameter, part);
   std::vector<std::byte> host;
@@ -159,7 +162,8 @@ void read_part(Exec& exec, const Parameter& parameter, const Part& part, DType d
 std::vector<float> read_gradient(Exec& exec, const Parameter& parameter, const Part& part) {
   const View gradient = parameter.grad.slice_rows(part.row, part.row + part.rows);
   std::vector<float> host(static_cast<std::size_t>(gradient.size()));
-  exec.download(host.data(), gradient);
+  if (parameter.on_host) exec.synchronize();  // it may be on its way
+  parameter.home(exec).download(host.data(), gradient);
   return host;
 }
 

@@ -103,7 +103,7 @@ void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x) {
   INLAY_ASSERT(x.contiguous(), "{}: x is strided", op);
   INLAY_ASSERT(sums.rank() == 1 && 0 <= slot && slot < sums.dim(0), "{}: slot {} of {}", op, slot, sums.shape().str());
   ScratchScope scope(exec.arena());
-  const View scratch = exec.arena().scratch("partial sums of squares", DType::f64, {1024});
+  const View scratch = exec.arena().scratch("partial sums of squares", DType::f64, {partial_sum_count});
   if (exec.planning()) return;
   if (x.size() == 0) return exec.fill_zero(sums.slice(0, slot, slot + 1));
   if (exec.on_cuda()) return cuda::sum_of_squares(exec, sums, slot, x, scratch);

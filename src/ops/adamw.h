@@ -31,6 +31,8 @@ void add_update(Exec& exec, View value, View low, ConstView update, const AdamWS
 void split_master(Exec& exec, View value, View low, ConstView master);
 void join_master(Exec& exec, View master, ConstView value, ConstView low);
 
+// The most partial sums that a sum of squares is made of.
+inline constexpr std::int64_t partial_sum_count = 1024;
 // sums[slot] = Σ x², in a fixed order; sums is fp64 [slots] on the device; x fp32 or bf16, contiguous.
 void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x);
 // norm = sqrt(Σ sums), scale = min(1, max_norm / (norm + 1e-6)) (1 where max_norm <= 0); both fp32 [1].
@@ -50,7 +52,7 @@ struct AdamWFactors {
 };
 
 // What the devices answer. Shapes are checked by then, and there is something to do (no empty tensors, no planning).
-// scratch: fp64 [1024] for partial sums.
+// scratch: fp64 [partial_sum_count].
 namespace cpu {
 void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView grad_scale, const AdamWFactors& factors);
 void adamw_update(Exec& exec, View grad, View m, View v, ConstView grad_scale, const AdamWFactors& factors);

@@ -63,14 +63,14 @@ std::map<std::int64_t, fs::path> checkpoints(const fs::path& output_dir) {
 
 void write_optimizer(Engine& engine, const fs::path& path) {
   std::vector<io::TensorSpec> specs;
-  engine.optimizer().for_each_state([&](const std::string& name, View tensor) {
+  engine.optimizer().for_each_state(engine.exec(), [&](const std::string& name, View tensor, Exec&) {
     specs.push_back({name, tensor.dtype(), tensor.shape().extents()});
   });
   io::SafetensorsWriter writer(path, specs, {{"format", "inlay"}});
   std::vector<std::byte> host;
-  engine.optimizer().for_each_state([&](const std::string& name, View tensor) {
+  engine.optimizer().for_each_state(engine.exec(), [&](const std::string& name, View tensor, Exec& home) {
     host.resize(tensor.bytes());
-    engine.exec().download(host.data(), tensor);
+    home.download(host.data(), tensor);
     writer.write(name, host);
   });
   writer.finish();
@@ -86,6 +86,7 @@ void create_folder(const fs::path& folder) {
 
 void save_model(Engine& engine, const fs::path& base, const fs::path& folder) {
   create_folder(folder);
+  engine.optimizer().settle();
   const io::Checkpoint source(base);
   std::map<std::string, std::pair<weights::Parameter*, const weights::Part*>> parts;
   engine.decoder().parameters().for_each([&](weights::Parameter& p) {
@@ -168,14 +169,14 @@ TrainerState read_trainer_state(const fs::path& folder) {
 
 void load_checkpoint(Engine& engine, const fs::path& folder) {
   const io::SafetensorsFile file(folder / optimizer_file);
-  engine.optimizer().for_each_state([&](const std::string& name, View tensor) {
+  engine.optimizer().for_each_state(engine.exec(), [&](const std::string& name, View tensor, Exec& home) {
     const ConstView saved = file.tensor(name);
     if (saved.dtype() != tensor.dtype() || saved.shape() != tensor.shape()) {
       user_error("{}: {} is {} {}, but this run has {} {}; resume with the dtype and optimizer_state of the run",
                  file.path().string(), name, name_of(saved.dtype()), saved.shape().str(), name_of(tensor.dtype()),
                  tensor.shape().str());
     }
-    engine.exec().upload(tensor, saved.data());
+    home.upload(tensor, saved.data());
     file.drop(name);
   });
   engine.decoder().update_weights(engine.exec());  // those that are made of what was just read

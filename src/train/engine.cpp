@@ -1,9 +1,7 @@
 #include "train/engine.h"
 
 #include <algorithm>
-#include <fstream>
 
-#include "backend/cuda/context.h"
 #include "model/decoding.h"
 #include "ops/elementwise.h"
 
@@ -31,6 +29,8 @@ model::DecoderOptions plain_decoder_options(const EngineOptions& options) {
           .policy = options.policy,
           .mlp_tile = options.mlp_tile,
           .max_positions = std::max(options.max_document, options.decode_length),
+          .stash = {.on_disk = !options.spill_folder.empty(), .file = nullptr},
+          .host_layers = options.host_layers,
           .deterministic_attention = options.deterministic};
 }
 
@@ -44,8 +44,9 @@ std::unique_ptr<ops::Linear> make_weight(Exec& exec, weights::Parameter& paramet
   return std::make_unique<weights::FactorSubspace>(exec, parameter, factors, layout.place);
 }
 
-model::DecoderOptions decoder_options(const EngineOptions& options) {
+model::DecoderOptions decoder_options(const EngineOptions& options, std::shared_ptr<backend::SpillFile> spill) {
   model::DecoderOptions result = plain_decoder_options(options);
+  result.stash.file = std::move(spill);
   if (options.osft == nullptr || !options.training) return result;
   result.prepare = [layout = options.osft](model::ModelParameters& parameters) {
     parameters.for_each([&](weights::Parameter& p) {
@@ -60,8 +61,9 @@ model::DecoderOptions decoder_options(const EngineOptions& options) {
 
 }  // namespace
 
-Engine::Engine(Exec exec, const model::ModelConfig& config, const EngineOptions& options)
-    : exec_(std::move(exec)), options_(options), decoder_(exec_, config, decoder_options(options)) {
+Engine::Engine(Exec exec, const model::ModelConfig& config, const EngineOptions& options,
+               std::shared_ptr<backend::SpillFile> spill)
+    : exec_(std::move(exec)), options_(options), decoder_(exec_, config, decoder_options(options, std::move(spill))) {
   if (options.training && options.osft != nullptr && options.osft->masks_embedding) {
     weights::Parameter& embedding = decoder_.parameters().embedding;
     embedding_mask_ = exec_.arena().keep(MemoryClass::bases, "embedding.row_mask", DType::f32, {config.vocab});
@@ -82,6 +84,7 @@ void Engine::rehearse() {
   if (options_.training) {
     decoder_.begin_step(exec_);
     decoder_.forward_backward(exec_, batch, 1.0);
+    disk_bytes_ = decoder_.disk_bytes();
   }
   decoder_.evaluate(exec_, batch, 1.0);
   if (options_.row_losses) decoder_.row_losses(exec_, batch);
@@ -109,12 +112,18 @@ MemoryPlan Engine::plan(const model::ModelConfig& config, const EngineOptions& o
   return {.device_peak = arena.peak(),
           .classes = arena.peak_by_class(),
           .phases = arena.phases(),
+          .host_peak = engine.exec_.host().arena().peak(),
+          .host_classes = engine.exec_.host().arena().peak_by_class(),
+          .disk_bytes = engine.disk_bytes_,
           .policy = options.policy};
 }
 
 std::unique_ptr<Engine> Engine::create(const model::ModelConfig& config, const EngineOptions& options) {
-  const std::size_t bytes = plan(config, options).device_peak;
-  return std::make_unique<Engine>(Exec::runner(options.device, bytes), config, options);
+  const MemoryPlan needs = plan(config, options);
+  std::shared_ptr<backend::SpillFile> spill;
+  if (needs.disk_bytes > 0) spill = std::make_shared<backend::SpillFile>(options.spill_folder, needs.disk_bytes);
+  return std::make_unique<Engine>(Exec::runner(options.device, needs.device_peak, needs.host_peak), config, options,
+                                  std::move(spill));
 }
 
 void Engine::load(const io::Checkpoint& checkpoint, const model::Progress& progress) {
@@ -150,6 +159,7 @@ StepResult Engine::gradients(const std::vector<PackedBatch>& micro_batches) {
 }
 
 StepResult Engine::train_step(const std::vector<PackedBatch>& micro_batches, std::int64_t step, double learning_rate) {
+  optimizer_->begin_step(static_cast<int>(micro_batches.size()), step, learning_rate);
   StepResult result = gradients(micro_batches);
   optimizer_->step(exec_, step, learning_rate);
   decoder_.update_weights(exec_);
@@ -169,31 +179,6 @@ model::LossSums Engine::evaluate(const PackedBatch& batch) {
 std::vector<float> Engine::row_losses(const PackedBatch& batch) {
   INLAY_ASSERT(options_.row_losses, "this engine was not planned for row losses");
   return decoder_.row_losses(exec_, batch);
-}
-
-model::ActivationPolicy choose_policy(const model::ModelConfig& config, EngineOptions options, std::size_t budget) {
-  for (const char* name : {"keep", "recompute_norms", "recompute_mlp", "attention"}) {
-    options.policy = model::ActivationPolicy::parse(name);
-    if (Engine::plan(config, options).device_peak <= budget) return options.policy;
-  }
-  return model::ActivationPolicy::recompute_all();
-}
-
-std::size_t memory_budget(Device device) {
-  if (device == Device::cuda) {
-    // The driver fragments a little, and libraries load code lazily.
-    constexpr std::size_t reserve = std::size_t{512} << 20;
-    const std::size_t free = backend::cuda::device_memory();
-    return free > reserve ? free - reserve : 0;
-  }
-  std::ifstream meminfo("/proc/meminfo");
-  std::string key;
-  std::size_t kib = 0;
-  while (meminfo >> key >> kib) {
-    if (key == "MemAvailable:") return kib * 1024 / 10 * 9;
-    meminfo.ignore(64, '\n');
-  }
-  return Arena::unlimited;
 }
 
 }  // namespace inlay::train

@@ -19,6 +19,8 @@ struct EngineOptions {
   bool training = true;
   model::ActivationPolicy policy = model::ActivationPolicy::keep_all();
   std::int64_t mlp_tile = 0;
+  std::int64_t host_layers = 0;  // the last so many layers live on the host
+  std::string spill_folder;      // what the policy takes off the device goes into a file here; empty: host memory
   bool deterministic = true;
   OptimizerOptions optimizer;
   bool optimizer_state = true;             // false: gradients only (inlay grad, benchmarks of the passes alone)
@@ -36,6 +38,9 @@ struct MemoryPlan {
   std::size_t device_peak = 0;
   MemoryByClass classes{};  // at the peak
   std::vector<PhasePeak> phases;
+  std::size_t host_peak = 0;  // of the host's arena, pinned for a GPU
+  MemoryByClass host_classes{};
+  std::uint64_t disk_bytes = 0;
   model::ActivationPolicy policy = model::ActivationPolicy::keep_all();
 };
 
@@ -50,7 +55,8 @@ struct StepResult {
 // how much the second one needs.
 class Engine {
  public:
-  Engine(Exec exec, const model::ModelConfig& config, const EngineOptions& options);
+  Engine(Exec exec, const model::ModelConfig& config, const EngineOptions& options,
+         std::shared_ptr<backend::SpillFile> spill = nullptr);
 
   // Memory for a step, an evaluation, loading and saving, by going through all of them without doing any.
   static MemoryPlan plan(const model::ModelConfig& config, const EngineOptions& options);
@@ -86,14 +92,8 @@ class Engine {
   EngineOptions options_;
   model::Decoder decoder_;
   std::unique_ptr<Optimizer> optimizer_;
-  View embedding_mask_;  // fp32 [vocabulary]: OSFT keeps the embeddings of seen tokens; absent elsewhere
+  std::uint64_t disk_bytes_ = 0;  // that the rehearsal has counted
+  View embedding_mask_;           // fp32 [vocabulary]: OSFT keeps the embeddings of seen tokens; absent elsewhere
 };
-
-// The first of keep, recompute_norms, recompute_mlp, "attention" and recompute whose plan fits; or the last, which then
-// fails with a message when it is allocated.
-model::ActivationPolicy choose_policy(const model::ModelConfig& config, EngineOptions options, std::size_t budget);
-
-// What the device can give: free GPU memory less a reserve for the driver, or the host's available memory.
-std::size_t memory_budget(Device device);
 
 }  // namespace inlay::train

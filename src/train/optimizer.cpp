@@ -3,27 +3,70 @@
 namespace inlay::train {
 
 Optimizer::Optimizer(Exec& exec, model::Decoder& decoder, const OptimizerOptions& options) : options_(options) {
-  Arena& arena = exec.arena();
   decoder.for_each_trained([&](weights::Parameter& p) {
+    Exec& home = p.home(exec);
     const auto moment = [&](const char* suffix) {
-      View view = arena.keep(MemoryClass::optimizer, p.name + suffix, options_.moments, p.shape);
-      exec.fill_zero(view);
+      View view = home.arena().keep(MemoryClass::optimizer, p.name + suffix, options_.moments, p.shape);
+      home.fill_zero(view);
       return view;
     };
     View m = moment(".m"), v = moment(".v");
-    slots_.push_back({&p, m, v});
+    (p.on_host ? host_slots_ : slots_).push_back({&p, m, v});
     projects_ = projects_ || p.project;
   });
-  sums_ = arena.keep(MemoryClass::optimizer, "gradient square sums", DType::f64,
-                     {static_cast<std::int64_t>(slots_.size())});
+  if (!host_slots_.empty()) start_host(exec, decoder);
+  // One more for what is summed on the host.
+  const auto count = static_cast<std::int64_t>(slots_.size()) + (host_ != nullptr ? 1 : 0);
+  Arena& arena = exec.arena();
+  sums_ = arena.keep(MemoryClass::optimizer, "gradient square sums", DType::f64, {count});
   for (View* view : {&norm_, &scale_, &raw_norm_, &raw_scale_}) {
     *view = arena.keep(MemoryClass::optimizer, "gradient norm", DType::f32, {1});
   }
 }
 
+void Optimizer::start_host(Exec& exec, model::Decoder& decoder) {
+  std::map<const weights::Parameter*, std::int64_t> layer_of;
+  decoder.parameters().for_each_in_layers(
+      [&](std::int64_t layer, const weights::Parameter& p) { layer_of[&p] = layer; });
+  std::map<std::int64_t, std::vector<HostOptimizer::Slot>> layers;
+  for (const Slot& slot : host_slots_) {
+    const weights::Parameter& p = *slot.parameter;
+    INLAY_ASSERT(!p.project, "{} lives on the host and cannot be projected there", p.name);
+    layers[layer_of.at(&p)].push_back(
+        {.state = {.value = p.value, .low = p.low, .m = slot.m, .v = slot.v}, .grad = p.grad, .decays = decays(p)});
+  }
+  host_ = std::make_unique<HostOptimizer>(exec, std::move(layers), options_.max_grad_norm > 0);
+  decoder.streamed()->before_upload = [this](std::int64_t layer) { host_->wait_for(layer); };
+  decoder.streamed()->after_backward = [this](std::int64_t layer, const backend::Signal& arrived) {
+    host_->gradients_arriving(layer, arrived);
+  };
+}
+
+bool Optimizer::decays(const weights::Parameter& p) const {
+  return p.decays && (p.shape.rank() > 1 || options_.decay_vectors);
+}
+
+ops::AdamWSettings Optimizer::settings(std::int64_t step, double learning_rate) const {
+  return {.lr = learning_rate,
+          .beta1 = options_.beta1,
+          .beta2 = options_.beta2,
+          .eps = options_.eps,
+          .weight_decay = options_.weight_decay,
+          .step = step};
+}
+
+void Optimizer::begin_step(int passes, std::int64_t step, double learning_rate) {
+  if (host_ != nullptr) host_->begin_step(passes, settings(step, learning_rate));
+}
+
 void Optimizer::norms(Exec& exec, View norm, View scale) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     ops::sum_of_squares(exec, sums_, static_cast<std::int64_t>(i), slots_[i].parameter->grad);
+  }
+  if (host_ != nullptr && !exec.planning()) {
+    const double sum = host_->square_sum();
+    const std::int64_t last = sums_.dim(0) - 1;
+    exec.upload(sums_.slice_rows(last, last + 1), &sum);
   }
   ops::clip_scale(exec, norm, scale, sums_, static_cast<float>(options_.max_grad_norm));
 }
@@ -40,22 +83,26 @@ void Optimizer::step(Exec& exec, std::int64_t step, double learning_rate) {
   norms(exec, norm_, scale_);
   for (const Slot& slot : slots_) {
     weights::Parameter& p = *slot.parameter;
-    const bool decays = p.decays && (p.shape.rank() > 1 || options_.decay_vectors);
-    const ops::AdamWSettings settings = {.lr = learning_rate,
-                                         .beta1 = options_.beta1,
-                                         .beta2 = options_.beta2,
-                                         .eps = options_.eps,
-                                         .weight_decay = decays ? options_.weight_decay : 0.0,
-                                         .step = step};
+    ops::AdamWSettings mine = settings(step, learning_rate);
+    if (!decays(p)) mine.weight_decay = 0;
     if (p.project) {
-      ops::adamw_update(exec, p.grad, slot.m, slot.v, scale_, settings);
+      ops::adamw_update(exec, p.grad, slot.m, slot.v, scale_, mine);
       p.project(exec, p.grad, weights::Projected::change);
-      ops::add_update(exec, p.value, p.low, p.grad, settings);
+      ops::add_update(exec, p.value, p.low, p.grad, mine);
     } else {
-      ops::adamw_step(exec, {.value = p.value, .low = p.low, .m = slot.m, .v = slot.v}, p.grad, scale_, settings);
+      ops::adamw_step(exec, {.value = p.value, .low = p.low, .m = slot.m, .v = slot.v}, p.grad, scale_, mine);
     }
     p.forget_grad();
   }
+  if (host_ == nullptr || exec.planning()) return;
+  float scale = 1;
+  if (options_.max_grad_norm > 0) exec.download(&scale, scale_);
+  host_->update(scale);
+  for (const Slot& slot : host_slots_) slot.parameter->forget_grad();
+}
+
+void Optimizer::settle() {
+  if (host_ != nullptr) host_->wait();
 }
 
 GradientNorms Optimizer::read_grad_norms(Exec& exec) {
@@ -65,13 +112,17 @@ GradientNorms Optimizer::read_grad_norms(Exec& exec) {
   return result;
 }
 
-void Optimizer::for_each_state(const std::function<void(const std::string& name, View tensor)>& visit) {
-  for (const Slot& slot : slots_) {
-    const weights::Parameter& p = *slot.parameter;
-    visit(p.name + ".value", p.value);
-    if (!p.low.absent()) visit(p.name + ".low", p.low);
-    visit(p.name + ".m", slot.m);
-    visit(p.name + ".v", slot.v);
+void Optimizer::for_each_state(Exec& exec, const VisitState& visit) {
+  settle();
+  for (const std::vector<Slot>* slots : {&slots_, &host_slots_}) {
+    for (const Slot& slot : *slots) {
+      const weights::Parameter& p = *slot.parameter;
+      Exec& home = p.home(exec);
+      visit(p.name + ".value", p.value, home);
+      if (!p.low.absent()) visit(p.name + ".low", p.low, home);
+      visit(p.name + ".m", slot.m, home);
+      visit(p.name + ".v", slot.v, home);
+    }
   }
 }
 

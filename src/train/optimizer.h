@@ -6,6 +6,7 @@
 
 #include "model/decoder.h"
 #include "ops/adamw.h"
+#include "train/host_optimizer.h"
 
 namespace inlay::train {
 
@@ -30,16 +31,25 @@ class Optimizer {
  public:
   Optimizer(Exec& exec, model::Decoder& decoder, const OptimizerOptions& options);
 
-  // step counts from 1. Clears the gradients' "written" marks.
+  // Before the step's first backward pass, of so many. step counts from 1.
+  void begin_step(int passes, std::int64_t step, double learning_rate);
+  // After the last one. Clears the gradients' "written" marks.
   void step(Exec& exec, std::int64_t step, double learning_rate);
   // The global norms of the last step. Waits for the device.
   GradientNorms read_grad_norms(Exec& exec);
 
-  // Every tensor of the training state, named, for exact resumption: values, low halves, moments.
-  void for_each_state(const std::function<void(const std::string& name, View tensor)>& visit);
+  // Waits for what is still being updated on the host.
+  void settle();
+  // Every tensor of the training state, named, for exact resumption: values, low halves, moments; each with the Exec of
+  // where it lives.
+  using VisitState = std::function<void(const std::string& name, View tensor, Exec& home)>;
+  void for_each_state(Exec& exec, const VisitState& visit);
 
  private:
   void norms(Exec& exec, View norm, View scale);
+  void start_host(Exec& exec, model::Decoder& decoder);
+  ops::AdamWSettings settings(std::int64_t step, double learning_rate) const;
+  bool decays(const weights::Parameter& parameter) const;
 
   struct Slot {
     weights::Parameter* parameter;
@@ -47,8 +57,9 @@ class Optimizer {
   };
 
   OptimizerOptions options_;
-  std::vector<Slot> slots_;
-  bool projects_ = false;  // some parameter does
+  std::vector<Slot> slots_, host_slots_;  // on the device, and on the host
+  std::unique_ptr<HostOptimizer> host_;   // null where nothing is
+  bool projects_ = false;                 // some parameter does
   View sums_, norm_, scale_;
   View raw_norm_, raw_scale_;  // the same before projection; the factor is not used
 };

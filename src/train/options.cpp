@@ -71,6 +71,28 @@ Field number(std::string name, Member member, double least, double most, std::st
           [member](const TrainOptions& o, YAML::Emitter& out) { out << fmt::format("{}", std::invoke(member, o)); }};
 }
 
+// A number, or auto.
+template <class Member>
+Field or_auto(std::string name, Member member, double least, std::string meaning) {
+  return {name, fmt::format("auto or a number of at least {}", least), std::move(meaning),
+          [member, least](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            using Number = typename std::decay_t<decltype(std::invoke(member, o))>::value_type;
+            const std::string expected = fmt::format("auto or a number of at least {}", least);
+            const std::string text = text_of(node, place, expected);
+            std::invoke(member, o).reset();
+            if (text == "auto") return;
+            Number value{};
+            if (!YAML::convert<Number>::decode(node, value) || !(static_cast<double>(value) >= least)) {
+              place.fail("expected {}, got '{}'", expected, text);
+            }
+            std::invoke(member, o) = value;
+          },
+          [member](const TrainOptions& o, YAML::Emitter& out) {
+            const auto& value = std::invoke(member, o);
+            out << (value ? fmt::format("{}", *value) : std::string("auto"));
+          }};
+}
+
 template <class Member>
 Field boolean(std::string name, Member member, std::string meaning) {
   return {name, "true or false", std::move(meaning),
@@ -285,8 +307,22 @@ const std::vector<Field>& fields() {
       integer("save_steps", &O::save_steps, 0, "steps between checkpoints; 0: at the end only"),
       integer("save_total_limit", &O::save_total_limit, 0, "checkpoints to keep; 0: all"),
       text("activation_policy", &O::activation_policy, "policy",
-           "auto, keep, recompute, recompute_norms, recompute_mlp, or names to keep; any gives the same bits"),
-      integer("mlp_tile", &O::mlp_tile, 0, "rows the MLP works on at once; 0: all"),
+           "auto, keep, recompute_norms, recompute_mlp, recompute, offload_attention, offload, offload_half, names to "
+           "keep, or some of these for the first layers and the rest (12*recompute+keep); any gives the same bits "
+           "(docs/memory.md)"),
+      or_auto("mlp_tile", &O::mlp_tile, 0, "rows the MLP works on at once; 0: all; auto: the most that fits"),
+      or_auto(
+          "memory.device", [](auto& o) -> auto& { return o.memory.device; }, 0.001,
+          "GiB of the device to plan for; auto: what is free"),
+      or_auto(
+          "memory.host", [](auto& o) -> auto& { return o.memory.host; }, 0,
+          "GiB of the host for what does not stay on a GPU; auto: what is free"),
+      text(
+          "memory.disk", [](auto& o) -> auto& { return o.memory.disk; }, "off or a folder",
+          "on a local disk, for layer inputs that the host's memory cannot hold"),
+      or_auto(
+          "memory.host_layers", [](auto& o) -> auto& { return o.memory.host_layers; }, 0,
+          "layers whose weights, gradients and optimizer state live on the host; auto: as many as must"),
       boolean(
           "deterministic", &O::deterministic,
           "attention's backward pass in a fixed order on a GPU too; slower (docs/numbers.md); on the CPU it always is"),

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,8 +57,14 @@ struct TrainOptions {
   std::int64_t save_total_limit = 0;
 
   std::string activation_policy = "auto";
-  std::int64_t mlp_tile = 0;
+  std::optional<std::int64_t> mlp_tile;  // absent: auto
   bool deterministic = false;
+
+  struct Memory {
+    std::optional<double> device, host;  // GiB; absent: auto
+    std::string disk = "off";            // or a folder
+    std::optional<std::int64_t> host_layers;
+  } memory;
 
   OsftOptions osft;
 };

@@ -204,19 +204,14 @@ class Run {
       engine.osft = std::make_shared<OsftLayout>(found.layout);
       state_.basis_fingerprint = found.bases.fingerprint();
     }
-    resolve_policy(options_, config_, engine);
-    plan_ = Engine::plan(config_, engine);
+    const MemoryChoice memory = resolve_memory(options_, config_, engine);
+    plan_ = memory.plan;
     const std::string device = engine.device == Device::cuda ? backend::cuda::device_name() : "CPU";
     console_.line(fmt::format("model: {}, {} parameters, {} on {}, activations: {}, plan: {}", config_.model_type,
                               format_count(config_.parameter_count()), name_of(engine.compute), device,
                               engine.policy.str(), format_bytes(plan_.device_peak)));
-    const std::size_t budget = memory_budget(engine.device);
-    if (plan_.device_peak > budget) {
-      user_error(
-          "the run needs {} of {} memory, but {} are free; lower micro_batch_size or sequence_len, or set "
-          "activation_policy: recompute (inlay plan shows where the bytes go)",
-          format_bytes(plan_.device_peak), name_of(engine.device), format_bytes(budget));
-    }
+    if (!memory.fits) user_error("{} (inlay plan shows where the bytes go)", memory.reason);
+    describe_memory(engine);
     engine_ = Engine::create(config_, engine);
     const io::Checkpoint weights(options_.base_model);
     engine_->load(weights,
@@ -224,6 +219,20 @@ class Run {
     if (options_.osft.enabled) {
       engine_->start_osft(found.bases);
       describe_osft();
+    }
+  }
+
+  void describe_memory(const EngineOptions& engine) {
+    if (engine.mlp_tile > 0) {
+      console_.line(fmt::format("memory: the MLP works on {} rows at once", format_count(engine.mlp_tile)));
+    }
+    if (plan_.host_peak > 0) {
+      console_.line(
+          fmt::format("memory: {} on the host{}", format_bytes(plan_.host_peak),
+                      engine.host_layers > 0 ? fmt::format(", {} layers live there", engine.host_layers) : ""));
+    }
+    if (plan_.disk_bytes > 0) {
+      console_.line(fmt::format("memory: {} in a file in {}", format_bytes(plan_.disk_bytes), engine.spill_folder));
     }
   }
 

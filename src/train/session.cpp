@@ -72,7 +72,9 @@ BatchBounds bounds_of(const TrainOptions& options) {
 }
 
 StepShape step_shape(const TrainOptions& options, const BatchBounds& bounds) {
-  return {.tokens = bounds.tokens, .micro_batches = options.gradient_accumulation_steps, .mlp_tile = options.mlp_tile};
+  return {.tokens = bounds.tokens,
+          .micro_batches = options.gradient_accumulation_steps,
+          .mlp_tile = options.mlp_tile.value_or(0)};
 }
 
 void plan_osft(const TrainOptions& options, const model::ModelConfig& config, const BatchBounds& bounds,
@@ -86,7 +88,6 @@ EngineOptions engine_options(const TrainOptions& o, const BatchBounds& bounds) {
   const Device device = resolve_device(o.device);
   return {.device = device,
           .compute = resolve_dtype(o.dtype, device),
-          .mlp_tile = o.mlp_tile,
           .deterministic = o.deterministic,
           .optimizer = {.beta1 = o.adam_beta1,
                         .beta2 = o.adam_beta2,
@@ -99,14 +100,32 @@ EngineOptions engine_options(const TrainOptions& o, const BatchBounds& bounds) {
           .max_document = bounds.document};
 }
 
-void resolve_policy(const TrainOptions& options, const model::ModelConfig& config, EngineOptions& engine) {
-  if (options.activation_policy != "auto") {
-    engine.policy = model::ActivationPolicy::parse(options.activation_policy);
-    return;
-  }
+MemoryBudget budget_of(const TrainOptions& options, Device device) {
+  const auto bytes = [](double gib) { return static_cast<std::size_t>(gib * 0x1p30); };
+  MemoryBudget budget;
   // Without the device there is nothing to fit into: the plan then shows what keeping everything takes.
-  const bool blind = engine.device == Device::cuda && !backend::cuda::available();
-  engine.policy = choose_policy(config, engine, blind ? Arena::unlimited : memory_budget(engine.device));
+  const bool blind = device == Device::cuda && !backend::cuda::available();
+  budget.device = options.memory.device ? bytes(*options.memory.device)
+                  : blind               ? Arena::unlimited
+                                        : memory_budget(device);
+  budget.host = options.memory.host ? bytes(*options.memory.host) : host_memory_budget();
+  if (options.memory.disk != "off") budget.disk = options.memory.disk;
+  return budget;
+}
+
+MemoryDemands demands_of(const TrainOptions& options) {
+  MemoryDemands demands;
+  if (options.activation_policy != "auto") demands.policy = model::ActivationPolicy::parse(options.activation_policy);
+  demands.mlp_tile = options.mlp_tile;
+  demands.host_layers = options.memory.host_layers;
+  return demands;
+}
+
+MemoryChoice resolve_memory(const TrainOptions& options, const model::ModelConfig& config, EngineOptions& engine) {
+  if (options.memory.host_layers && *options.memory.host_layers > config.layer_count()) {
+    user_error("memory.host_layers: {} of a model with {} layers", *options.memory.host_layers, config.layer_count());
+  }
+  return choose_memory(config, engine, demands_of(options), budget_of(options, engine.device));
 }
 
 }  // namespace inlay::train

@@ -4,7 +4,7 @@
 
 #include "data/sampler.h"
 #include "train/console.h"
-#include "train/engine.h"
+#include "train/memory.h"
 #include "train/options.h"
 
 // From options to what they mean on this machine: device, dtype, documents, the largest batch, the policy.
@@ -31,7 +31,9 @@ EngineOptions engine_options(const TrainOptions& options, const BatchBounds& bou
 // Under OSFT: the layout by the options alone, before any direction was found.
 void plan_osft(const TrainOptions& options, const model::ModelConfig& config, const BatchBounds& bounds,
                EngineOptions& engine);
-// The policy asked for, or the first that fits.
-void resolve_policy(const TrainOptions& options, const model::ModelConfig& config, EngineOptions& engine);
+// The memory that the options allow, what they decide about its use, and the rest of the decisions.
+MemoryBudget budget_of(const TrainOptions& options, Device device);
+MemoryDemands demands_of(const TrainOptions& options);
+MemoryChoice resolve_memory(const TrainOptions& options, const model::ModelConfig& config, EngineOptions& engine);
 
 }  // namespace inlay::train

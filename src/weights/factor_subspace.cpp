@@ -209,7 +209,7 @@ void FactorSubspace::finish_gradients(Exec& exec) {
 void FactorSubspace::update_value(Exec& exec) {
   if (layout_.route == Route::factored) return;
   Arena& arena = exec.arena();
-  ops::cast(exec, dense().value, start());
+  restart(exec);
   for (const auto& f : parts_) {
     const ScratchScope scope(arena);
     const std::int64_t free = f->scale.dim(0);

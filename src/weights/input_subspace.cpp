@@ -85,7 +85,7 @@ void InputSubspace::update_value(Exec& exec) {
     return;
   }
   const ScratchScope scope(exec.arena());
-  ops::cast(exec, dense().value, start());
+  restart(exec);
   matmul(exec, dense().value, factor_.value, Transpose::no, basis_.rows(exec), Transpose::no, {.beta = 1.0f});  // +=
 }
 

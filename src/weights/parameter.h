@@ -28,6 +28,7 @@ struct Parameter {
   std::vector<Part> parts;  // in order, covering all rows
   Shape shape;
   bool trainable = true;
+  bool on_host = false;  // lives in memory of the host and comes to the device for use (weights/streamed.h)
 
   View value;  // compute dtype
   View low;    // int16: bf16 value + low = fp32 master, exactly (ops/adamw.h); absent where value is fp32 or frozen
@@ -38,7 +39,11 @@ struct Parameter {
   bool decays = true;  // weight decay may reach it; not where rows must stay as they are
   // Where the value is W₀ + something that trains elsewhere: rows += that something's rows from `row` on, in fp32.
   std::function<void(Exec&, View rows, std::int64_t row)> change;
+  // Where the value comes from the host: called when it has arrived on the device, to be completed there.
+  std::function<void(Exec&)> arrived;
 
+  // Where value, low and gradient are between uses.
+  Exec& home(Exec& exec) const { return on_host ? exec.host() : exec; }
   std::int64_t rows() const { return shape[0]; }
   std::int64_t size() const { return shape.size(); }
 
@@ -50,7 +55,7 @@ struct Parameter {
   bool grad_written() const { return grad_written_; }
   // A step in which nobody wrote the gradient has a gradient of zero.
   void ensure_grad(Exec& exec) {
-    if (!grad.absent() && !std::exchange(grad_written_, true)) exec.fill_zero(grad);
+    if (!grad.absent() && !std::exchange(grad_written_, true)) home(exec).fill_zero(grad);
   }
   void forget_grad() { grad_written_ = false; }
 

@@ -8,6 +8,11 @@ namespace inlay::weights {
 SubspaceWeight::SubspaceWeight(Exec& exec, Parameter& dense, bool keeps_start) : dense_(&dense), product_(dense) {
   dense.trainable = false;  // its factors are
   dense.change = [this](Exec& e, View rows, std::int64_t row) { add_change(e, rows, row); };
+  if (dense.on_host) {
+    // What lives there is W₀; the change is added whenever it has come.
+    dense.arrived = [this](Exec& e) { update_value(e); };
+    return;
+  }
   if (!keeps_start) return;
   start_ = exec.arena().keep(MemoryClass::master, dense.name + ".start", dense.value.dtype(), dense.shape);
 }
@@ -16,6 +21,12 @@ void SubspaceWeight::forward(Exec& exec, View y, ConstView x) { product_.forward
 
 void SubspaceWeight::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const float* device_alpha) {
   product_.backward_input(exec, dx, mode, dy, device_alpha);
+}
+
+View SubspaceWeight::start() const { return dense_->on_host ? dense_->value : start_; }
+
+void SubspaceWeight::restart(Exec& exec) {
+  if (!dense_->on_host) ops::cast(exec, dense_->value, start_);
 }
 
 void SubspaceWeight::set_start(Exec& exec) {

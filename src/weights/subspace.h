@@ -36,7 +36,7 @@ class SubspaceWeight : public ops::Linear {
   virtual void for_each_factor(const std::function<void(Parameter&)>& visit) = 0;
   // After the last micro-batch: what accumulate() left becomes the factors' gradients.
   virtual void finish_gradients(Exec&) {}
-  // After the optimizer's step: W = W₀ + change.
+  // After the optimizer's step, or when W₀ has come from the host: W = W₀ + change.
   virtual void update_value(Exec& exec) = 0;
   // rows += the change's rows from `row` on, in fp32 from the fp32 masters: what saving adds to the base model.
   virtual void add_change(Exec& exec, View rows, std::int64_t row) = 0;
@@ -46,7 +46,9 @@ class SubspaceWeight : public ops::Linear {
   virtual std::string describe() const = 0;
 
  protected:
-  View start() const { return start_; }
+  View start() const;
+  // value = W₀.
+  void restart(Exec& exec);
   // Makes a factor that starts at zero; dtype f32 for vectors, the compute dtype for matrices.
   Parameter make_factor(Exec& exec, const std::string& suffix, DType dtype, Shape shape);
 

@@ -30,15 +30,26 @@ GpuContext::GpuContext() {
   check(cudaGetDevice(&device), "context");
   check(cudaGetDeviceProperties(&properties_, device), "context");
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "context");
+  check(cudaStreamCreateWithFlags(&to_host_, cudaStreamNonBlocking), "context");
+  check(cudaStreamCreateWithFlags(&to_device_, cudaStreamNonBlocking), "context");
+}
+
+cudaStream_t GpuContext::stream(Lane lane) const {
+  switch (lane) {
+    case Lane::to_host: return to_host_;
+    case Lane::to_device: return to_device_;
+    case Lane::compute: break;
+  }
+  return stream_;
 }
 
 // A destructor does not throw: what fails here fails because the device is already lost, and that was reported before.
 GpuContext::~GpuContext() {
-  cudaStreamSynchronize(stream_);
+  for (const cudaStream_t lane : {stream_, to_host_, to_device_}) cudaStreamSynchronize(lane);
   parts_.clear();
   if (cudnn_ != nullptr) cudnnDestroy(cudnn_);
   if (cublaslt_ != nullptr) cublasLtDestroy(cublaslt_);
-  cudaStreamDestroy(stream_);
+  for (const cudaStream_t lane : {stream_, to_host_, to_device_}) cudaStreamDestroy(lane);
 }
 
 cublasLtHandle_t GpuContext::cublaslt_handle() {
@@ -123,6 +134,18 @@ void* allocate(std::size_t bytes) {
 // Called from destructors, so it does not throw.
 void deallocate(void* memory) { cudaFree(memory); }
 
+void pin(void* memory, std::size_t bytes) {
+  const cudaError_t status = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+  if (status == cudaSuccess) return;
+  cudaGetLastError();
+  user_error(
+      "the system refused to pin {} of host memory ({}); lower memory.host, or raise the limit of locked memory "
+      "(ulimit -l) or of the container",
+      format_bytes(bytes), cudaGetErrorString(status));
+}
+
+void unpin(void* memory) { cudaHostUnregister(memory); }
+
 void copy_to_device(Context& context, void* to, const void* from, std::size_t bytes) {
   const cudaStream_t stream = static_cast<GpuContext&>(context).stream();
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "copy_to_device");
@@ -140,7 +163,10 @@ void fill_zero(Context& context, void* memory, std::size_t bytes) {
 }
 
 void synchronize(Context& context) {
-  check(cudaStreamSynchronize(static_cast<GpuContext&>(context).stream()), "synchronize");
+  const GpuContext& gpu = static_cast<GpuContext&>(context);
+  for (const Lane lane : {Lane::compute, Lane::to_host, Lane::to_device}) {
+    check(cudaStreamSynchronize(gpu.stream(lane)), "synchronize");
+  }
 }
 
 }  // namespace inlay::backend::cuda

@@ -23,6 +23,9 @@ std::size_t device_memory_used();  // bytes taken now, by anybody
 std::unique_ptr<Context> make_context();
 void* allocate(std::size_t bytes);
 void deallocate(void* memory);
+// Makes host memory fit for copies beside the kernels, and undoes it.
+void pin(void* memory, std::size_t bytes);
+void unpin(void* memory);
 void copy_to_device(Context& context, void* to, const void* from, std::size_t bytes);
 void copy_to_host(Context& context, void* to, const void* from, std::size_t bytes);
 void fill_zero(Context& context, void* memory, std::size_t bytes);

@@ -12,6 +12,7 @@
 
 #include "backend/cuda/context.h"
 #include "backend/exec.h"
+#include "backend/lanes.h"
 
 // What the CUDA sources see of the backend: the stream, the library handles, and how a failed call becomes an error.
 // Includes CUDA's headers, so only .cu files include it.
@@ -25,7 +26,8 @@ void check(cudnnStatus_t status, std::string_view what);
 // After every kernel launch: a bad configuration is reported here, where the op is still known.
 inline void check_launch(std::string_view op) { check(cudaGetLastError(), op); }
 
-// The stream and handles of one GPU. All work goes to one stream; libraries' handles are made when first asked for.
+// The streams and handles of one GPU. All kernels go to one stream, copies beside them to two others (backend/lanes.h);
+// libraries' handles are made when first asked for.
 class GpuContext final : public Context {
  public:
   GpuContext();
@@ -34,6 +36,7 @@ class GpuContext final : public Context {
   GpuContext& operator=(const GpuContext&) = delete;
 
   cudaStream_t stream() const { return stream_; }
+  cudaStream_t stream(Lane lane) const;
   const cudaDeviceProp& properties() const { return properties_; }
   int multiprocessors() const { return properties_.multiProcessorCount; }
 
@@ -50,7 +53,7 @@ class GpuContext final : public Context {
   }
 
  private:
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t stream_ = nullptr, to_host_ = nullptr, to_device_ = nullptr;
   cudaDeviceProp properties_{};
   cublasLtHandle_t cublaslt_ = nullptr;
   cudnnHandle_t cudnn_ = nullptr;

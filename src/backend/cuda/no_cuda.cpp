@@ -1,6 +1,7 @@
 #include "backend/cuda/context.h"
 #include "backend/cuda/matmul.h"
 #include "backend/eigen.h"
+#include "backend/lanes.h"
 #include "backend/matmul_f64.h"
 #include "core/error.h"
 
@@ -22,6 +23,14 @@ std::size_t device_memory_used() { return 0; }
 std::unique_ptr<Context> make_context() { unavailable(); }
 void* allocate(std::size_t) { unavailable(); }
 void deallocate(void*) {}
+void pin(void*, std::size_t) { unavailable(); }
+void unpin(void*) {}
+std::shared_ptr<void> make_event() { unavailable(); }
+void record(Context&, void*, Lane) { unavailable(); }
+void wait(Context&, void*, Lane) { unavailable(); }
+void wait_on_host(void*) { unavailable(); }
+void copy(Context&, void*, const void*, std::size_t, Lane) { unavailable(); }
+void call(Context&, Lane, std::function<void()>) { unavailable(); }
 void copy_to_device(Context&, void*, const void*, std::size_t) { unavailable(); }
 void copy_to_host(Context&, void*, const void*, std::size_t) { unavailable(); }
 void fill_zero(Context&, void*, std::size_t) { unavailable(); }

@@ -1,0 +1,42 @@
+#include "backend/lanes.h"
+
+#include <cstring>
+
+namespace inlay::backend {
+
+void Signal::record(Exec& exec, Lane lane) {
+  if (exec.planning() || !exec.on_cuda()) return;
+  if (event_ == nullptr) event_ = cuda::make_event();
+  cuda::record(exec.cuda(), event_.get(), lane);
+}
+
+void Signal::wait(Exec& exec, Lane lane) const {
+  if (event_ != nullptr) cuda::wait(exec.cuda(), event_.get(), lane);
+}
+
+void Signal::wait_on_host() const {
+  if (event_ != nullptr) cuda::wait_on_host(event_.get());
+}
+
+namespace {
+
+void copy(Exec& exec, View to, ConstView from, Lane lane) {
+  INLAY_ASSERT(to.contiguous() && from.contiguous() && to.bytes() == from.bytes(), "copy of {} to {}",
+               from.shape().str(), to.shape().str());
+  if (exec.planning() || to.bytes() == 0) return;
+  if (exec.on_cuda()) return cuda::copy(exec.cuda(), to.data(), from.data(), to.bytes(), lane);
+  std::memcpy(to.data(), from.data(), to.bytes());
+}
+
+}  // namespace
+
+void copy_to_host(Exec& exec, View host, ConstView device) { copy(exec, host, device, Lane::to_host); }
+void copy_to_device(Exec& exec, View device, ConstView host) { copy(exec, device, host, Lane::to_device); }
+
+void call_in_lane(Exec& exec, Lane lane, std::function<void()> work) {
+  if (exec.planning()) return;
+  if (exec.on_cuda()) return cuda::call(exec.cuda(), lane, std::move(work));
+  work();
+}
+
+}  // namespace inlay::backend

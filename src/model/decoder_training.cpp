@@ -1,0 +1,109 @@
+#include "model/decoder.h"
+#include "ops/elementwise.h"
+#include "ops/embedding.h"
+#include "ops/rms_norm.h"
+
+// A micro-batch there and back. What lies between the passes is where the policy says (layer_inputs.h,
+// attention_results.h); what must be made again is made in backward_layer.
+namespace inlay::model {
+
+using backend::Grad;
+using backend::ScratchScope;
+using weights::Pass;
+
+void Decoder::backward_layer(Exec& exec, std::size_t layer, View grad, ConstView x, const LayerContext& context,
+                             LayerSaved& saved) {
+  Arena& arena = exec.arena();
+  const ScratchScope scope(arena);
+  Layer& blocks = *layers_[layer];
+  blocks.attention.recompute(exec, x, context, saved.attention);
+  {
+    const ScratchScope mlp_scope(arena);
+    if (saved.mlp.residual.absent()) {
+      saved.mlp.residual = arena.scratch("residual", x.dtype(), x.shape());
+      blocks.attention.output(exec, saved.mlp.residual, saved.attention);
+      ops::add(exec, saved.mlp.residual, x);
+    }
+    blocks.mlp.backward(exec, grad, saved.mlp.residual, options_.mlp_tile, saved.mlp);
+  }
+  blocks.attention.backward(exec, grad, x, context, saved.attention);
+}
+
+void Decoder::remake_input(Exec& exec, std::int64_t layer, View out, ConstView in, const LayerContext& context) {
+  LayerSaved nothing;
+  access_->acquire(exec, layer, Pass::forward);
+  forward_layer(exec, static_cast<std::size_t>(layer), out, in, context, LayerPolicy::recompute_all(), nothing);
+  access_->release(exec, layer, Pass::forward);
+}
+
+void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double normalizer) {
+  INLAY_ASSERT(options_.training, "this decoder was made for evaluation");
+  Arena& arena = exec.arena();
+  const std::size_t mark = arena.mark(), host_mark = exec.host().arena().mark();
+  const ScratchScope step_scope(arena);
+  stash_place_.bytes = 0;
+  arena.begin_phase("forward");
+  const DeviceBatch batch = upload(exec, packed);
+  const LayerContext layer_context = context(batch);
+  const Shape stream_shape{batch.token_count, config_.hidden};
+  const auto layers = static_cast<std::int64_t>(layers_.size());
+  LayerInputs inputs(exec, options_.policy, layers, options_.compute, stream_shape, &stash_place_);
+  AttentionResults results(exec, options_.policy, config_, batch.token_count, options_.compute, &stash_place_);
+  std::vector<LayerSaved> saved(layers_.size());
+
+  View x = inputs.open(exec, 0);
+  ops::embedding_forward(exec, x, batch.tokens, parameters_.embedding.value);
+  inputs.written(exec, 0);
+  for (std::int64_t l = 0; l < layers; ++l) {
+    LayerSaved& mine = saved[static_cast<std::size_t>(l)];
+    access_->acquire(exec, l, Pass::forward);
+    mine.mark = arena.mark();
+    const View out = inputs.open(exec, l + 1);
+    results.open(exec, l, mine.attention);
+    forward_layer(exec, static_cast<std::size_t>(l), out, x, layer_context, options_.policy.of(l), mine);
+    results.written(exec, l, mine.attention);
+    inputs.written(exec, l + 1);
+    inputs.forward_done(exec, l);
+    access_->release(exec, l, Pass::forward);
+    x = out;
+  }
+
+  arena.begin_phase("loss");
+  View grad = arena.scratch(MemoryClass::activations, "residual gradient", options_.compute, stream_shape);
+  {
+    const ScratchScope scope(arena);
+    View hidden = arena.scratch("final hidden state", options_.compute, stream_shape);
+    weights::Parameter& norm = parameters_.final_norm;
+    ops::rms_norm_forward(exec, hidden, x, norm.value, config_.norm_eps);
+    head_loss(exec, hidden, batch, normalizer, true);  // hidden becomes its own gradient
+    ops::rms_norm_backward(
+        exec, {.dx = grad, .dx_mode = Grad::overwrite, .dweight = norm.grad, .dweight_mode = norm.next_grad_mode()},
+        hidden, x, norm.value, config_.norm_eps);
+  }
+  inputs.backward_done(exec, layers);
+
+  arena.begin_phase("backward");
+  for (std::int64_t l = layers; l-- > 0;) {
+    LayerSaved& mine = saved[static_cast<std::size_t>(l)];
+    const View input = inputs.fetch(exec, l, [&](std::int64_t layer, View out, ConstView in) {
+      remake_input(exec, layer, out, in, layer_context);
+    });
+    access_->acquire(exec, l, Pass::backward);
+    results.fetch(exec, l, mine.attention);
+    backward_layer(exec, static_cast<std::size_t>(l), grad, input, layer_context, mine);
+    results.backward_done(exec, l);
+    inputs.backward_done(exec, l);
+    arena.release_to(mine.mark);
+    access_->release(exec, l, Pass::backward);
+  }
+  if (tied_ != nullptr) {
+    tied_->accumulate_lookup(exec, grad, batch.token_groups);
+  } else {
+    weights::Parameter& table = parameters_.embedding;
+    ops::embedding_backward(exec, table.grad, table.next_grad_mode(), grad, batch.token_groups);
+  }
+  arena.release_to(mark);
+  exec.host().arena().release_to(host_mark);
+}
+
+}  // namespace inlay::model

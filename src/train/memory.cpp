@@ -1,0 +1,207 @@
+#include "train/memory.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "backend/cuda/context.h"
+
+namespace inlay::train {
+
+namespace {
+
+using model::Activation;
+using model::ActivationPolicy;
+
+// Below the first, a product of a tile's rows no longer fills a large device.
+constexpr std::int64_t good_tiles[] = {0, 32768, 16384, 8192};
+constexpr std::int64_t small_tiles[] = {4096, 2048, 1024, 512};
+
+class Search {
+ public:
+  Search(const model::ModelConfig& config, const EngineOptions& options, const MemoryDemands& demands,
+         const MemoryBudget& budget)
+      : config_(config), options_(options), demands_(demands), budget_(budget) {
+    for (const std::string_view rung : ActivationPolicy::ladder()) {
+      // The CPU's host is the device: moving would only copy.
+      const ActivationPolicy policy = ActivationPolicy::parse(rung);
+      if (options.device == Device::cpu && policy.offloads()) continue;
+      rungs_.push_back(policy);
+    }
+    if (demands.policy) rungs_ = {*demands.policy};
+  }
+
+  MemoryChoice run(EngineOptions& chosen) {
+    MemoryChoice result = try_layers(demands_.host_layers.value_or(0));
+    if (!result.fits && !demands_.host_layers && options_.training) result = search_layers();
+    if (!result.fits && !budget_.disk.empty() && !demands_.policy) result = try_disk();
+    if (!result.fits) result.reason = advice(result.plan);
+    chosen = options_;
+    return result;
+  }
+
+ private:
+  bool fits(const MemoryPlan& plan) const {
+    if (options_.device == Device::cpu) return plan.device_peak + plan.host_peak <= budget_.device;
+    return plan.device_peak <= budget_.device && plan.host_peak <= budget_.host;
+  }
+
+  bool try_plan(const ActivationPolicy& policy, std::int64_t tile) {
+    options_.policy = policy;
+    options_.mlp_tile = tile;
+    plan_ = Engine::plan(config_, options_);
+    return fits(plan_);
+  }
+
+  template <std::size_t N>
+  bool try_tiles(const ActivationPolicy& policy, const std::int64_t (&tiles)[N]) {
+    if (demands_.mlp_tile) return try_plan(policy, *demands_.mlp_tile);
+    for (const std::int64_t tile : tiles) {
+      if (tile < options_.max_tokens && try_plan(policy, tile)) return true;
+    }
+    return false;
+  }
+
+  // The first rung that fits, with its largest tile; then as many layers as possible on the rung above.
+  MemoryChoice try_layers(std::int64_t host_layers) {
+    options_.host_layers = host_layers;
+    for (std::size_t rung = 0; rung < rungs_.size(); ++rung) {
+      if (!try_tiles(rungs_[rung], good_tiles)) continue;
+      const std::string reason =
+          rung == 0 ? std::string("everything fits") : fmt::format("{} does not fit", rungs_[rung - 1].str());
+      if (rung > 0) climb(rungs_[rung], rungs_[rung - 1]);
+      return {.plan = plan_, .fits = true, .reason = reason};
+    }
+    const bool fit = try_tiles(rungs_.back(), small_tiles);
+    return {.plan = plan_, .fits = fit, .reason = "the MLP's tiles are small to make it fit"};
+  }
+
+  // Gives the upper rung to all but the first n layers, with the smallest n that fits.
+  void climb(const ActivationPolicy& lower, const ActivationPolicy& upper) {
+    const std::int64_t tile = options_.mlp_tile, layers = config_.layer_count();
+    const auto mixed = [&](std::int64_t n) {
+      return n == layers ? lower : ActivationPolicy::parse(fmt::format("{}*{}+{}", n, lower.str(), upper.str()));
+    };
+    std::int64_t none = 0, all = layers;  // n = 0 does not fit, n = layers does
+    while (all - none > 1) {
+      const std::int64_t n = (none + all) / 2;
+      (try_plan(mixed(n), tile) ? all : none) = n;
+    }
+    try_plan(mixed(all), tile);
+  }
+
+  // The fewest layers on the host with which anything fits.
+  MemoryChoice search_layers() {
+    const std::int64_t layers = config_.layer_count();
+    MemoryChoice most = try_layers(layers);
+    if (!most.fits) return most;
+    std::int64_t none = 0, all = layers;
+    while (all - none > 1) {
+      const std::int64_t n = (none + all) / 2;
+      (try_layers(n).fits ? all : none) = n;
+    }
+    MemoryChoice choice = try_layers(all);
+    choice.reason = fmt::format("with fewer than {} layers on the host nothing fits", all);
+    return choice;
+  }
+
+  MemoryChoice try_disk() {
+    options_.spill_folder = budget_.disk;
+    const std::int64_t all = options_.training ? config_.layer_count() : 0;
+    for (const std::int64_t host_layers : {demands_.host_layers.value_or(0), demands_.host_layers.value_or(all)}) {
+      options_.host_layers = host_layers;
+      for (const char* rung : {"offload_attention", "offload"}) {
+        const ActivationPolicy policy = ActivationPolicy::parse(rung);
+        if (try_tiles(policy, good_tiles) || try_tiles(policy, small_tiles)) {
+          return {.plan = plan_, .fits = true, .reason = "the host's memory does not suffice: inputs go to the disk"};
+        }
+      }
+    }
+    return {.plan = plan_};
+  }
+
+  std::string advice(const MemoryPlan& plan) const {
+    std::string text = fmt::format("the run needs {} of {} memory, and {} are free", format_bytes(plan.device_peak),
+                                   name_of(options_.device), format_bytes(budget_.device));
+    if (plan.host_peak > budget_.host && options_.device != Device::cpu) {
+      text += fmt::format("; of host memory it needs {}, and {} are free", format_bytes(plan.host_peak),
+                          format_bytes(budget_.host));
+    }
+    const std::size_t activations = plan.classes[static_cast<std::size_t>(MemoryClass::activations)] +
+                                    plan.classes[static_cast<std::size_t>(MemoryClass::workspace)];
+    if (demands_.policy || demands_.mlp_tile || demands_.host_layers) {
+      text += "; leave activation_policy, mlp_tile and memory.host_layers to auto";
+    } else if (activations > plan.device_peak / 2) {
+      text += "; lower micro_batch_size or sequence_len";
+    } else {
+      text += "; train fewer numbers (osft with a smaller unfreeze_rank_ratio), or set optimizer_state: bf16";
+    }
+    if (plan.host_peak > budget_.host && budget_.disk.empty()) text += "; or name a folder under memory.disk";
+    return text;
+  }
+
+  const model::ModelConfig& config_;
+  EngineOptions options_;
+  const MemoryDemands& demands_;
+  const MemoryBudget& budget_;
+  std::vector<ActivationPolicy> rungs_;
+  MemoryPlan plan_;
+};
+
+// The least of what the system and the control group that we run in would still give.
+std::size_t available_memory() {
+  std::size_t available = Arena::unlimited;
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key;
+  std::size_t kib = 0;
+  while (meminfo >> key >> kib) {
+    if (key == "MemAvailable:") available = kib * 1024;
+    meminfo.ignore(64, '\n');
+  }
+  std::size_t limit = 0, used = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
+    std::size_t cache = 0, value = 0;  // pages of files, which go when they are needed
+    std::ifstream stat("/sys/fs/cgroup/memory.stat");
+    while (stat >> key >> value) {
+      if (key == "inactive_file" || key == "active_file") cache += value;
+    }
+    used -= std::min(cache, used);
+    available = std::min(available, limit > used ? limit - used : 0);
+  }
+  return available;
+}
+
+}  // namespace
+
+MemoryChoice choose_memory(const model::ModelConfig& config, EngineOptions& options, const MemoryDemands& demands,
+                           const MemoryBudget& budget) {
+  return Search(config, options, demands, budget).run(options);
+}
+
+std::int64_t longest_context(const model::ModelConfig& config, EngineOptions options, const MemoryDemands& demands,
+                             const MemoryBudget& budget, std::int64_t most) {
+  const auto fits = [&](std::int64_t tokens) {
+    EngineOptions candidate = options;
+    candidate.max_tokens = candidate.max_document = tokens;
+    return choose_memory(config, candidate, demands, budget).fits;
+  };
+  constexpr std::int64_t grain = 256;
+  if (fits(most)) return most;
+  std::int64_t good = 0, bad = most / grain + 1;  // in grains
+  while (bad - good > 1) {
+    const std::int64_t middle = (good + bad) / 2;
+    (fits(middle * grain) ? good : bad) = middle;
+  }
+  return good * grain;
+}
+
+std::size_t memory_budget(Device device) {
+  if (device == Device::cpu) return available_memory() / 10 * 9;
+  // The driver fragments a little, and libraries load code lazily.
+  constexpr std::size_t reserve = std::size_t{512} << 20;
+  const std::size_t free = backend::cuda::device_memory();
+  return free > reserve ? free - reserve : 0;
+}
+
+std::size_t host_memory_budget() { return available_memory() / 10 * 9; }
+
+}  // namespace inlay::train
