@@ -32,6 +32,7 @@ std::vector<Benchmark> benchmarks();
 Benchmark matmul_benchmark();
 Benchmark attention_benchmark();
 Benchmark fused_linear_ce_benchmark();
+Benchmark mlp_benchmark();
 Benchmark train_step_benchmark();
 Benchmark osft_benchmark();
 

@@ -30,6 +30,22 @@ class Search {
     if (demands.policy) rungs_ = {*demands.policy};
   }
 
+  // Whether run() would find anything, without the search for the best.
+  bool possible() {
+    const std::int64_t tile = demands_.mlp_tile.value_or(std::end(small_tiles)[-1]);
+    const auto with_layers = [&](const ActivationPolicy& policy) {
+      options_.host_layers = demands_.host_layers.value_or(0);
+      if (try_plan(policy, tile)) return true;
+      if (demands_.host_layers || !options_.training) return false;
+      options_.host_layers = fewest_layers([&] { try_plan(policy, tile); });
+      return options_.host_layers > 0 && try_plan(policy, tile);
+    };
+    if (with_layers(leanest()) || with_layers(rungs_.back())) return true;
+    if (budget_.disk.empty() || demands_.policy) return false;
+    options_.spill_folder = budget_.disk;
+    return with_layers(ActivationPolicy::parse("offload"));
+  }
+
   MemoryChoice run(EngineOptions& chosen) {
     MemoryChoice result = try_layers(demands_.host_layers.value_or(0));
     if (!result.fits && !demands_.host_layers && options_.training) result = search_layers();
@@ -55,10 +71,13 @@ class Search {
   template <std::size_t N>
   bool try_tiles(const ActivationPolicy& policy, const std::int64_t (&tiles)[N]) {
     if (demands_.mlp_tile) return try_plan(policy, *demands_.mlp_tile);
+    bool tried = false;
     for (const std::int64_t tile : tiles) {
-      if (tile < options_.max_tokens && try_plan(policy, tile)) return true;
+      if (tile >= options_.max_tokens) continue;
+      if (try_plan(policy, tile)) return true;
+      tried = true;
     }
-    return false;
+    return !tried && try_plan(policy, 0);  // a batch smaller than any tile
   }
 
   // The first rung that fits, with its largest tile; then as many layers as possible on the rung above.
@@ -89,19 +108,40 @@ class Search {
     try_plan(mixed(all), tile);
   }
 
-  // The fewest layers on the host with which anything fits.
+  // The fewest layers on the host with which the device suffices: every further one takes memory of the host that its
+  // activations could have.
   MemoryChoice search_layers() {
-    const std::int64_t layers = config_.layer_count();
-    MemoryChoice most = try_layers(layers);
-    if (!most.fits) return most;
-    std::int64_t none = 0, all = layers;
+    const std::int64_t all = fewest_layers([&] { try_tiles(leanest(), small_tiles); });
+    if (all == 0) return {.plan = plan_};
+    // The least that suffices leaves no room for good tiles: one layer more may.
+    MemoryChoice choice;
+    for (std::int64_t n = all; n <= std::min(all + 2, config_.layer_count()) && !choice.fits; ++n) {
+      choice = try_layers(n);
+      choice.reason = fmt::format("with fewer than {} layers on the host nothing fits", n);
+    }
+    return choice;
+  }
+
+  // What needs the least of the device: half of the inputs take a slab more, for less of the host.
+  const ActivationPolicy& leanest() const {
+    return rungs_.size() > 1 && rungs_.back().offloads() ? rungs_[rungs_.size() - 2] : rungs_.back();
+  }
+
+  // The fewest layers on the host for which the plan that make() leaves suffices for the device; 0 where none does.
+  template <class Make>
+  std::int64_t fewest_layers(const Make& make) {
+    const auto suffices = [&](std::int64_t n) {
+      options_.host_layers = n;
+      make();
+      return plan_.device_peak <= budget_.device;
+    };
+    std::int64_t none = 0, all = config_.layer_count();
+    if (!suffices(all)) return 0;
     while (all - none > 1) {
       const std::int64_t n = (none + all) / 2;
-      (try_layers(n).fits ? all : none) = n;
+      (suffices(n) ? all : none) = n;
     }
-    MemoryChoice choice = try_layers(all);
-    choice.reason = fmt::format("with fewer than {} layers on the host nothing fits", all);
-    return choice;
+    return all;
   }
 
   MemoryChoice try_disk() {
@@ -182,7 +222,7 @@ std::int64_t longest_context(const model::ModelConfig& config, EngineOptions opt
   const auto fits = [&](std::int64_t tokens) {
     EngineOptions candidate = options;
     candidate.max_tokens = candidate.max_document = tokens;
-    return choose_memory(config, candidate, demands, budget).fits;
+    return Search(config, candidate, demands, budget).possible();
   };
   constexpr std::int64_t grain = 256;
   if (fits(most)) return most;

@@ -1,4 +1,6 @@
 #include <gmock/gmock.h>
+
+#include <chrono>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -111,9 +113,11 @@ TEST_P(CliContinual, InterruptedAnywhereItComesToTheSameResults) {
     text.replace(text.find("[1.0e-4, 1.0e-3]"), 16, "[1.0e-3]");
     return text.replace(text.find("save_steps: 2"), 13, "save_steps: 0");  // only an interrupt writes a checkpoint
   };
+  const auto began = std::chrono::steady_clock::now();
   ASSERT_EQ(run(yaml("whole")).code, 0);
+  const auto whole = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
   int interruptions = 0, code = 130;
-  for (int wait = GetParam() == Device::cuda ? 4000 : 200; code == 130 && interruptions < 25; wait += wait / 3) {
+  for (int wait = static_cast<int>(whole.count() / 3); code == 130 && interruptions < 25; wait += wait / 3) {
     std::vector<std::string> arguments;
     if (fs::exists(folder / "study/study.json")) arguments.emplace_back("--resume");
     const CommandResult part = run(yaml("study"), arguments, {.interrupt_after_ms = wait});

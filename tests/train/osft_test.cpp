@@ -23,7 +23,7 @@ using train::FoundBases;
 
 // A fixture's model under OSFT, its directions found on the fixture's own documents.
 struct OsftRun {
-  OsftRun(const Fixture& fixture, Device device, DType dtype, const std::string& osft) {
+  OsftRun(const Fixture& fixture, Device device, DType dtype, const std::string& osft, std::int64_t host_layers = 0) {
     for (const Document& d : fixture.documents) tokens += static_cast<std::int64_t>(d.input_ids.size());
     options =
         train::parse_options("base_model: " + fixture.folder.string() + "\noutput_dir: nowhere\ndatasets: [" +
@@ -36,6 +36,7 @@ struct OsftRun {
     engine_options.device = device;
     engine_options.compute = dtype;
     engine_options.deterministic = true;
+    engine_options.host_layers = host_layers;
     engine_options.optimizer.max_grad_norm = 0;
     train::Console console(true);
     found = train::find_bases(options, fixture.config, device, dtype, train::step_shape(options, bounds), console);
@@ -98,6 +99,30 @@ TEST_P(TrainOsft, StepZeroIsTheBaseModelBitForBit) {
         EXPECT_EQ(run.engine->evaluate(batch[0]).loss, expected);
         run.engine->decoder().update_weights(run.engine->exec());
         EXPECT_EQ(run.engine->evaluate(batch[0]).loss, expected);
+      }
+    }
+  }
+}
+
+// What lives on the host is W₀; the change is added to it on the device whenever it has come.
+TEST_P(TrainOsft, LayersOnTheHostTrainToTheSameBits) {
+  for (const auto& folder : model_fixtures()) {
+    const Fixture fixture(folder);
+    const std::vector<PackedBatch> batches = {pack(std::span(fixture.documents).first(2)),
+                                              pack(std::span(fixture.documents).subspan(2))};
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const char* osft : both_bases) {
+        SCOPED_TRACE(folder.filename().string() + " " + osft);
+        const auto train = [&](std::int64_t host_layers) {
+          OsftRun run(fixture, GetParam(), dtype, osft, host_layers);
+          std::vector<double> losses;
+          for (std::int64_t step = 1; step <= 3; ++step) {
+            losses.push_back(run.engine->train_step(batches, step, 1e-2).loss);
+            losses.push_back(run.engine->evaluate(batches[1]).loss);
+          }
+          return losses;
+        };
+        EXPECT_EQ(train(fixture.config.layer_count()), train(0));
       }
     }
   }

@@ -1,0 +1,148 @@
+#include <gmock/gmock.h>
+
+#include "train/memory.h"
+
+// The choice of what stays on the device, without any device: plans are made for a GPU that need not be there.
+namespace inlay::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using train::MemoryBudget;
+using train::MemoryChoice;
+using train::MemoryDemands;
+
+// A model that exists in plans alone: large enough that its layers matter beside the workspace of products.
+model::ModelConfig imaginary_model() {
+  model::ModelConfig config;
+  config.hidden = 1024;
+  config.intermediate = 4096;
+  config.vocab = 8000;
+  config.heads = 8;
+  config.kv_heads = 2;
+  config.head_dim = config.rope.rotary_dim = 128;
+  config.layers.resize(8);
+  return config;
+}
+
+struct Choosing {
+  train::EngineOptions options(std::int64_t tokens = 16384) const {
+    train::EngineOptions o = {.device = Device::cuda, .compute = DType::bf16};
+    o.max_tokens = o.max_document = tokens;
+    return o;
+  }
+
+  std::size_t peak(const std::string& policy, std::int64_t host_layers = 0, std::int64_t tile = 0) const {
+    train::EngineOptions o = options();
+    o.policy = model::ActivationPolicy::parse(policy);
+    o.host_layers = host_layers;
+    o.mlp_tile = tile;
+    return train::Engine::plan(config, o).device_peak;
+  }
+
+  model::ModelConfig config = imaginary_model();
+  MemoryBudget plenty{.device = std::size_t{1} << 40, .host = std::size_t{1} << 40};
+};
+
+TEST(TrainMemory, EveryRungOfTheLadderTakesLessOfTheDevice) {
+  const Choosing c;
+  std::size_t before = Arena::unlimited;
+  for (const std::string_view rung : model::ActivationPolicy::ladder()) {
+    // Half of the inputs take no less of the device, but of the host.
+    if (rung == "offload_half") continue;
+    const std::size_t now = c.peak(std::string(rung));
+    EXPECT_LT(now, before) << rung;
+    before = now;
+  }
+}
+
+TEST(TrainMemory, TakesTheFirstThatFitsAndClimbsBackAsFarAsItCan) {
+  const Choosing c;
+  train::EngineOptions o = c.options();
+  MemoryChoice choice = train::choose_memory(c.config, o, {}, c.plenty);
+  EXPECT_TRUE(choice.fits);
+  EXPECT_EQ(o.policy.str(), "keep");
+
+  // Between two rungs some layers take the better one, and one layer more would not fit.
+  const std::size_t between = (c.peak("recompute_mlp") + c.peak("attention")) / 2;
+  o = c.options();
+  choice = train::choose_memory(c.config, o, {}, {.device = between, .host = c.plenty.host});
+  EXPECT_TRUE(choice.fits);
+  EXPECT_LE(choice.plan.device_peak, between);
+  int n = 0;
+  ASSERT_EQ(std::sscanf(o.policy.str().c_str(), "%d*attention+recompute_mlp", &n), 1) << o.policy.str();
+  if (n > 1) EXPECT_GT(c.peak(fmt::format("{}*attention+recompute_mlp", n - 1)), between);
+  EXPECT_THAT(choice.reason, HasSubstr("recompute_mlp does not fit"));
+}
+
+TEST(TrainMemory, LayersGoToTheHostBeforeItGivesUp) {
+  const Choosing c;
+  train::EngineOptions o = c.options(256);
+  // Less than the weights and their state take.
+  const std::size_t tight = train::Engine::plan(c.config, o).device_peak / 2;
+  MemoryChoice choice = train::choose_memory(c.config, o, {}, {.device = tight, .host = c.plenty.host});
+  EXPECT_TRUE(choice.fits) << choice.reason;
+  EXPECT_GT(o.host_layers, 0);
+  EXPECT_LE(choice.plan.device_peak, tight);
+
+  o = c.options(256);
+  choice = train::choose_memory(c.config, o, {}, {.device = tight, .host = 0});
+  EXPECT_FALSE(choice.fits);
+  EXPECT_THAT(choice.reason, HasSubstr("of host memory it needs"));
+  EXPECT_THAT(choice.reason, HasSubstr("memory.disk"));
+}
+
+TEST(TrainMemory, ADiskTakesWhatTheHostCannotHold) {
+  const Choosing c;
+  const std::size_t tight = c.peak("offload", 0, 512);
+  train::EngineOptions o = c.options();
+  const MemoryBudget no_disk = {.device = tight, .host = std::size_t{40} << 20};
+  EXPECT_FALSE(train::choose_memory(c.config, o, {}, no_disk).fits);
+  // The two pieces of pinned memory on the way to the disk and back still have to fit.
+  o = c.options();
+  const MemoryChoice choice =
+      train::choose_memory(c.config, o, {}, {.device = tight, .host = std::size_t{70} << 20, .disk = "/somewhere"});
+  EXPECT_TRUE(choice.fits) << choice.reason;
+  EXPECT_EQ(o.spill_folder, "/somewhere");
+  EXPECT_GT(choice.plan.disk_bytes, 0u);
+}
+
+TEST(TrainMemory, WhatTheUserDecidedStays) {
+  const Choosing c;
+  train::EngineOptions o = c.options();
+  const MemoryDemands demands = {
+      .policy = model::ActivationPolicy::parse("qkv"), .mlp_tile = 77, .host_layers = 2};
+  EXPECT_TRUE(train::choose_memory(c.config, o, demands, c.plenty).fits);
+  EXPECT_EQ(o.policy.str(), "qkv");
+  EXPECT_EQ(o.mlp_tile, 77);
+  EXPECT_EQ(o.host_layers, 2);
+  const MemoryChoice choice = train::choose_memory(c.config, o, demands, {.device = 1000, .host = 1000});
+  EXPECT_FALSE(choice.fits);
+  EXPECT_THAT(choice.reason, HasSubstr("leave activation_policy, mlp_tile and memory.host_layers to auto"));
+}
+
+TEST(TrainMemory, TheLongestContextFitsAndNotMuchMoreDoes) {
+  const Choosing c;
+  const MemoryBudget budget = {.device = std::size_t{2} << 30, .host = std::size_t{3} << 29};
+  const std::int64_t longest = train::longest_context(c.config, c.options(), {}, budget, 1 << 22);
+  ASSERT_GT(longest, 0);
+  train::EngineOptions o = c.options(longest);
+  EXPECT_TRUE(train::choose_memory(c.config, o, {}, budget).fits);
+  o = c.options(longest + 512);
+  EXPECT_FALSE(train::choose_memory(c.config, o, {}, budget).fits);
+}
+
+TEST(TrainMemory, TheCpuHasOneMemory) {
+  const Choosing c;
+  train::EngineOptions o = c.options();
+  o.device = Device::cpu;
+  const std::size_t recompute = [&] {
+    train::EngineOptions p = o;
+    p.policy = model::ActivationPolicy::parse("recompute");
+    return train::Engine::plan(c.config, p).device_peak;
+  }();
+  EXPECT_TRUE(train::choose_memory(c.config, o, {}, {.device = recompute, .host = 0}).fits);
+  EXPECT_FALSE(o.policy.offloads());
+}
+
+}  // namespace
+}  // namespace inlay::testing
