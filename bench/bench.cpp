@@ -13,8 +13,8 @@ std::vector<Benchmark> benchmarks() {
 void add_common(CLI::App& command, Common& common) {
   command.add_option("--device", common.device, "auto, cpu or cuda");
   command.add_option("--dtype", common.dtype, "fp32 or bf16");
-  command.add_option("--iterations", common.iterations, "Timed calls, of which the median counts")
-      ->check(CLI::PositiveNumber);
+  command.add_option("--iterations", common.iterations, "Timed calls, of which the median counts; 0: the very first")
+      ->check(CLI::NonNegativeNumber);
 }
 
 double median_ms(backend::Exec& exec, int iterations, const std::function<void()>& call) {
@@ -23,7 +23,9 @@ double median_ms(backend::Exec& exec, int iterations, const std::function<void()
   const auto first = clock::now();
   call();
   exec.synchronize();
-  if (clock::now() - first < std::chrono::seconds(3)) call();
+  const auto warm = clock::now() - first;
+  if (iterations == 0) return std::chrono::duration<double, std::milli>(warm).count();
+  if (warm < std::chrono::seconds(3)) call();
   exec.synchronize();
   std::vector<double> times;
   for (int i = 0; i < iterations; ++i) {
