@@ -91,14 +91,12 @@ AddedTokens AddedTokens::parse(const io::Json& root, const Vocabulary& vocabular
                      .special = flag("special")};
     const auto id = static_cast<std::int32_t>(json.integer("id", {.min = 0, .max = Vocabulary::max_id}));
     if (token.content.empty()) json.fail("content", "is empty, expected the token's text");
-    const auto text_there = vocabulary.text(id);
     const auto id_there = vocabulary.find(token.content);
-    if (id_there && *id_there != id) {
-      json.fail("id",
-                fmt::format("is {}, but {} has the id {} in model.vocab", id, io::in_quotes(token.content), *id_there));
-    }
-    if (text_there && *text_there != token.content) {
-      json.fail("id", fmt::format("{} is the id of {} in model.vocab", id, io::in_quotes(*text_there)));
+    const std::int32_t expected = id_there.value_or(std::max(result.max_id() + 1, vocabulary.count()));
+    if (id != expected) {
+      json.fail("id", id_there ? fmt::format("is {}, but {} has the id {} in model.vocab", id,
+                                             io::in_quotes(token.content), expected)
+                               : fmt::format("is {}, but the next id that is free is {}", id, expected));
     }
     if (!result.ids_.emplace(token.content, id).second) {
       json.fail("content", fmt::format("{} occurs twice among added_tokens", io::in_quotes(token.content)));
@@ -107,12 +105,9 @@ AddedTokens AddedTokens::parse(const io::Json& root, const Vocabulary& vocabular
     if (!fresh) json.fail("id", fmt::format("{} is also the id of {}", id, io::in_quotes(place->second.content)));
   }
   std::string storage;
-  for (const auto& [id, token] : result.by_id_) {
-    if (token.normalized) {
-      result.normalized_.add(normalizer.apply(token.content, storage), id);
-    } else {
-      result.raw_.add(token.content, id);
-    }
+  for (auto& [id, token] : result.by_id_) {
+    token.decoded = token.normalized ? normalizer.apply(token.content, storage) : token.content;
+    (token.normalized ? result.normalized_ : result.raw_).add(token.decoded, id);
   }
   return result;
 }

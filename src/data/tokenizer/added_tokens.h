@@ -16,6 +16,7 @@ namespace inlay::data::tokenizer {
 
 struct AddedToken {
   std::string content;
+  std::string decoded;                  // what a decoder gets: the content as it is found, normalised or not
   bool single_word = false;             // only where no letter or digit stands next to it
   bool lstrip = false, rstrip = false;  // takes the spaces before it, behind it
   bool normalized = false;              // looked for in the normalised text
@@ -56,7 +57,8 @@ struct Segment {
 // so threads may share it.
 class AddedTokens {
  public:
-  // Ids and texts must agree with the vocabulary where both have them.
+  // Ids and texts must agree with the vocabulary where both have them, and other ids must follow on, in order.
+  // (Hugging Face's tokenizers would pass over the id of a file that says otherwise, and count on.)
   static AddedTokens parse(const io::Json& root, const Vocabulary& vocabulary, const Normalizer& normalizer);
 
   const AddedToken* find(std::int32_t id) const;

@@ -45,7 +45,7 @@ Bpe Bpe::parse(const io::Json& json, bool byte_level) {
 void Bpe::read_vocabulary(const io::Json& json) {
   const io::Json vocab = json.object("vocab");
   const nlohmann::json& entries = vocab.raw();
-  vocabulary_.reserve(entries.size());
+  vocabulary_ = Vocabulary(entries.size());
   for (const auto& [text, id] : entries.items()) {
     const bool integral = id.is_number_unsigned() && id.get<std::uint64_t>() <= std::uint64_t{Vocabulary::max_id};
     if (!integral) {

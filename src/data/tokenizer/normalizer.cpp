@@ -17,31 +17,32 @@ namespace inlay::data::tokenizer {
 
 namespace {
 
-// Characters that NFC leaves as they are, whatever stands around them: no marks, no decomposition, no part of a
-// composition. Nearly all text consists of these; the rest is left to utf8proc.
+// Characters that NFC leaves as they are and that never join the character before them: no marks, no decomposition, no
+// second part of a composition. Nearly all text consists of these; only what lies between them is left to utf8proc.
 bool is_inert_in_nfc(char32_t c) {
   struct Range {
     char32_t first, last;
   };
-  constexpr std::array ranges = {Range{0x0370, 0x0373}, Range{0x2010, 0x2027},  Range{0x2030, 0x205E},
-                                 Range{0x2500, 0x257F}, Range{0x3001, 0x3029},  Range{0x4E00, 0x9FFF},
-                                 Range{0xFF01, 0xFF60}, Range{0x1F300, 0x1F64F}};
+  constexpr std::array ranges = {Range{0x0391, 0x03A9},  Range{0x03B1, 0x03C9}, Range{0x0410, 0x0418},
+                                 Range{0x041A, 0x0438},  Range{0x043A, 0x044F}, Range{0x2010, 0x2027},
+                                 Range{0x2030, 0x205E},  Range{0x2500, 0x257F}, Range{0x3001, 0x3029},
+                                 Range{0x3041, 0x304A},  Range{0x4E00, 0x9FFF}, Range{0xFF01, 0xFF60},
+                                 Range{0x1F300, 0x1F64F}};
   if (c < 0x0300) return true;
   return std::any_of(ranges.begin(), ranges.end(), [c](Range r) { return c >= r.first && c <= r.last; });
 }
 
-bool is_inert(std::string_view text, UnicodeForm form) {
-  const char32_t limit = form == UnicodeForm::nfc ? 0x110000 : 0x80;
-  for (std::size_t at = 0; at < text.size();) {
-    const CodePoint c = code_point_at(text.data() + at);
-    if (c.value >= limit || !is_inert_in_nfc(c.value)) return false;
-    at += c.bytes;
+// The first place at `from` or behind it whose character is inert, or is not; the end where there is none.
+std::size_t find_inert(std::string_view text, std::size_t from, bool inert) {
+  while (from < text.size()) {
+    const CodePoint c = code_point_at(text.data() + from);
+    if (is_inert_in_nfc(c.value) == inert) break;
+    from += c.bytes;
   }
-  return true;
+  return from;
 }
 
-std::optional<std::string> applied(UnicodeForm form, std::string_view text) {
-  if (is_inert(text, form)) return std::nullopt;
+std::string mapped(UnicodeForm form, std::string_view text) {
   int options = UTF8PROC_STABLE;
   options |= form == UnicodeForm::nfc || form == UnicodeForm::nfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
   if (form == UnicodeForm::nfkc || form == UnicodeForm::nfkd) options |= UTF8PROC_COMPAT;
@@ -53,6 +54,26 @@ std::optional<std::string> applied(UnicodeForm form, std::string_view text) {
   if (length == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
   INLAY_ASSERT(length >= 0, "utf8proc: {}", utf8proc_errmsg(length));
   return std::string(reinterpret_cast<const char*>(result), static_cast<std::size_t>(length));
+}
+
+std::optional<std::string> applied(UnicodeForm form, std::string_view text) {
+  if (form != UnicodeForm::nfc) {
+    if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; })) return {};
+    return mapped(form, text);
+  }
+  std::size_t begin = find_inert(text, 0, false), done = 0;
+  if (begin == text.size()) return std::nullopt;
+  std::string result;
+  result.reserve(text.size());
+  while (begin < text.size()) {
+    const std::size_t end = find_inert(text, begin, true);
+    if (begin > done) begin = previous_character(text, begin);  // which the first mark may join
+    result.append(text.substr(done, begin - done));
+    result.append(mapped(form, text.substr(begin, end - begin)));
+    done = end;
+    begin = find_inert(text, end, false);
+  }
+  return result.append(text.substr(done));
 }
 
 std::optional<std::string> applied(const Prepend& step, std::string_view text) {

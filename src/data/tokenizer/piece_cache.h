@@ -39,7 +39,7 @@ class PieceCache {
   }
 
  private:
-  static constexpr int bits = 15;
+  static constexpr int bits = 16;
 
   struct Key {
     std::uint64_t low, high;

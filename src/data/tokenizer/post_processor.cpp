@@ -1,5 +1,7 @@
 #include "data/tokenizer/post_processor.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "data/tokenizer/vocabulary.h"
@@ -26,6 +28,7 @@ void PostProcessor::add(const io::Json& json) {
 }
 
 void PostProcessor::add_template(const io::Json& json) {
+  if (has_template_) json.fail("a second TemplateProcessing is not supported");
   std::vector<std::int32_t> first, last;
   bool text_seen = false;
   for (const io::Json& item : json.array("single")) {
@@ -44,9 +47,9 @@ void PostProcessor::add_template(const io::Json& json) {
     }
   }
   if (!text_seen) json.fail("single", "has no {\"Sequence\": {\"id\": \"A\"}}, where the text would stand");
-  // A later template stands around what an earlier one has made.
-  before.insert(before.begin(), first.begin(), first.end());
-  behind.insert(behind.end(), last.begin(), last.end());
+  before = std::move(first);
+  behind = std::move(last);
+  has_template_ = true;
 }
 
 }  // namespace inlay::data::tokenizer

@@ -17,6 +17,8 @@ struct PostProcessor {
  private:
   void add(const io::Json& json);
   void add_template(const io::Json& json);
+
+  bool has_template_ = false;
 };
 
 }  // namespace inlay::data::tokenizer

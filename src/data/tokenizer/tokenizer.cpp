@@ -225,7 +225,11 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
   tokens.reserve(ids.size());
   for (const std::int32_t id : ids) {
     if (skip_special && is_special(id)) continue;
-    if (const auto text = parts_->text(id)) tokens.emplace_back(*text);
+    if (const AddedToken* token = parts_->added.find(id)) {
+      tokens.push_back(token->decoded);
+    } else if (const auto text = parts_->model.vocabulary().text(id)) {
+      tokens.emplace_back(*text);
+    }
   }
   return parts_->decoder.apply(std::move(tokens));
 }

@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace inlay::data::tokenizer {
@@ -15,14 +14,16 @@ class Vocabulary {
   // Ids index tables here and rows of a model there: far above any model's, yet no file can ask for all memory.
   static constexpr std::int64_t max_id = (std::int64_t{1} << 22) - 1;
 
-  void reserve(std::size_t count);
+  explicit Vocabulary(std::size_t expected = 0) { grow(expected); }
+
   // False where the id has another text already, or the text another id.
   bool add(std::string_view text, std::int32_t id);
 
   std::optional<std::int32_t> find(std::string_view text) const;
   // Nothing for an id that no text has.
   std::optional<std::string_view> text(std::int32_t id) const;
-  // One more than the largest id.
+  std::int32_t count() const { return static_cast<std::int32_t>(count_); }
+  // One more than the largest id: more than count() where ids are left out.
   std::int32_t size() const { return static_cast<std::int32_t>(places_.size()); }
 
  private:
@@ -31,14 +32,20 @@ class Vocabulary {
   };
   static constexpr std::uint32_t absent = 0xFFFFFFFF;
 
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  // Of a flat hash table: looking a word up must not cost several misses of the processor's cache.
+  struct Slot {
+    std::uint32_t tag = 0;  // more of the hash, so that most other texts need not be looked at
+    std::int32_t id = -1;   // -1: free
   };
+
+  // The slot of the text, or the free one where it would be.
+  std::size_t find_slot(std::string_view text, std::size_t hash) const;
+  void grow(std::size_t count);
 
   std::string texts_;          // all of them, one behind the other
   std::vector<Place> places_;  // by id
-  std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> ids_;
+  std::vector<Slot> slots_;    // a power of two, at most half of them taken
+  std::size_t count_ = 0;
 };
 
 }  // namespace inlay::data::tokenizer
