@@ -1,12 +1,11 @@
-#include <filesystem>
+#include <cstdio>
 #include <optional>
 
 #include <fmt/ranges.h>
 
 #include "cli/commands.h"
 #include "cli/model_arguments.h"
-#include "data/byte_tokenizer.h"
-#include "io/file.h"
+#include "data/tokenizer/text_stream.h"
 #include "model/families/family.h"
 #include "train/generate.h"
 
@@ -21,13 +20,6 @@ struct GenerateArguments : ModelArguments {
   std::optional<float> top_p;
   std::optional<std::uint64_t> seed;
 };
-
-// Text goes through the tokenizer of `inlay init`'s models; any other model is prompted with ids.
-bool speaks_bytes(const std::filesystem::path& model) {
-  const std::filesystem::path file = model / "tokenizer.json";
-  return std::filesystem::exists(file) &&
-         io::read_file(file, std::size_t{1} << 30) == data::ByteTokenizer::tokenizer_json();
-}
 
 train::GenerateOptions checked_options(const GenerateArguments& arguments) {
   train::GenerateOptions options = arguments.generation;
@@ -46,41 +38,56 @@ train::GenerateOptions checked_options(const GenerateArguments& arguments) {
   return options;
 }
 
-int run(const GenerateArguments& arguments) {
-  using data::ByteTokenizer;
-  const bool text = !arguments.prompts.empty();
-  if (text == !arguments.ids.empty()) user_error("generate wants either --prompt or --ids");
-  if (text && !speaks_bytes(arguments.model)) {
-    user_error("{}: --prompt needs the byte-level tokenizer of `inlay init`; prompt this model with --ids",
-               arguments.model);
-  }
-  train::GenerateOptions options = checked_options(arguments);
-  if (text) options.stop = ByteTokenizer::eos;
+// Ids of every prompt, each within the model's vocabulary.
+std::vector<std::vector<std::int32_t>> prompt_ids(const GenerateArguments& arguments,
+                                                  const std::optional<data::Tokenizer>& tokenizer,
+                                                  const model::ModelConfig& config) {
   std::vector<std::vector<std::int32_t>> prompts;
-  for (const std::string& prompt : arguments.prompts) prompts.push_back(ByteTokenizer::encode(prompt));
-  if (!text) prompts.push_back(arguments.ids);
-
-  train::Console console;
-  const model::ModelConfig config = model::load_config(arguments.model);
-  std::vector<Document> longest(1);
+  for (const std::string& prompt : arguments.prompts) prompts.push_back(tokenizer->encode(prompt));
+  if (!tokenizer) prompts.push_back(arguments.ids);
   for (const std::vector<std::int32_t>& prompt : prompts) {
     if (prompt.empty()) user_error("--prompt: expected text, got nothing");
     for (const std::int32_t id : prompt) {
-      if (id < 0 || id >= config.vocab)
-        user_error("--ids: {} is not a token of this model (0 to {})", id, config.vocab - 1);
+      if (id >= 0 && id < config.vocab) continue;
+      user_error("{}: {} is not a token of this model (0 to {})", tokenizer ? "--prompt, by tokenizer.json" : "--ids",
+                 id, config.vocab - 1);
     }
+  }
+  return prompts;
+}
+
+int run(const GenerateArguments& arguments) {
+  const bool text = !arguments.prompts.empty();
+  if (text == !arguments.ids.empty()) user_error("generate wants either --prompt or --ids");
+  train::GenerateOptions options = checked_options(arguments);
+  std::optional<data::Tokenizer> tokenizer;
+  if (text) tokenizer = data::Tokenizer::load(arguments.model);
+  if (text && options.stop < 0) options.stop = tokenizer->eos().value_or(-1);
+
+  train::Console console;
+  const model::ModelConfig config = model::load_config(arguments.model);
+  const std::vector<std::vector<std::int32_t>> prompts = prompt_ids(arguments, tokenizer, config);
+  std::vector<Document> longest(1);
+  for (const std::vector<std::int32_t>& prompt : prompts) {
     const std::size_t length = prompt.size() + static_cast<std::size_t>(options.count);
     if (length > longest[0].input_ids.size()) longest[0].input_ids.resize(length);
   }
   const auto engine = load_engine(arguments, config, longest, Purpose::generation, console);
+  const auto print = [](const std::string& part) {
+    fmt::print("{}", part);
+    std::fflush(stdout);
+  };
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     options.sequence = static_cast<std::int64_t>(i);
-    const std::vector<std::int32_t> made = train::generate(*engine, prompts[i], options);
-    if (text) {
-      fmt::print("{}{}\n", arguments.prompts[i], ByteTokenizer::decode(made));
-    } else {
-      fmt::print("{}\n", fmt::join(made, " "));
+    if (!text) {
+      fmt::print("{}\n", fmt::join(train::generate(*engine, prompts[i], options), " "));
+      continue;
     }
+    data::TextStream stream(*tokenizer, prompts[i]);
+    print(arguments.prompts[i]);
+    options.made = [&](std::int32_t id) { print(stream.add(id)); };
+    train::generate(*engine, prompts[i], options);
+    print(stream.finish() + "\n");
   }
   return 0;
 }
@@ -92,10 +99,12 @@ void add_generate(Program& program) {
   train::GenerateOptions& generation = arguments->generation;
   CLI::App* command = program.app.add_subcommand("generate", "Continue prompts, to see what a model has learnt");
   command->add_option("model", arguments->model, "Hugging Face model folder")->required();
-  command->add_option("--prompt", arguments->prompts, "Text to continue (models of `inlay init`); may be repeated");
+  command->add_option("--prompt", arguments->prompts,
+                      "Text to continue, as the tokenizer.json of the model reads it; may be repeated");
   command->add_option("--ids", arguments->ids, "Token ids to continue, separated by commas")->delimiter(',');
   command->add_option("--max-new-tokens", generation.count, "How many at most")->check(CLI::PositiveNumber);
-  command->add_option("--stop", generation.stop, "Token id that ends the continuation, with --ids");
+  command->add_option("--stop", generation.stop,
+                      "Token id that ends the continuation (with --prompt: eos_token by itself)");
   command->add_option("--temperature", generation.temperature,
                       "0: always the likeliest token; above: drawn from softmax(logits / temperature)");
   command->add_option("--top-p", arguments->top_p,

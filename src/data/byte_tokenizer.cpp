@@ -2,52 +2,21 @@
 
 #include <nlohmann/json.hpp>
 
+#include "data/tokenizer/byte_alphabet.h"
+
 namespace inlay::data {
 
 namespace {
-
-// Byte-level BPE spells bytes as printable characters: those that are printable in Latin-1 as themselves, the others,
-// in order, from U+0100 on.
-std::vector<std::string> byte_alphabet() {
-  std::vector<std::string> alphabet;
-  int beyond = 0;
-  for (int byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    const int code = printable ? byte : 256 + beyond++;
-    std::string utf8;
-    if (code < 0x80) {
-      utf8 = static_cast<char>(code);
-    } else {
-      utf8 = {static_cast<char>(0xC0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3F))};
-    }
-    alphabet.push_back(utf8);
-  }
-  return alphabet;
-}
 
 constexpr const char* special_names[] = {"<|bos|>", "<|eos|>", "<|pad|>"};
 
 }  // namespace
 
-std::vector<std::int32_t> ByteTokenizer::encode(std::string_view text) {
-  std::vector<std::int32_t> ids;
-  for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
-  return ids;
-}
-
-std::string ByteTokenizer::decode(std::span<const std::int32_t> ids) {
-  std::string text;
-  for (const std::int32_t id : ids) {
-    if (id >= 0 && id < 256) text += static_cast<char>(id);
-  }
-  return text;
-}
-
 std::string ByteTokenizer::tokenizer_json() {
   using nlohmann::ordered_json;
   ordered_json vocab = ordered_json::object();
   std::int32_t id = 0;
-  for (const std::string& symbol : byte_alphabet()) vocab[symbol] = id++;
+  for (const std::string& symbol : tokenizer::byte_alphabet()) vocab[symbol] = id++;
   ordered_json added = ordered_json::array();
   for (const char* name : special_names) {
     added.push_back({{"id", id++},

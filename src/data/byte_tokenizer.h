@@ -1,10 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
 namespace inlay::data {
 
@@ -12,10 +9,7 @@ namespace inlay::data {
 struct ByteTokenizer {
   static constexpr std::int32_t bos = 256, eos = 257, pad = 258, size = 259;
 
-  static std::vector<std::int32_t> encode(std::string_view text);
-  static std::string decode(std::span<const std::int32_t> ids);  // specials vanish
-
-  // The same as Hugging Face files: byte-level BPE without merges.
+  // As Hugging Face files: byte-level BPE without merges.
   static std::string tokenizer_json();
   static std::string tokenizer_config_json();
 };

@@ -60,6 +60,7 @@ std::vector<std::int32_t> generate(Engine& engine, const std::vector<std::int32_
     exec.download(&next, id);
     if (next == options.stop) break;
     made.push_back(next);
+    if (options.made) options.made(next);
   }
   return made;
 }

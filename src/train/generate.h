@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -14,7 +15,8 @@ struct GenerateOptions {
   float temperature = 0.0f;  // 0: always the likeliest token
   float top_p = 1.0f;        // drawn from the nucleus: the fewest likeliest tokens that have this much probability
   std::uint64_t seed = 0;
-  std::int64_t sequence = 0;  // number of the prompt: one prompt under two numbers goes on in two ways
+  std::int64_t sequence = 0;               // number of the prompt: one prompt under two numbers goes on in two ways
+  std::function<void(std::int32_t)> made;  // called with every token of the continuation as it is made
 };
 
 // Continues a prompt, token by token over cached keys and values. The prompt passes in the same way, one token at a
