@@ -1,8 +1,10 @@
 #include "train/find_bases.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "core/cache.h"
+#include "data/text_documents.h"
 #include "io/hash.h"
 #include "model/decoding.h"
 #include "model/weights_io.h"
@@ -30,8 +32,25 @@ std::vector<Document> blank_documents(const CalibrationOptions& calibration) {
   return std::vector<Document>(static_cast<std::size_t>(calibration.samples), blank);
 }
 
-std::vector<Document> documents_of_file(const CalibrationOptions& calibration, std::int64_t vocab, Console& console) {
-  std::vector<Document> documents = read_documents({calibration.data}, vocab, console);
+// Plain text is read with the base model's own tokenizer.
+std::vector<Document> text_documents(const CalibrationOptions& calibration, const std::string& base_model,
+                                     std::int64_t vocab) {
+  std::vector<Document> documents = data::read_text(calibration.data, data::Tokenizer::load(base_model),
+                                                    calibration.length, calibration.samples);
+  for (const Document& d : documents) {
+    const std::int32_t largest = *std::max_element(d.input_ids.begin(), d.input_ids.end());
+    if (largest >= vocab) {
+      user_error("{}: its tokenizer.json has token {}, but the model only {} of them", base_model, largest, vocab);
+    }
+  }
+  return documents;
+}
+
+std::vector<Document> documents_of_file(const CalibrationOptions& calibration, const std::string& base_model,
+                                        std::int64_t vocab, Console& console) {
+  const bool text = fs::path(calibration.data).extension() == ".txt";
+  std::vector<Document> documents = text ? text_documents(calibration, base_model, vocab)
+                                         : read_documents({calibration.data}, vocab, console);
   if (documents.empty()) user_error("{}: no documents to calibrate on", calibration.data);
   documents.resize(std::min(documents.size(), static_cast<std::size_t>(calibration.samples)));
   for (Document& d : documents) {
@@ -85,7 +104,7 @@ class Search {
   // Returns the memory it took on the device.
   std::size_t run(BasisStore& store, Console& console) {
     const bool from_file = needs_text() && !sampled(options_.osft.calibration);
-    std::vector<Document> documents = from_file ? documents_of_file(options_.osft.calibration, config_.vocab, console)
+    std::vector<Document> documents = from_file ? documents_of_file(options_.osft.calibration, options_.base_model, config_.vocab, console)
                                                 : blank_documents(options_.osft.calibration);
     // Of the very documents: ragged ones need other scratch than those of one length.
     const std::size_t bytes = plan(documents), budget = memory_budget(device_);
@@ -159,7 +178,7 @@ class Search {
     if (config_.bos < 0) {
       user_error(
           "{}: config.json has no bos_token_id, so the model cannot be asked to write; give "
-          "osft.calibration.data a JSONL file instead",
+          "osft.calibration.data a text or JSONL file instead",
           options_.base_model);
     }
     const auto texts = model::sample(exec, decoder,

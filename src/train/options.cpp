@@ -249,7 +249,7 @@ const std::vector<Field>& osft_fields() {
       choice("osft.ranks", INLAY_MEMBER(ranks), {"uniform", "adaptive"},
              "the same ratio in all layers, or more frozen where a layer changes its input less"),
       number("osft.adaptive_floor", INLAY_MEMBER(adaptive_floor), 0, 1, "the least share that adaptive ranks freeze"),
-      text("osft.calibration.data", INLAY_MEMBER(calibration.data), "sample or a JSONL file",
+      text("osft.calibration.data", INLAY_MEMBER(calibration.data), "sample, a .txt file or a JSONL file of ids",
            "text on which activations are observed; sample: written by the base model itself"),
       integer("osft.calibration.samples", INLAY_MEMBER(calibration.samples), 1, "sequences to observe"),
       integer("osft.calibration.length", INLAY_MEMBER(calibration.length), 2, "tokens of each"),
