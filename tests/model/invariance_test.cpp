@@ -82,6 +82,24 @@ TEST_P(ModelInvariance, TilesOfTheMlp) {
   }
 }
 
+// Rows that no number of tiles divides: 9 rows in 6 tiles are 5 tiles of 2 (the last of 1), 5 in 4 are 3, and one token
+// is a tile by itself; alone and as one of two documents.
+TEST_P(ModelInvariance, RaggedTilesOfTheMlp) {
+  const Fixture fixture(model_fixtures().front());
+  for (const std::size_t length : {std::size_t{9}, std::size_t{5}, std::size_t{1}}) {
+    Document document = fixture.documents[0];
+    document.input_ids.resize(length);
+    document.labels = document.input_ids;
+    for (const std::size_t count : {std::size_t{1}, std::size_t{2}}) {
+      const std::vector<PackedBatch> batch = {pack(std::vector<Document>(count, document))};
+      const Gradients untiled = gradients(fixture, batch);
+      for (const std::int64_t tile : {2, 4}) {
+        expect_close(gradients(fixture, batch, "recompute", tile), untiled, batching_tolerance());
+      }
+    }
+  }
+}
+
 TEST_P(ModelInvariance, ABatchWithoutLabelsHasNoLossAndNoGradient) {
   const Fixture fixture(model_fixtures().front());
   Document silent = fixture.documents[0];
