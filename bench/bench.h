@@ -35,6 +35,7 @@ Benchmark fused_linear_ce_benchmark();
 Benchmark mlp_benchmark();
 Benchmark train_step_benchmark();
 Benchmark osft_benchmark();
+Benchmark moe_benchmark();
 
 void add_common(CLI::App& command, Common& common);
 

@@ -23,8 +23,21 @@ struct RopeConfig {
   std::int64_t rotary_dim = 0;  // how much of a head rotates
 };
 
+// A mixture of experts in place of a layer's MLP.
+struct ExpertsConfig {
+  std::int64_t count = 0, chosen = 0;  // of each layer, and of each token; 0: the model is dense
+  std::int64_t intermediate = 0;
+  // The activation: (up + 1) · gate · sigmoid(1.702 gate) with both clamped at 7 and in alternating columns; else
+  // SwiGLU.
+  bool clamped_glu = false;
+  bool normalized = true;  // a token's weights sum to 1; else they are what a softmax over all experts says
+  bool router_bias = false, bias = false;
+  double balance = 0;  // factor of the load-balancing loss; 0: none
+};
+
 struct LayerConfig {
   std::int64_t window = 0;  // sliding attention window, 0: none
+  bool experts = false;     // a mixture of experts, else one MLP
 };
 
 // How a checkpoint spells its tensors; "{}" stands for the layer. Linears are named without ".weight" and ".bias".
@@ -43,6 +56,15 @@ struct NameMap {
   std::string gate = "model.layers.{}.mlp.gate_proj";
   std::string up = "model.layers.{}.mlp.up_proj";
   std::string down = "model.layers.{}.mlp.down_proj";
+  std::string sinks = "model.layers.{}.self_attn.sinks";
+  std::string router = "model.layers.{}.mlp.router";
+  // A tensor for every expert, the second "{}", named like other linears; or, with experts_stacked, one for all experts
+  // of a layer, [experts, in, out], with its bias under the name and "_bias".
+  bool experts_stacked = false;
+  std::string expert_gate = "model.layers.{}.mlp.experts.{}.gate_proj";
+  std::string expert_up = "model.layers.{}.mlp.experts.{}.up_proj";
+  std::string expert_gate_up = "model.layers.{}.mlp.experts.gate_up_proj";  // stacked, gate and up in one
+  std::string expert_down = "model.layers.{}.mlp.experts.{}.down_proj";
 };
 
 struct ModelConfig {
@@ -54,7 +76,9 @@ struct ModelConfig {
   RopeConfig rope;
   bool tied_embeddings = false;
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
-  bool qk_norm = false;      // RMS norm on every query and key head
+  bool qk_norm = false;  // RMS norm on every query and key head
+  bool sinks = false;    // a learned logit beside every head's scores
+  ExpertsConfig experts;
   DType dtype = DType::f32;  // of the checkpoint
   std::int64_t bos = -1;     // the token that begins a text; -1: the configuration does not say
   std::vector<LayerConfig> layers;
@@ -63,9 +87,10 @@ struct ModelConfig {
   std::int64_t q_width() const { return heads * head_dim; }
   std::int64_t kv_width() const { return kv_heads * head_dim; }
   std::int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
+  std::int64_t expert_layers() const;  // how many layers have experts
   std::int64_t layer_count() const { return static_cast<std::int64_t>(layers.size()); }
   std::int64_t parameter_count() const;
-  // Multiply-adds ×2 of one token's forward and backward through all matrices (attention scores aside).
+  // Multiply-adds ×2 of one token's forward and backward through all matrices it meets (attention scores aside).
   double matmul_flops_per_token() const;
 };
 

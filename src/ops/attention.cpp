@@ -1,6 +1,7 @@
 #include "ops/attention.h"
 
 #include "ops/attention_cuda_scratch.h"
+#include "ops/attention_sinks.h"
 
 namespace inlay::ops {
 
@@ -78,6 +79,7 @@ void attention_forward(Exec& exec, const AttentionTensors& tensors, const Attent
   } else {
     cpu::attention_forward(exec, tensors, spec, scratch);
   }
+  if (spec.sinks) attention_sinks_forward(exec, tensors.out, tensors.lse, spec.sinks);
 }
 
 void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout, const AttentionTensors& tensors,
@@ -89,6 +91,9 @@ void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout,
   check_head_tensor(op, "dq", grads.dq, tensors.q.shape(), dtype);
   check_head_tensor(op, "dk", grads.dk, tensors.k.shape(), dtype);
   check_head_tensor(op, "dv", grads.dv, tensors.k.shape(), dtype);
+  if (spec.sinks) {
+    attention_sinks_backward(exec, grads.dsinks, grads.dsinks_mode, dout, tensors.out, tensors.lse, spec.sinks);
+  }
   const ScratchScope scope(exec.arena());
   const std::size_t bytes = attention_backward_workspace_bytes(exec.device(), tensors.q, tensors.k, spec.deterministic);
   const View scratch = exec.arena().scratch("attention backward", DType::u8, {static_cast<std::int64_t>(bytes)});

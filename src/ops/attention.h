@@ -16,19 +16,23 @@ struct AttentionSpec {
   ConstView cu_seqlens;                           // device, int32 [documents + 1]
   std::span<const std::int32_t> host_cu_seqlens;  // the same on the host; when planning, a representative batch
   bool deterministic = true;                      // CUDA backward: the fixed-order variant
+  ConstView sinks;  // [heads] in q's dtype: a logit beside each head's scores that gives no value; absent: none
 };
 
 // q [T, heads, D]; k, v [T, kv_heads, D], tokens may be strided; out like q; lse fp32 [T, heads]: the natural logarithm
-// of the sum of exponentials of the scaled scores.
+// of the sum of exponentials of the scaled scores, and of the sink where there is one.
 struct AttentionTensors {
   ConstView q, k, v;
   View out, lse;
 };
 void attention_forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec);
 
-// dq, dk, dv are overwritten; they may be strided like q, k, v, and must not overlap them.
+// dq, dk, dv are overwritten; they may be strided like q, k, v, and must not overlap them. dsinks (fp32 [heads]) is
+// written as its mode says, where there are sinks.
 struct AttentionGrads {
   View dq, dk, dv;
+  View dsinks;
+  Grad dsinks_mode = Grad::skip;
 };
 void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout, const AttentionTensors& tensors,
                         const AttentionSpec& spec);
@@ -38,7 +42,8 @@ void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout,
 std::size_t attention_forward_workspace_bytes(Device device, ConstView q, ConstView k);
 std::size_t attention_backward_workspace_bytes(Device device, ConstView q, ConstView k, bool deterministic = true);
 
-// The backends. Everything is checked, nothing is planned here; scratch is u8 [workspace bytes], aligned to 256.
+// The backends, without sinks. Everything is checked, nothing is planned here; scratch is u8 [workspace bytes], aligned
+// to 256.
 namespace cpu {
 void attention_forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec, View scratch);
 void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout, const AttentionTensors& tensors,

@@ -23,6 +23,9 @@ void check(const ConstView& out, const ConstView& q, const ConstView& k, const C
   INLAY_ASSERT(spec.length >= 1 && spec.length <= k.dim(2), "{}: {} positions in a cache for {}", op, spec.length,
                k.dim(2));
   INLAY_ASSERT(spec.window >= 0, "{}: window {} is negative", op, spec.window);
+  if (spec.sinks.absent()) return;
+  check_shape(op, "sinks", spec.sinks, {heads});
+  check_dtype(op, "sinks", spec.sinks, q.dtype());
 }
 
 }  // namespace

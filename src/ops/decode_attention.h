@@ -13,6 +13,7 @@ struct DecodeSpec {
   float scale = 1.0f;       // multiplies q·k
   std::int64_t length = 0;  // positions in the cache; the new token is the last of them
   std::int64_t window = 0;  // of positions seen, the token's own included; 0: unlimited
+  ConstView sinks;          // [heads] in q's dtype, as in ops/attention.h; absent: none
 };
 
 // out, q [B, heads, D]; k, v [B, kv_heads, capacity, D]. out = attention of q over the last positions of k and v.

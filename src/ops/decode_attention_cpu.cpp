@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "backend/cpu/parallel.h"
@@ -8,6 +9,8 @@
 namespace inlay::ops::cpu {
 
 namespace {
+
+constexpr float no_sink = -std::numeric_limits<float>::infinity();
 
 // scores[j] = scale · q·k[j], and −∞ up to a whole vector. Sixteen keys at a time: their partial sums, a vector each,
 // are turned into one vector.
@@ -33,19 +36,20 @@ void score_keys(float* scores, const T* q, const Rows<const T>& keys, float scal
   std::fill(scores + keys.count, scores + padded(keys.count, lanes), -std::numeric_limits<float>::infinity());
 }
 
-// scores become e^(score - top); returns the inverse of their sum.
-float soften(float* scores, std::int64_t count) {
+// scores become e^(score - top); returns the inverse of their sum, which counts the sink as well (minus infinity:
+// none).
+float soften(float* scores, std::int64_t count, float sink) {
   f32x16 tops = backend::cpu::load(scores);
   for (std::int64_t j = lanes; j < count; j += lanes)
     tops = backend::cpu::maximum(tops, backend::cpu::load(scores + j));
-  const float top = backend::cpu::largest(tops);
+  const float top = std::max(backend::cpu::largest(tops), sink);
   f32x16 total = {};
   for (std::int64_t j = 0; j < count; j += lanes) {
     const f32x16 weights = backend::cpu::exp(backend::cpu::load(scores + j) - top);
     backend::cpu::store(scores + j, weights);
     total += weights;
   }
-  return 1.0f / backend::cpu::sum(total);
+  return 1.0f / (backend::cpu::sum(total) + std::exp(sink - top));
 }
 
 // out = factor · Σ_j weights[j] · values[j] in columns [begin, begin + strip vectors), whose sums stay in registers.
@@ -97,7 +101,8 @@ void attend(View out, ConstView q, ConstView k, ConstView v, const DecodeSpec& s
       for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
         float* row = scores.as<float>() + sequence * scores.stride(0) + head * scores.stride(1);
         score_keys(row, q.as<T>() + sequence * q.stride(0) + head * q.stride(1), keys, spec.scale);
-        const float factor = soften(row, count);
+        const float sink = spec.sinks ? static_cast<float>(spec.sinks.as<T>()[head]) : no_sink;
+        const float factor = soften(row, count, sink);
         weigh_values(out.as<T>() + sequence * out.stride(0) + head * out.stride(1), row, values, factor);
       }
     }

@@ -31,7 +31,8 @@ struct Task {
   const T *q, *k, *v;
   Strides out_strides, q_strides, k_strides, v_strides;
   int group, width, first, length;
-  float scale;  // into powers of two
+  float scale;     // into powers of two
+  const T* sinks;  // or null
 };
 
 struct Layout {
@@ -156,8 +157,15 @@ __global__ void __launch_bounds__(32 * most_warps) decode(Task<T> task, Layout l
     for (int i = warp * 32 + static_cast<int>(threadIdx.x); i < heads * task.width; i += blockDim.x * blockDim.y) {
       const int which = i / task.width, column = i % task.width;
       const float* from = shared + which * parts * row;
-      float top = -INFINITY, total = 0.0f, sum = 0.0f;
+      float sum = 0.0f, sink = -INFINITY;
+      if (task.sinks != nullptr) {
+        float logit[1];
+        load(logit, task.sinks + kv_head * task.group + begin + which);
+        sink = logit[0] * log2_e;
+      }
+      float top = sink;
       for (int p = 0; p < parts; ++p) top = fmaxf(top, from[p * row]);
+      float total = weight(sink, top);
       for (int p = 0; p < parts; ++p) {
         const float factor = weight(from[p * row], top);
         total += factor * from[p * row + 1];
@@ -201,7 +209,8 @@ void decode_attention(Exec& exec, View out, ConstView q, ConstView k, ConstView 
                        width,
                        static_cast<int>(first),
                        static_cast<int>(spec.length),
-                       spec.scale * log2_e};
+                       spec.scale * log2_e,
+                       pointer<T>(spec.sinks)};
     with_width<T>(vectors_fit(full_vector<T>, q, k, v), [&](auto vector) {
       decode<T, vector>
           <<<blocks, threads, static_cast<std::size_t>(floats) * sizeof(float), stream_of(exec)>>>(task, layout);

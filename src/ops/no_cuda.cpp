@@ -1,8 +1,12 @@
 #include "ops/adamw.h"
+#include "ops/attention_sinks.h"
 #include "ops/decode_attention.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
+#include "ops/expert_glu.h"
 #include "ops/factors.h"
+#include "ops/moe_permute.h"
+#include "ops/moe_route.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/sample.h"
@@ -24,6 +28,25 @@ void rope(Exec&, View, ConstView, ConstView, Rotation) { unreachable(); }
 
 void swiglu_forward(Exec&, View, ConstView) { unreachable(); }
 void swiglu_backward(Exec&, View, View, ConstView, ConstView) { unreachable(); }
+
+void attention_sinks_forward(Exec&, View, View, ConstView) { unreachable(); }
+void attention_sinks_backward(Exec&, View, Grad, ConstView, ConstView, ConstView, ConstView, View) { unreachable(); }
+
+void moe_route(Exec&, View, View, ConstView, RouteWeights) { unreachable(); }
+void moe_balance_add(Exec&, const Balance&, ConstView, ConstView, View) { unreachable(); }
+void moe_balance_loss(Exec&, View, const Balance&, float) { unreachable(); }
+void moe_route_backward(Exec&, View, const RouteGrads&, ConstView, ConstView, RouteWeights) { unreachable(); }
+
+void moe_sort(Exec&, const ExpertOrder&, ConstView, View) { unreachable(); }
+void moe_gather(Exec&, View, ConstView, const ExpertOrder&) { unreachable(); }
+void moe_combine(Exec&, View, const Combine&, const ExpertOrder&) { unreachable(); }
+void moe_combine_backward(Exec&, View, View, ConstView, const Combine&, const ExpertOrder&) { unreachable(); }
+void moe_bias_backward(Exec&, View, Grad, ConstView, ConstView, const ExpertOrder&, View) { unreachable(); }
+
+void expert_glu_forward(Exec&, View, ConstView, const ExpertRows&) { unreachable(); }
+void expert_glu_backward(Exec&, const ExpertGluGrads&, ConstView, ConstView, ConstView, const ExpertRows&) {
+  unreachable();
+}
 
 void embedding_forward(Exec&, View, ConstView, ConstView) { unreachable(); }
 void embedding_backward(Exec&, View, ConstView, const TokenGroups&) { unreachable(); }

@@ -86,6 +86,72 @@ TEST(ModelConfigs, RealConfigurationsHaveTheirParameterCounts) {
   EXPECT_THROW(model::load_config(folder / "openai--gpt-oss-20b_config.json"), UserError);
 }
 
+std::string experts(const std::string& more) {
+  return R"({"hidden_size":64,"intermediate_size":96,"vocab_size":100,"num_attention_heads":4,"num_hidden_layers":4,)"
+         R"("num_experts_per_tok":2)" +
+         more + "}";
+}
+
+template <class Parse>
+std::string error_in(Parse parse, const std::string& text) {
+  try {
+    parse(io::Json::parse(text, "config.json"));
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ModelConfigs, Qwen3MoeChoosesWhichLayersHaveExperts) {
+  const auto parsed = [](const std::string& more) {
+    return model::parse_qwen3_moe(
+        io::Json::parse(experts(R"(,"num_experts":6,"moe_intermediate_size":20,"head_dim":16)" + more), "config.json"));
+  };
+  const ModelConfig c = parsed(R"(,"decoder_sparse_step":2,"mlp_only_layers":[3])");
+  EXPECT_EQ(c.experts.count, 6);
+  EXPECT_EQ(c.experts.intermediate, 20);
+  EXPECT_FALSE(c.experts.normalized);
+  EXPECT_EQ(c.expert_layers(), 1);
+  EXPECT_TRUE(c.layers[1].experts);
+  EXPECT_EQ(c.experts.balance, 0.0);
+  EXPECT_TRUE(parsed(R"(,"norm_topk_prob":true)").experts.normalized);
+  EXPECT_EQ(parsed(R"(,"output_router_logits":true)").experts.balance, 0.001);
+}
+
+TEST(ModelConfigs, MistakesAboutExpertsNameTheKey) {
+  using ::testing::HasSubstr;
+  const auto mixtral = [](const std::string& more) { return error_in(model::parse_mixtral, experts(more)); };
+  EXPECT_THAT(mixtral(""), HasSubstr("config.json: num_local_experts"));
+  EXPECT_THAT(mixtral(R"(,"num_local_experts":1)"), HasSubstr("num_experts_per_tok"));
+  EXPECT_THAT(mixtral(R"(,"num_local_experts":5000)"), HasSubstr("256"));
+  EXPECT_THAT(mixtral(R"(,"num_local_experts":4,"router_jitter_noise":0.1)"), HasSubstr("router_jitter_noise"));
+  const auto gpt_oss = [](const std::string& more) {
+    return error_in(model::parse_gpt_oss, experts(R"(,"num_local_experts":4)" + more));
+  };
+  EXPECT_THAT(gpt_oss(R"(,"swiglu_limit":5.0)"), HasSubstr("swiglu_limit"));
+  EXPECT_THAT(gpt_oss(R"(,"quantization_config":{"quant_method":"awq"})"), HasSubstr("quant_method"));
+  EXPECT_THAT(gpt_oss(R"(,"layer_types":["full_attention"])"), HasSubstr("layer_types"));
+}
+
+TEST(ModelConfigs, GptOssAsPublished) {
+  const auto data = test_data();
+  if (!data) GTEST_SKIP() << "the shared test data is not there";
+  const auto folder = *data / "hf_configs";
+  const ModelConfig c = model::parse_gpt_oss(io::Json::read(folder / "openai--gpt-oss-20b_config.json"));
+  EXPECT_EQ(c.parameter_count(), 20914757184);
+  EXPECT_EQ(c.dtype, DType::bf16);
+  EXPECT_EQ(c.layers[0].window, 128);
+  EXPECT_EQ(c.layers[1].window, 0);
+  EXPECT_FALSE(c.rope.truncate);
+  EXPECT_NEAR(c.rope.attention_factor, 0.1 * std::log(32.0) + 1.0, 1e-12);
+  EXPECT_EQ(model::parse_gpt_oss(io::Json::read(folder / "openai--gpt-oss-120b_config.json")).parameter_count(),
+            116829156672);
+  EXPECT_EQ(model::parse_qwen3_moe(io::Json::read(folder / "Qwen--Qwen3-30B-A3B_config.json")).parameter_count(),
+            30532122624);
+  EXPECT_EQ(model::parse_mixtral(io::Json::read(folder / "mistralai--Mixtral-8x7B-v0.1_config.json")).parameter_count(),
+            46702792704);
+}
+
 TEST(ModelRope, PlainFrequenciesAndAngles) {
   model::RopeConfig rope;
   rope.rotary_dim = 4;

@@ -18,6 +18,7 @@ using testing::TestBench;
 struct Case {
   std::vector<std::int32_t> documents;  // lengths
   std::int64_t heads, kv_heads, head_size, window = 0;
+  bool sinks = false;
 
   std::vector<std::int32_t> offsets() const {
     std::vector<std::int32_t> result(documents.size() + 1);
@@ -26,8 +27,8 @@ struct Case {
   }
   std::int64_t tokens() const { return std::accumulate(documents.begin(), documents.end(), std::int64_t{0}); }
   std::string name() const {
-    return fmt::format("{} tokens in {} documents, {}/{} heads of {}, window {}", tokens(), documents.size(), heads,
-                       kv_heads, head_size, window);
+    return fmt::format("{} tokens in {} documents, {}/{} heads of {}, window {}{}", tokens(), documents.size(), heads,
+                       kv_heads, head_size, window, sinks ? ", sinks" : "");
   }
 };
 
@@ -43,12 +44,15 @@ struct Inputs {
       : q(rounded(random_values(c.tokens() * c.heads * c.head_size, seed), dtype)),
         k(rounded(random_values(c.tokens() * c.kv_heads * c.head_size, seed + 1), dtype)),
         v(rounded(random_values(c.tokens() * c.kv_heads * c.head_size, seed + 2), dtype)),
-        dout(rounded(random_values(c.tokens() * c.heads * c.head_size, seed + 3), dtype)) {}
-  std::vector<double> q, k, v, dout;
+        dout(rounded(random_values(c.tokens() * c.heads * c.head_size, seed + 3), dtype)) {
+    // About as large as the log of a sum of exponentials of a few hundred standard normal scores.
+    if (c.sinks) sinks = rounded(random_values(c.heads, seed + 4, 4.0), dtype);
+  }
+  std::vector<double> q, k, v, dout, sinks;
 };
 
 struct Results {
-  std::vector<double> out, lse, dq, dk, dv;
+  std::vector<double> out, lse, dq, dk, dv, dsinks;
 };
 
 float scale_of(const Case& c) { return 1.0f / std::sqrt(static_cast<float>(c.head_size)); }
@@ -58,8 +62,9 @@ Results reference_results(const Case& c, const Inputs& in, const Round& round) {
   const auto offsets = c.offsets();
   const reference::AttentionShape shape = {c.heads, c.kv_heads, c.head_size, scale_of(c), c.window, offsets};
   Results r;
-  reference::attention_forward(r.out, r.lse, in.q, in.k, in.v, shape, round);
+  reference::attention_forward(r.out, r.lse, in.q, in.k, in.v, shape, round, in.sinks);
   reference::attention_backward(r.dq, r.dk, r.dv, in.dout, in.q, in.k, in.v, r.out, r.lse, shape, round);
+  r.dsinks = reference::sink_gradients(in.dout, r.out, r.lse, shape, in.sinks);
   return r;
 }
 
@@ -94,13 +99,18 @@ struct Layout {
     spec.window = c.window;
     spec.cu_seqlens = bench.indices(offsets);
     spec.host_cu_seqlens = offsets;
+    if (!c.sinks) return;
+    spec.sinks = bench.tensor(dtype, {c.heads}, in.sinks);
+    grads.dsinks = bench.poisoned(DType::f32, {c.heads});
+    grads.dsinks_mode = Grad::overwrite;
   }
 
   Results run(TestBench& bench) {
     attention_forward(bench.exec, tensors, spec);
     attention_backward(bench.exec, grads, dout, tensors, spec);
-    return {bench.read(tensors.out), bench.read(tensors.lse), bench.read(grads.dq), bench.read(grads.dk),
-            bench.read(grads.dv)};
+    return {bench.read(tensors.out), bench.read(tensors.lse),
+            bench.read(grads.dq),    bench.read(grads.dk),
+            bench.read(grads.dv),    c.sinks ? bench.read(grads.dsinks) : std::vector<double>()};
   }
 
   Case c;
@@ -148,6 +158,7 @@ class OpsAttention : public ::testing::TestWithParam<std::tuple<Device, DType>> 
     expect_close("dq", actual.dq, expected.dq, simulated.dq);
     expect_close("dk", actual.dk, expected.dk, simulated.dk);
     expect_close("dv", actual.dv, expected.dv, simulated.dv);
+    expect_close("dsinks", actual.dsinks, expected.dsinks, simulated.dsinks);
     // lse is fp32 whatever the activations are; only the scores' own fp32 sums and exponentials stand behind it.
     for (std::size_t i = 0; i < expected.lse.size(); ++i) {
       ASSERT_NEAR(actual.lse[i], expected.lse[i], dtype() == DType::f32 ? 4e-6 : 4e-5) << "lse of row " << i;
@@ -182,6 +193,28 @@ TEST_P(OpsAttention, Windows) {
   for (const std::int64_t window : {1, 2, 4, 63, 64, 65, 127, 128, 299, 300, 301, 1000}) {
     expect_right({{300, 3, 66}, 2, 1, 16, window});
   }
+}
+
+// With windows whose edges fall on, before and behind those of a document and of a tile.
+TEST_P(OpsAttention, Sinks) {
+  expect_right({{1}, 2, 1, 16, 0, true});
+  expect_right({{70, 1, 33}, 4, 2, 64, 0, true});
+  expect_right({{5, 0, 300}, 8, 1, 48, 0, true});
+  expect_right({{128, 128}, 2, 2, 64, 0, true});
+  for (const std::int64_t window : {1, 127, 128, 129}) expect_right({{128, 200, 3}, 4, 2, 64, window, true});
+}
+
+// A sink far above all scores takes everything, one far below nothing; neither overflows.
+TEST_P(OpsAttention, SinksAtTheExtremes) {
+  const Case c = {{40}, 2, 2, 16, 0, true};
+  Inputs in(c, dtype());
+  in.sinks = {1000, -1000};
+  TestBench bench(device());
+  Layout layout(bench, dtype(), c, in);
+  const Results actual = layout.run(bench), expected = reference_results(c, in, exact);
+  EXPECT_LE(testing::relative_error(actual.out, expected.out), dtype() == DType::f32 ? 2e-6 : 6e-3);
+  EXPECT_LE(testing::relative_error(actual.lse, expected.lse), 1e-6);
+  EXPECT_EQ(actual.dsinks, (std::vector<double>{0, 0}));
 }
 
 // Several blocks of keys at once, so that the gradient of q is put aside and taken up again.
@@ -308,22 +341,24 @@ INSTANTIATE_TEST_SUITE_P(Devices, OpsAttention,
 // The reference's gradients are the derivatives of its forward pass: d/dx Σ out ∘ dout by complex step.
 TEST(OpsAttentionReference, GradientsAreDerivatives) {
   using Complex = std::complex<double>;
-  for (const std::int64_t window : {0, 2}) {
-    const Case c = {{1, 5, 3}, 4, 2, 3, window};
+  for (const auto& [window, sinks] : {std::pair{0, false}, {2, false}, {0, true}, {3, true}}) {
+    const Case c = {{1, 5, 3}, 4, 2, 3, window, sinks};
     const Inputs in(c, DType::f64);
     const auto offsets = c.offsets();
     const reference::AttentionShape shape = {c.heads, c.kv_heads, c.head_size, scale_of(c), window, offsets};
     const Results expected = reference_results(c, in, exact);
-    std::vector<Complex> inputs[3] = {
-        {in.q.begin(), in.q.end()}, {in.k.begin(), in.k.end()}, {in.v.begin(), in.v.end()}};
-    const std::vector<double>* gradients[3] = {&expected.dq, &expected.dk, &expected.dv};
+    std::vector<Complex> inputs[4] = {{in.q.begin(), in.q.end()},
+                                      {in.k.begin(), in.k.end()},
+                                      {in.v.begin(), in.v.end()},
+                                      {in.sinks.begin(), in.sinks.end()}};
+    const std::vector<double>* gradients[4] = {&expected.dq, &expected.dk, &expected.dv, &expected.dsinks};
     constexpr double step = 1e-100;
-    for (int which = 0; which < 3; ++which) {
+    for (int which = 0; which < 4; ++which) {
       std::vector<double> derivative;
       for (Complex& x : inputs[which]) {
         x += Complex(0, step);
         std::vector<Complex> out, lse;
-        reference::attention_forward(out, lse, inputs[0], inputs[1], inputs[2], shape, exact);
+        reference::attention_forward(out, lse, inputs[0], inputs[1], inputs[2], shape, exact, inputs[3]);
         double sum = 0;
         for (std::size_t i = 0; i < out.size(); ++i) sum += out[i].imag() * in.dout[i];
         derivative.push_back(sum / step);

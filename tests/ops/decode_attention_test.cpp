@@ -28,6 +28,15 @@ const DecodeCase cases[] = {{1, 1, 1, 1, 1, 1},        {3, 6, 2, 10, 1, 4},     
                             {2, 4, 2, 16, 40, 48, 1},  {2, 4, 2, 16, 40, 48, 39},  {2, 4, 2, 16, 40, 48, 40},
                             {2, 4, 2, 16, 40, 48, 41}, {1, 6, 2, 10, 100, 128, 6}, {2, 3, 1, 33, 200, 200, 64}};
 
+std::vector<std::pair<DecodeCase, bool>> cases_with_and_without_sinks() {
+  std::vector<std::pair<DecodeCase, bool>> result;
+  for (const DecodeCase& c : cases) {
+    result.emplace_back(c, false);
+    result.emplace_back(c, true);
+  }
+  return result;
+}
+
 // A cache [sequences, kv_heads, capacity, head_size] in which what must not be read is not a number.
 struct Cache {
   Cache(const DecodeCase& c, DType dtype, std::uint64_t seed)
@@ -63,7 +72,7 @@ struct Cache {
 
 // The last row of causal attention over the whole sequence.
 std::vector<double> reference_out(const DecodeCase& c, const std::vector<double>& q, const Cache& k, const Cache& v,
-                                  double scale) {
+                                  double scale, const std::vector<double>& sinks) {
   const std::int64_t width = c.heads * c.head_size;
   const std::vector<std::int32_t> offsets = {0, static_cast<std::int32_t>(c.length)};
   const reference::AttentionShape shape = {c.heads, c.kv_heads, c.head_size, scale, c.window, offsets};
@@ -71,8 +80,8 @@ std::vector<double> reference_out(const DecodeCase& c, const std::vector<double>
   for (std::int64_t sequence = 0; sequence < c.sequences; ++sequence) {
     std::vector<double> queries(static_cast<std::size_t>(c.length * width)), out, lse;
     std::copy_n(q.begin() + sequence * width, width, queries.end() - width);
-    reference::attention_forward(out, lse, queries, k.seen(sequence), v.seen(sequence), shape,
-                                 [](double x) { return x; });
+    reference::attention_forward(
+        out, lse, queries, k.seen(sequence), v.seen(sequence), shape, [](double x) { return x; }, sinks);
     result.insert(result.end(), out.end() - width, out.end());
   }
   return result;
@@ -81,8 +90,8 @@ std::vector<double> reference_out(const DecodeCase& c, const std::vector<double>
 class OpsDecodeAttention : public DeviceDType {};
 
 TEST_P(OpsDecodeAttention, IsTheLastRowOfTheReference) {
-  for (const DecodeCase& c : cases) {
-    SCOPED_TRACE(c.name());
+  for (const auto& [c, with_sinks] : cases_with_and_without_sinks()) {
+    SCOPED_TRACE(c.name() + (with_sinks ? ", sinks" : ""));
     TestBench bench(device());
     const std::int64_t width = c.heads * c.head_size;
     const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_size));
@@ -92,14 +101,16 @@ TEST_P(OpsDecodeAttention, IsTheLastRowOfTheReference) {
     const View dense = bench.poisoned(dtype(), {c.sequences, c.heads, c.head_size});
     const Window query = strided(bench, dtype(), c.sequences, width, q);
     const Window wide = strided(bench, dtype(), c.sequences, width);
-    const DecodeSpec spec = {.scale = scale, .length = c.length, .window = c.window};
+    const auto sinks = with_sinks ? rounded(random_values(c.heads, 4, 4.0), dtype()) : std::vector<double>();
+    DecodeSpec spec = {.scale = scale, .length = c.length, .window = c.window};
+    if (with_sinks) spec.sinks = bench.tensor(dtype(), {c.heads}, sinks);
     decode_attention(bench.exec, dense, bench.tensor(dtype(), {c.sequences, c.heads, c.head_size}, q), keys, values,
                      spec);
     decode_attention(bench.exec, wide.view.split_cols(c.heads), query.view.split_cols(c.heads), keys, values, spec);
 
     // As for attention over whole documents: rounding of the result, and in fp32 of sums of a few hundred products of
     // standard normal numbers.
-    const auto expected = reference_out(c, q, k, v, scale);
+    const auto expected = reference_out(c, q, k, v, scale, sinks);
     const double size = std::sqrt(std::inner_product(expected.begin(), expected.end(), expected.begin(), 0.0));
     const double count = std::sqrt(static_cast<double>(expected.size()));
     const double allowed = dtype() == DType::f32 ? 2e-6 * size + 1e-6 * count : 6e-3 * size;

@@ -1,4 +1,5 @@
 #include "backend/cuda/context.h"
+#include "backend/cuda/grouped_matmul.h"
 #include "backend/cuda/matmul.h"
 #include "backend/eigen.h"
 #include "backend/lanes.h"
@@ -36,6 +37,8 @@ void copy_to_host(Context&, void*, const void*, std::size_t) { unavailable(); }
 void fill_zero(Context&, void*, std::size_t) { unavailable(); }
 void synchronize(Context&) { unavailable(); }
 void matmul(Exec&, View, View, ConstView, Transpose, ConstView, Transpose, MatmulScale) { unavailable(); }
+void grouped_matmul(Exec&, View, ConstView, std::span<const ConstView>, Transpose, ConstView) { unavailable(); }
+void grouped_matmul_over_rows(Exec&, std::span<const View>, Grad, ConstView, ConstView, ConstView) { unavailable(); }
 void matmul_f64(Exec&, View, View, ConstView, Transpose, ConstView, Transpose, double, double) { unavailable(); }
 void symmetric_eigen(Exec&, View, View, View) { unavailable(); }
 

@@ -51,10 +51,12 @@ S dot(const S* a, const S* b, std::int64_t n) {
   return sum;
 }
 
-// `round` is what storing a probability or a result does to it; the identity for the mathematical function.
+// `round` is what storing a probability or a result does to it; the identity for the mathematical function. sinks,
+// where given, hold a logit for each head that takes part in the softmax and gives no value.
 template <class S, class Round>
 void attention_forward(std::vector<S>& out, std::vector<S>& lse, const std::vector<S>& q, const std::vector<S>& k,
-                       const std::vector<S>& v, const AttentionShape& shape, const Round& round) {
+                       const std::vector<S>& v, const AttentionShape& shape, const Round& round,
+                       const std::vector<S>& sinks = {}) {
   using std::exp, std::log;
   const std::int64_t n = shape.head_size;
   out.assign(q.size(), S{});
@@ -65,12 +67,12 @@ void attention_forward(std::vector<S>& out, std::vector<S>& lse, const std::vect
       return x.data() + (key * shape.kv_heads + kv) * n;
     };
     std::vector<S> scores;
-    double top = -INFINITY;
+    double top = sinks.empty() ? -INFINITY : real_part(sinks[static_cast<std::size_t>(h)]);
     for (std::int64_t key = first; key <= t; ++key) {
       scores.push_back(dot(query, at(k, key), n) * S(shape.scale));
       top = std::max(top, real_part(scores.back()));
     }
-    S total{};
+    S total = sinks.empty() ? S{} : exp(sinks[static_cast<std::size_t>(h)] - S(top));
     std::vector<S> row(static_cast<std::size_t>(n), S{});
     for (std::int64_t key = first; key <= t; ++key) {
       const S p = exp(scores[static_cast<std::size_t>(key - first)] - S(top));
@@ -113,6 +115,21 @@ void attention_backward(std::vector<S>& dq, std::vector<S>& dk, std::vector<S>& 
   for (auto* gradient : {&dq, &dk, &dv}) {
     for (S& x : *gradient) x = round(x);
   }
+}
+
+// dσ_h = −Σ_t exp(σ_h − lse_t) (dout_t · out_t), from out and lse as the forward pass left them.
+template <class S>
+std::vector<S> sink_gradients(const std::vector<S>& dout, const std::vector<S>& out, const std::vector<S>& lse,
+                              const AttentionShape& shape, const std::vector<S>& sinks) {
+  using std::exp;
+  std::vector<S> result(sinks.size(), S{});
+  if (sinks.empty()) return result;
+  for_each_score_row(shape, [&](std::int64_t t, std::int64_t h, std::int64_t, std::int64_t) {
+    const std::int64_t row = t * shape.heads + h, at = row * shape.head_size;
+    const S share = exp(sinks[static_cast<std::size_t>(h)] - lse[static_cast<std::size_t>(row)]);
+    result[static_cast<std::size_t>(h)] -= share * dot(dout.data() + at, out.data() + at, shape.head_size);
+  });
+  return result;
 }
 
 }  // namespace inlay::ops::reference

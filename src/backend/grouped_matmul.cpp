@@ -1,0 +1,66 @@
+#include "backend/grouped_matmul.h"
+
+#include "backend/cuda/grouped_matmul.h"
+
+namespace inlay::backend {
+
+namespace {
+
+void check_operands(const ConstView& x, const ConstView& y, const ConstView& offsets, std::size_t groups) {
+  INLAY_ASSERT(x.rank() == 2 && y.rank() == 2 && x.dim(0) == y.dim(0), "grouped_matmul: rows of {} and of {}",
+               x.shape().str(), y.shape().str());
+  INLAY_ASSERT(x.dtype() == y.dtype() && (x.dtype() == DType::f32 || x.dtype() == DType::bf16),
+               "grouped_matmul: rows in {} and {}, expected fp32 or bf16", name_of(x.dtype()), name_of(y.dtype()));
+  const auto count = static_cast<std::int64_t>(groups);
+  INLAY_ASSERT(count >= 1 && count <= most_groups, "grouped_matmul: {} groups, expected 1 to {}", count, most_groups);
+  INLAY_ASSERT(offsets.dtype() == DType::i32 && offsets.shape() == Shape({count + 1}),
+               "grouped_matmul: offsets of {} groups are {} {}", count, name_of(offsets.dtype()),
+               offsets.shape().str());
+}
+
+// The host may read the offsets: the rows of each group, as they are.
+template <class Body>
+void for_each_group(const ConstView& offsets, const Body& body) {
+  const auto* at = offsets.as<std::int32_t>();
+  for (std::int64_t g = 0; g + 1 < offsets.dim(0); ++g) body(static_cast<std::size_t>(g), at[g], at[g + 1]);
+}
+
+}  // namespace
+
+void grouped_matmul(Exec& exec, View c, ConstView a, std::span<const ConstView> b, Transpose transpose_b,
+                    ConstView offsets) {
+  check_operands(a, c, offsets, b.size());
+  const bool tb = transpose_b == Transpose::yes;
+  for (const ConstView& matrix : b) {
+    INLAY_ASSERT(matrix.rank() == 2 && matrix.dim(tb ? 1 : 0) == a.dim(1) && matrix.dim(tb ? 0 : 1) == c.dim(1) &&
+                     matrix.dtype() == a.dtype(),
+                 "grouped_matmul: C {} is not A {} times B {}{} in {}", c.shape().str(), a.shape().str(),
+                 matrix.shape().str(), tb ? "ᵀ" : "", name_of(matrix.dtype()));
+  }
+  if (exec.planning() || c.size() == 0) return;
+  if (exec.on_cuda()) return cuda::grouped_matmul(exec, c, a, b, transpose_b, offsets);
+  for_each_group(offsets, [&](std::size_t g, std::int64_t begin, std::int64_t end) {
+    matmul(exec, c.slice_rows(begin, end), a.slice_rows(begin, end), Transpose::no, b[g], transpose_b);
+  });
+}
+
+void grouped_matmul_over_rows(Exec& exec, std::span<const View> c, Grad mode, ConstView a, ConstView b,
+                              ConstView offsets) {
+  if (mode == Grad::skip) return;
+  check_operands(a, b, offsets, c.size());
+  for (const View& matrix : c) {
+    if (matrix.absent()) continue;
+    INLAY_ASSERT(matrix.shape() == Shape({a.dim(1), b.dim(1)}) && matrix.dtype() == DType::f32,
+                 "grouped_matmul_over_rows: C is {} {}, expected fp32 [{}, {}]", name_of(matrix.dtype()),
+                 matrix.shape().str(), a.dim(1), b.dim(1));
+  }
+  if (exec.planning() || a.dim(1) == 0 || b.dim(1) == 0) return;
+  if (exec.on_cuda()) return cuda::grouped_matmul_over_rows(exec, c, mode, a, b, offsets);
+  for_each_group(offsets, [&](std::size_t g, std::int64_t begin, std::int64_t end) {
+    if (c[g].absent()) return;
+    matmul(exec, c[g], a.slice_rows(begin, end), Transpose::yes, b.slice_rows(begin, end), Transpose::no,
+           {.beta = mode == Grad::accumulate ? 1.0f : 0.0f});
+  });
+}
+
+}  // namespace inlay::backend

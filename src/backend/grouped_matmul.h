@@ -1,0 +1,23 @@
+#pragma once
+
+#include <span>
+
+#include "backend/matmul.h"
+
+// Products of rows that fall into groups, each with a matrix of its own: the experts of a mixture. Group g owns the
+// rows offsets[g] .. offsets[g + 1] - 1 of a matrix of S rows; offsets are int32 [G + 1] on the device, ascending from
+// 0 to S, and on a GPU nobody waits for them. A group may be empty. Operands share a dtype (fp32 or bf16); fp32
+// accumulation, and fp32 products are true fp32. The same arguments give the same bits.
+namespace inlay::backend {
+
+inline constexpr std::int64_t most_groups = 256;
+
+// C[rows of g] = A[rows of g] · op(B[g]). A [S, K], C [S, N] in A's dtype; B[g] is [K, N], or [N, K] where transposed.
+void grouped_matmul(Exec& exec, View c, ConstView a, std::span<const ConstView> b, Transpose transpose_b,
+                    ConstView offsets);
+
+// C[g] = or += A[rows of g]ᵀ · B[rows of g], fp32 [M, N]; A [S, M], B [S, N]. A C[g] that is absent is left out.
+void grouped_matmul_over_rows(Exec& exec, std::span<const View> c, Grad mode, ConstView a, ConstView b,
+                              ConstView offsets);
+
+}  // namespace inlay::backend

@@ -1,0 +1,47 @@
+#pragma once
+
+#include "ops/moe_permute.h"
+
+// The gated activation inside the experts, on rows sorted by expert: act [S, I] from gate_up [S, 2·I].
+namespace inlay::ops {
+
+enum class Glu : std::uint8_t {
+  silu,     // silu(gate) · up: gate in the first I columns, up in the others
+  clamped,  // (up + 1) · gate · sigmoid(1.702 gate): columns alternate gate, up; gate at most 7, up within ±7
+};
+inline constexpr float glu_limit = 7.0f, glu_slope = 1.702f;
+
+// What the rows need to know besides their numbers. order is the sorted order, experts [T, k] what it was made from.
+struct ExpertRows {
+  Glu kind = Glu::silu;
+  ConstView bias;     // [E, 2·I] in the rows' dtype, added to gate_up before the activation; absent: none
+  ConstView experts;  // int32 [T, k], where there is a bias
+  ExpertOrder order;
+};
+
+void expert_glu_forward(Exec& exec, View act, ConstView gate_up, const ExpertRows& rows);
+
+// dact is the gradient of the experts' outputs taken back through the down product, before the pair's weight w:
+// dgate_up = the gradient of w · act through gate_up (may be gate_up itself), act = w · activation, for down's weight
+// gradient (may be dact itself), dweights[pair] += activation · dact. The bias's gradient is that of dgate_up's rows.
+struct ExpertGluGrads {
+  View dgate_up, act;
+  View dweights;  // fp32 [T, k]
+};
+void expert_glu_backward(Exec& exec, const ExpertGluGrads& grads, ConstView dact, ConstView gate_up, ConstView weights,
+                         const ExpertRows& rows);
+
+// What the devices answer. Shapes are checked by then, and there is something to do (no empty tensors, no planning).
+namespace cpu {
+void expert_glu_forward(Exec& exec, View act, ConstView gate_up, const ExpertRows& rows);
+void expert_glu_backward(Exec& exec, const ExpertGluGrads& grads, ConstView dact, ConstView gate_up, ConstView weights,
+                         const ExpertRows& rows);
+}  // namespace cpu
+
+namespace cuda {
+void expert_glu_forward(Exec& exec, View act, ConstView gate_up, const ExpertRows& rows);
+void expert_glu_backward(Exec& exec, const ExpertGluGrads& grads, ConstView dact, ConstView gate_up, ConstView weights,
+                         const ExpertRows& rows);
+}  // namespace cuda
+
+}  // namespace inlay::ops

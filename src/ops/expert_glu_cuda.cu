@@ -1,0 +1,213 @@
+#include <tuple>
+
+#include "backend/cuda/context_internal.h"
+#include "backend/cuda/reduce.cuh"
+#include "backend/cuda/rows.cuh"
+#include "backend/cuda/vec.cuh"
+#include "ops/expert_glu.h"
+
+// Where tensors share memory, every element is read by the thread that writes it, before it does; so no pointer here is
+// __restrict__.
+namespace inlay::ops::cuda {
+
+namespace {
+
+using namespace backend::cuda;
+
+// bf16 results keep 8 bits, and the approximate exponential has 21.
+template <class T>
+__device__ __forceinline__ float sigmoid(float x) {
+  const float e = std::is_same_v<T, float> ? expf(-x) : __expf(-x);
+  return __fdividef(1.0f, 1.0f + e);
+}
+
+// V gates and the V ups that go with them, from column `col` of the activation on.
+template <Glu kind, class T, int V>
+__device__ __forceinline__ void load_pairs(float (&gate)[V], float (&up)[V], const T* row, std::int64_t width,
+                                           std::int64_t col) {
+  if constexpr (kind == Glu::silu) {
+    load(gate, row + col);
+    load(up, row + width + col);
+  } else if constexpr (V == 1) {  // may begin anywhere
+    load(gate, row + 2 * col);
+    load(up, row + 2 * col + 1);
+  } else {
+    Pack<T, 2 * V> pack;
+    pack.load(row + 2 * col);
+    float both[2 * V];
+    pack.get(both);
+#pragma unroll
+    for (int i = 0; i < V; ++i) gate[i] = both[2 * i], up[i] = both[2 * i + 1];
+  }
+}
+
+template <Glu kind, class T, int V>
+__device__ __forceinline__ void store_pairs(T* row, std::int64_t width, std::int64_t col, const float (&gate)[V],
+                                            const float (&up)[V]) {
+  if constexpr (kind == Glu::silu) {
+    store(row + col, gate);
+    store(row + width + col, up);
+  } else if constexpr (V == 1) {
+    store(row + 2 * col, gate);
+    store(row + 2 * col + 1, up);
+  } else {
+    float both[2 * V];
+#pragma unroll
+    for (int i = 0; i < V; ++i) both[2 * i] = gate[i], both[2 * i + 1] = up[i];
+    store(row + 2 * col, both);
+  }
+}
+
+// The activation and its derivatives by gate and up.
+struct Activation {
+  float value, by_gate, by_up;
+};
+
+template <class T, Glu kind>
+__device__ __forceinline__ Activation activate(float gate, float up) {
+  if constexpr (kind == Glu::silu) {
+    const float s = sigmoid<T>(gate), silu = gate * s;
+    return {silu * up, up * (s + silu * (1.0f - s)), silu};
+  } else {
+    const float g = gate > glu_limit ? glu_limit : gate;  // written so that a NaN comes through
+    const float u = up > glu_limit ? glu_limit : up < -glu_limit ? -glu_limit : up;
+    const float s = sigmoid<T>(glu_slope * g), gs = g * s;
+    return {(u + 1.0f) * gs, gate > glu_limit ? 0.0f : (u + 1.0f) * (s + glu_slope * gs * (1.0f - s)),
+            fabsf(up) > glu_limit ? 0.0f : gs};
+  }
+}
+
+template <class T>
+struct Biases {
+  const T* data;  // or null
+  std::int64_t ld;
+  const std::int32_t *experts, *pairs;
+
+  template <Glu kind, int V>
+  __device__ __forceinline__ void add(float (&gate)[V], float (&up)[V], std::int64_t row, std::int64_t width,
+                                      std::int64_t col) const {
+    if (data == nullptr) return;
+    float g[V], u[V];
+    load_pairs<kind>(g, u, data + experts[pairs[row]] * ld, width, col);
+#pragma unroll
+    for (int i = 0; i < V; ++i) gate[i] += g[i], up[i] += u[i];
+  }
+};
+
+template <class T, Glu kind, int V>
+__global__ void __launch_bounds__(256)
+    forward(T* act, std::int64_t act_ld, const T* gate_up, std::int64_t gate_up_ld, Biases<T> biases, RowGrid grid) {
+  const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
+  if (!at.inside) return;
+  float gate[V], up[V], a[V];
+  load_pairs<kind>(gate, up, gate_up + at.row * gate_up_ld, grid.cols, at.col);
+  biases.template add<kind>(gate, up, at.row, grid.cols, at.col);
+#pragma unroll
+  for (int i = 0; i < V; ++i) a[i] = activate<T, kind>(gate[i], up[i]).value;
+  store(act + at.row * act_ld + at.col, a);
+}
+
+template <class T>
+struct BackwardTask {
+  T *dgate_up, *act;
+  const T *dact, *gate_up;
+  std::int64_t dgate_up_ld, act_ld, dact_ld, gate_up_ld;
+  float* dweights;
+  const float* weights;
+  Biases<T> biases;
+  int width;
+};
+
+constexpr int row_threads = 128;
+
+// A block for every row, which so sums its part of the weight's gradient.
+template <class T, Glu kind, int V>
+__global__ void __launch_bounds__(row_threads) backward(BackwardTask<T> task) {
+  __shared__ float partials[32];
+  const std::int64_t row = blockIdx.x;
+  const int pair = task.biases.pairs[row];
+  const float weight = task.weights[pair];
+  float sum = 0.0f;
+  for (int col = static_cast<int>(threadIdx.x) * V; col < task.width; col += row_threads * V) {
+    float gate[V], up[V], d[V], a[V];
+    load_pairs<kind>(gate, up, task.gate_up + row * task.gate_up_ld, task.width, col);
+    load(d, task.dact + row * task.dact_ld + col);
+    task.biases.template add<kind>(gate, up, row, task.width, col);
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const Activation x = activate<T, kind>(gate[i], up[i]);
+      sum += x.value * d[i];
+      const float upstream = weight * d[i];
+      a[i] = weight * x.value;
+      gate[i] = upstream * x.by_gate;
+      up[i] = upstream * x.by_up;
+    }
+    store_pairs<kind>(task.dgate_up + row * task.dgate_up_ld, task.width, col, gate, up);
+    store(task.act + row * task.act_ld + col, a);
+  }
+  sum = block_sum(sum, partials);
+  if (threadIdx.x == 0) task.dweights[pair] += sum;
+}
+
+template <class T>
+Biases<T> biases_of(const ExpertRows& rows) {
+  return {pointer<T>(rows.bias), rows.bias ? rows.bias.ld() : 0, pointer<std::int32_t>(rows.experts),
+          pointer<std::int32_t>(rows.order.pairs)};
+}
+
+// Calls body with the storage type, the kind and the vector's width as constants. Halves begin at width, which must
+// then be whole vectors: it is where the activation's rows are.
+template <class Body, class... Views>
+void with_kind(const ExpertRows& rows, const Body& body, const Views&... views) {
+  const DType dtype = std::get<0>(std::tie(views...)).dtype();
+  with_activation_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    const bool vectors =
+        vectors_fit(full_vector<T>, views...) && (rows.bias.absent() || vectors_fit(full_vector<T>, rows.bias));
+    with_width<T>(vectors, [&](auto width) {
+      if (rows.kind == Glu::silu) return body(type, std::integral_constant<Glu, Glu::silu>{}, width);
+      body(type, std::integral_constant<Glu, Glu::clamped>{}, width);
+    });
+  });
+}
+
+}  // namespace
+
+void expert_glu_forward(Exec& exec, View act, ConstView gate_up, const ExpertRows& rows) {
+  with_kind(
+      rows,
+      [&](auto type, auto kind, auto width) {
+        using T = decltype(type);
+        const RowGrid grid(act.dim(0), act.dim(1), width);
+        forward<T, kind, width><<<grid.blocks, grid.threads, 0, stream_of(exec)>>>(
+            pointer<T>(act), act.ld(), pointer<T>(gate_up), gate_up.ld(), biases_of<T>(rows), grid);
+      },
+      act, gate_up);
+  check_launch("expert_glu_forward");
+}
+
+void expert_glu_backward(Exec& exec, const ExpertGluGrads& grads, ConstView dact, ConstView gate_up, ConstView weights,
+                         const ExpertRows& rows) {
+  with_kind(
+      rows,
+      [&](auto type, auto kind, auto width) {
+        using T = decltype(type);
+        const BackwardTask<T> task{pointer<T>(grads.dgate_up),
+                                   pointer<T>(grads.act),
+                                   pointer<T>(dact),
+                                   pointer<T>(gate_up),
+                                   grads.dgate_up.ld(),
+                                   grads.act.ld(),
+                                   dact.ld(),
+                                   gate_up.ld(),
+                                   pointer<float>(grads.dweights),
+                                   pointer<float>(weights),
+                                   biases_of<T>(rows),
+                                   static_cast<int>(dact.dim(1))};
+        backward<T, kind, width><<<static_cast<unsigned>(dact.dim(0)), row_threads, 0, stream_of(exec)>>>(task);
+      },
+      dact, gate_up, grads.act, grads.dgate_up);
+  check_launch("expert_glu_backward");
+}
+
+}  // namespace inlay::ops::cuda
