@@ -39,8 +39,8 @@ Benchmark moe_benchmark();
 
 void add_common(CLI::App& command, Common& common);
 
-// Median milliseconds of one call, after warm-ups; the device is waited for around each. With 0 iterations, those of the
-// first call: for work that takes minutes.
+// Median milliseconds of one call, after warm-ups; the device is waited for around each. With 0 iterations, those of
+// the first call: for work that takes minutes.
 double median_ms(backend::Exec& exec, int iterations, const std::function<void()>& call);
 
 // FLOP/s that a large matrix product of the dtype reaches on this device, measured now: the ceiling that floors refer

@@ -16,6 +16,7 @@ namespace {
 struct GenerateArguments : ModelArguments {
   std::vector<std::string> prompts;
   std::vector<std::int32_t> ids;
+  bool bos = false;
   train::GenerateOptions generation;
   std::optional<float> top_p;
   std::optional<std::uint64_t> seed;
@@ -45,6 +46,13 @@ std::vector<std::vector<std::int32_t>> prompt_ids(const GenerateArguments& argum
   std::vector<std::vector<std::int32_t>> prompts;
   for (const std::string& prompt : arguments.prompts) prompts.push_back(tokenizer->encode(prompt));
   if (!tokenizer) prompts.push_back(arguments.ids);
+  if (arguments.bos) {
+    if (config.bos < 0) user_error("{}: --bos: config.json has no bos_token_id", arguments.model);
+    const auto bos = static_cast<std::int32_t>(config.bos);
+    for (auto& prompt : prompts) {
+      if (prompt.empty() || prompt.front() != bos) prompt.insert(prompt.begin(), bos);
+    }
+  }
   for (const std::vector<std::int32_t>& prompt : prompts) {
     if (prompt.empty()) user_error("--prompt: expected text, got nothing");
     for (const std::int32_t id : prompt) {
@@ -102,6 +110,7 @@ void add_generate(Program& program) {
   command->add_option("--prompt", arguments->prompts,
                       "Text to continue, as the tokenizer.json of the model reads it; may be repeated");
   command->add_option("--ids", arguments->ids, "Token ids to continue, separated by commas")->delimiter(',');
+  command->add_flag("--bos", arguments->bos, "Put the model's bos_token_id before each, as its training documents had");
   command->add_option("--max-new-tokens", generation.count, "How many at most")->check(CLI::PositiveNumber);
   command->add_option("--stop", generation.stop,
                       "Token id that ends the continuation (with --prompt: eos_token by itself)");

@@ -147,8 +147,8 @@ void print_plan(const Plan& p) {
   fmt::print(
       "\nabout {} tokens/s: a micro-batch {:.3g} s ({:.3g} s of it computed again; copies {:.3g} s beside it), the "
       "optimizer {:.3g} s (ceilings: {})\n",
-      format_count(std::llround(e.tokens_per_second)), std::max(e.compute_seconds, e.copy_seconds),
-      e.recompute_seconds, e.copy_seconds, e.optimizer_seconds, p.ceilings.source);
+      format_count(std::llround(e.tokens_per_second)), std::max(e.compute_seconds, e.copy_seconds), e.recompute_seconds,
+      e.copy_seconds, e.optimizer_seconds, p.ceilings.source);
   if (p.longest > 0) fmt::print("\nlongest document that fits: {} tokens\n", format_count(p.longest));
 }
 
@@ -168,8 +168,8 @@ int run(const std::string& file, const train::Overrides& overrides, bool as_json
   }
   p.choice = train::resolve_memory(p.options, p.config, p.engine);
   if (p.options.osft.enabled) {
-    p.search_peak = train::plan_bases(p.options, p.config, p.engine.device, p.engine.compute,
-                                      train::step_shape(p.options, batch));
+    p.search_peak =
+        train::plan_bases(p.options, p.config, p.engine.device, p.engine.compute, train::step_shape(p.options, batch));
   }
   // On the CPU the arena is host memory, and products pack their operands beside it; on a GPU the host holds the
   // documents, the piece of a file that is on its way, and what CUDA's libraries take (measured with CUDA 13.0).
@@ -179,8 +179,8 @@ int run(const std::string& file, const train::Overrides& overrides, bool as_json
                                                             : piece + libraries;
   p.process_bytes = base_bytes + document_bytes + beside;
   p.ceilings = train::measure_ceilings(p.engine.device, p.engine.compute);
-  p.estimate = train::estimate_step(p.config, p.engine, p.choice.plan, p.options.gradient_accumulation_steps,
-                                    p.ceilings);
+  p.estimate =
+      train::estimate_step(p.config, p.engine, p.choice.plan, p.options.gradient_accumulation_steps, p.ceilings);
   if (as_json) {
     fmt::print("{}\n", to_json(p).dump());
   } else {
@@ -205,8 +205,7 @@ void add_plan(Program& program) {
   command->allow_extras();
   command->callback([&program, command, arguments] {
     program.action = [command, arguments] {
-      return run(arguments->config, parse_overrides(command->remaining()), arguments->json,
-                 arguments->max_context);
+      return run(arguments->config, parse_overrides(command->remaining()), arguments->json, arguments->max_context);
     };
   });
 }

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "io/hash.h"
 #include "io/json.h"
 
 namespace inlay::io {
@@ -121,6 +122,17 @@ void Checkpoint::prefetch(std::string_view name) const {
 
 void Checkpoint::drop(std::string_view name) const {
   if (const SafetensorsFile* file = file_of(name)) file->drop(name);
+}
+
+std::uint64_t Checkpoint::content_hash() const {
+  Hasher hasher;
+  for (const std::string& name : names_) {
+    hasher.update(std::as_bytes(std::span(name)));
+    const ConstView values = tensor(name);
+    hasher.update({static_cast<const std::byte*>(values.data()), values.bytes()});
+    drop(name);
+  }
+  return hasher.digest();
 }
 
 std::filesystem::path Checkpoint::path_of(std::string_view name) const {

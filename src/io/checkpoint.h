@@ -29,6 +29,9 @@ class Checkpoint {
   void prefetch(std::string_view name) const;
   void drop(std::string_view name) const;
 
+  // Of all names and tensors; reads every byte of the weights.
+  std::uint64_t content_hash() const;
+
   // The file that holds a tensor, for messages; the folder where there is no such tensor.
   std::filesystem::path path_of(std::string_view name) const;
   const std::vector<SafetensorsFile>& files() const { return files_; }

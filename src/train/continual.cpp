@@ -62,19 +62,35 @@ EvaluationSet read_set(const std::string& name, const std::vector<std::string>& 
   return set;
 }
 
+// Whether the set can be scored by the metric that is wanted of it.
+void check_metric(const EvaluationSet& set, Metric metric, const std::string& file, const std::string& whose) {
+  const bool choices = !set.questions.empty();
+  if (choices && metric == Metric::token_accuracy) {
+    user_error("{}: has choices, but the metric of {} is {}; metric: choice_accuracy scores them", file, whose,
+               name_of(metric));
+  }
+  if (!choices && metric == Metric::choice_accuracy) {
+    user_error(
+        "{}: has no choices, which the metric of {} (choice_accuracy) needs: {{\"input_ids\": [...], "
+        "\"choices\": [[...], [...]], \"answer\": 0}} a line",
+        file, whose);
+  }
+}
+
 EvaluationSet read_task_set(const ContinualTask& task, std::int64_t vocab, Console& console) {
   EvaluationSet set = read_set(task.name, task.eval, vocab, task.sequence_len, console);
-  const bool choices = !set.questions.empty(), wanted = task.metric == Metric::choice_accuracy;
-  if (choices && !wanted) {
-    user_error("{}: has choices, but the metric of task {} is {}; metric: choice_accuracy scores them", task.eval[0],
-               task.name, name_of(task.metric));
+  check_metric(set, task.metric, task.eval[0], "task " + task.name);
+  if (!set.questions.empty() && task.metric == Metric::loss) {
+    user_error("{}: has choices, but the metric of task {} is loss; metric: choice_accuracy scores them", task.eval[0],
+               task.name);
   }
-  if (!choices && wanted) {
-    user_error(
-        "{}: has no choices, which the metric of task {} (choice_accuracy) needs: {{\"input_ids\": [...], "
-        "\"choices\": [[...], [...]], \"answer\": 0}} a line",
-        task.eval[0], task.name);
-  }
+  return set;
+}
+
+// Questions may be held without a metric: then their loss is shown.
+EvaluationSet read_held_set(const HeldSet& held, std::int64_t vocab, std::int64_t sequence_len, Console& console) {
+  EvaluationSet set = read_set(held.name, held.data, vocab, sequence_len, console);
+  check_metric(set, held.metric, held.data[0], "held " + held.name);
   return set;
 }
 
@@ -118,7 +134,7 @@ class ContinualRun {
       task_sets_.push_back(read_task_set(task, config_.vocab, console_));
     }
     for (const HeldSet& held : options_.held) {
-      held_sets_.push_back(read_set(held.name, held.data, config_.vocab, options_.evaluation.sequence_len, console_));
+      held_sets_.push_back(read_held_set(held, config_.vocab, options_.evaluation.sequence_len, console_));
     }
     for (std::size_t t = 0; t < options_.tasks.size(); ++t) {
       describe_training_data(options_.tasks[t], options_.methods[0].training[t], config_.vocab, console_);
@@ -268,8 +284,9 @@ class ContinualRun {
       add(options_.tasks[j].name, row.tasks[j].value(options_.tasks[j].metric));
     }
     for (std::size_t h = 0; h < row.held.size(); ++h) {
-      add("held " + options_.held[h].name, row.held[h].loss);
-      const double change = row.held[h].loss - study_.base.held[h].loss;
+      const Metric metric = options_.held[h].metric;
+      add("held " + options_.held[h].name, row.held[h].value(metric));
+      const double change = row.held[h].value(metric) - study_.base.held[h].value(metric);
       if (change != 0) text += fmt::format(" ({:+.3f})", change);
     }
     return text;

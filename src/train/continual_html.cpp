@@ -76,10 +76,6 @@ pre { margin: 0; overflow-x: auto; font: 0.84rem/1.5 ui-monospace, SFMono-Regula
 @media print { body { background: #fff; } .card, figure, table { break-inside: avoid; } }
 )css";
 
-std::string value_text(Metric metric, double value) {
-  return higher_is_better(metric) ? fmt::format("{:.1f} %", 100 * value) : fmt::format("{:.3f}", value);
-}
-
 // A hyphen before a number becomes the sign that it stands for.
 std::string with_minus(const std::string& number) { return number.starts_with('-') ? "−" + number.substr(1) : number; }
 
@@ -132,7 +128,7 @@ class Page {
 
   std::vector<std::string> task_names() const {
     std::vector<std::string> names;
-    for (const Study::Task& task : study_.tasks) names.push_back(task.name);
+    for (const Study::Set& task : study_.tasks) names.push_back(task.name);
     return names;
   }
 
@@ -148,8 +144,8 @@ class Page {
     if (best != nullptr) {
       const RatioAt& at = *headline(*best);
       out += tag("p", "lead",
-                 fmt::format("Having learnt as much (a new loss of {:.3f}), {} forgot {}{:.2f} times what {} did.",
-                             at.new_loss, escape(best->name), at.upper_bound ? "at most " : "", *at.ratio,
+                 fmt::format("Having learnt as much (a new loss of {:.3f}), {} forgot {}{} times what {} did.",
+                             at.new_loss, escape(best->name), at.upper_bound ? "at most " : "", ratio_number(*at.ratio),
                              escape(baseline().name)));
     }
     out +=
@@ -198,7 +194,8 @@ class Page {
         const auto [least, most] =
             std::minmax_element(method.seed_ratios->values.begin(), method.seed_ratios->values.end());
         out += tag("p", "soft",
-                   fmt::format("{:.2f} to {:.2f} over {} seeds", *least, *most, method.seed_ratios->values.size()));
+                   fmt::format("{} to {} over {} seeds", ratio_number(*least), ratio_number(*most),
+                               method.seed_ratios->values.size()));
       }
     } else {
       const bool reached = std::any_of(method.at.begin(), method.at.end(), [](const RatioAt& r) { return r.reached; });
@@ -314,9 +311,9 @@ class Page {
       for (const RatioAt& at : method.at) row += tag("td", at.ratio ? "" : "soft", escape(ratio_text(at)));
       row += method.over_range
                  ? tag("td", "",
-                       fmt::format("{:.2f} ({:.2f} to {:.2f}; losses {:.3f} to {:.3f})", method.over_range->ratio,
-                                   method.over_range->lowest, method.over_range->highest, method.over_range->from,
-                                   method.over_range->to))
+                       fmt::format("{} ({} to {}; losses {:.3f} to {:.3f})", ratio_number(method.over_range->ratio),
+                                   ratio_number(method.over_range->lowest), ratio_number(method.over_range->highest),
+                                   method.over_range->from, method.over_range->to))
                  : tag("td", "soft", "none");
       body += tag("tr", "", row);
     }
@@ -331,16 +328,25 @@ class Page {
     return R"(<table class="list"><thead><tr>)" + head + "</tr></thead><tbody>" + body + "</tbody></table>";
   }
 
+  // The columns of a matrix: the tasks, then the held sets.
+  const Study::Set& set_of(std::size_t column) const {
+    const std::size_t tasks = study_.tasks.size();
+    return column < tasks ? study_.tasks[column] : study_.held[column - tasks];
+  }
+  double value_of(const RateResult& rate, std::size_t stage, std::size_t column) const {
+    const std::size_t tasks = study_.tasks.size();
+    return column < tasks ? rate.metrics[stage][column] : rate.held_metrics[stage][column - tasks];
+  }
+
   // Goodness of a value in its column, from the worst (0) to the best (1) of all matrices shown.
   double goodness(std::size_t column, double value) const {
-    const bool task = column < study_.tasks.size();
-    const bool higher = task && higher_is_better(study_.tasks[column].metric);
+    const bool higher = higher_is_better(set_of(column).metric);
     double least = value, most = value;
     for (const MethodResult& method : analysis_.methods) {
       if (!method.best) continue;
       const RateResult& rate = method.rates[*method.best];
       for (std::size_t i = 0; i < rate.metrics.size(); ++i) {
-        const double other = task ? rate.metrics[i][column] : rate.held_over_tasks[column - study_.tasks.size()][i];
+        const double other = value_of(rate, i, column);
         least = std::min(least, other);
         most = std::max(most, other);
       }
@@ -352,18 +358,16 @@ class Page {
   std::string matrix(const RateResult& rate) const {
     const std::size_t tasks = study_.tasks.size();
     std::string head = "<th></th>", body;
-    for (const Study::Task& task : study_.tasks) head += tag("th", "", escape(task.name));
+    for (const Study::Set& task : study_.tasks) head += tag("th", "", escape(task.name));
     for (std::size_t h = 0; h < study_.held.size(); ++h) {
-      head += tag("th", h == 0 ? "gap" : "", "held: " + escape(study_.held[h]));
+      head += tag("th", h == 0 ? "gap" : "", "held: " + escape(study_.held[h].name));
     }
     for (std::size_t i = 0; i < rate.metrics.size(); ++i) {
       std::string row = tag("th", "", i == 0 ? "base model" : "after " + escape(study_.tasks[i - 1].name));
       for (std::size_t j = 0; j < tasks + study_.held.size(); ++j) {
         const bool task = j < tasks;
-        const Metric metric = task ? study_.tasks[j].metric : Metric::loss;
-        const auto at = [&](std::size_t stage) {
-          return task ? rate.metrics[stage][j] : rate.held_over_tasks[j - tasks][stage];
-        };
+        const Metric metric = set_of(j).metric;
+        const auto at = [&](std::size_t stage) { return value_of(rate, stage, j); };
         const std::size_t since = task ? j + 1 : 0;  // what a later value is held against
         std::string content = value_text(metric, at(i));
         if (i > since) content += tag("small", "", change_text(metric, at(i) - at(since)));
@@ -398,21 +402,22 @@ class Page {
 
   StageChart held_chart(std::size_t h) const {
     StageChart chart;
-    chart.y_title = "loss on " + study_.held[h];
+    chart.y_title = "loss on " + study_.held[h].name;
     chart.description = chart.y_title + " after each task, a line for each method";
     chart.stages = {"base"};
-    for (const Study::Task& task : study_.tasks) chart.stages.push_back(task.name);
+    for (const Study::Set& task : study_.tasks) chart.stages.push_back(task.name);
     for (std::size_t m = 0; m < analysis_.methods.size(); ++m) {
       const MethodResult& method = analysis_.methods[m];
       if (!method.best) continue;
-      const std::vector<double>& losses = method.rates[*method.best].held_over_tasks[h];
+      const Matrix& losses = method.rates[*method.best].held_losses;
       ChartSeries series{.style = style_of(m)};
       for (std::size_t i = 0; i < losses.size(); ++i) {
+        const double loss = losses[i][h];
         series.points.push_back(
             {.x = static_cast<double>(i),
-             .y = losses[i],
-             .label = fmt::format("{:.2f}", losses[i]),
-             .title = fmt::format("{}, {}{}: {:.3f}", method.name, i > 0 ? "after " : "", chart.stages[i], losses[i])});
+             .y = loss,
+             .label = fmt::format("{:.2f}", loss),
+             .title = fmt::format("{}, {}{}: {:.3f}", method.name, i > 0 ? "after " : "", chart.stages[i], loss)});
       }
       chart.series.push_back(std::move(series));
     }

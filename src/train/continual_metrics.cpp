@@ -15,12 +15,17 @@ double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-template <class Value>
-Matrix make_matrix(const Study& study, const Sequence& sequence, Value&& value) {
+// By each set's metric, or by loss throughout.
+enum class Measure : std::uint8_t { metric, loss };
+
+Matrix make_matrix(const Study& study, const Sequence& sequence, std::vector<SetScore> ScoreRow::*scores,
+                   const std::vector<Study::Set>& sets, Measure measure) {
   Matrix matrix;
   const auto add = [&](const ScoreRow& row) {
     std::vector<double> values;
-    for (std::size_t j = 0; j < study.tasks.size(); ++j) values.push_back(value(row.tasks[j], study.tasks[j]));
+    for (std::size_t j = 0; j < sets.size(); ++j) {
+      values.push_back((row.*scores)[j].value(measure == Measure::loss ? Metric::loss : sets[j].metric));
+    }
     matrix.push_back(std::move(values));
   };
   add(study.base);
@@ -70,17 +75,13 @@ std::optional<Spread> over(const std::vector<SequenceScores>& scores, Get&& get)
 void summarise(RateResult& result, const Study& study, const std::vector<const Sequence*>& complete) {
   if (complete.empty()) return;
   std::vector<SequenceScores> scores;
-  std::vector<Matrix> metrics, losses, held;
+  std::vector<Matrix> metrics, losses, held_metrics, held_losses;
   for (const Sequence* sequence : complete) {
     scores.push_back(scores_of(study, *sequence));
     metrics.push_back(metric_matrix(study, *sequence));
     losses.push_back(loss_matrix(study, *sequence));
-    Matrix over_tasks(study.held.size());
-    for (std::size_t h = 0; h < study.held.size(); ++h) {
-      over_tasks[h].push_back(study.base.held[h].loss);
-      for (const ScoreRow& row : sequence->rows) over_tasks[h].push_back(row.held[h].loss);
-    }
-    held.push_back(std::move(over_tasks));
+    held_metrics.push_back(held_metric_matrix(study, *sequence));
+    held_losses.push_back(held_loss_matrix(study, *sequence));
   }
   result.new_loss = over(scores, [](const SequenceScores& s) { return std::optional(s.new_loss); });
   result.average_loss = over(scores, [](const SequenceScores& s) { return std::optional(s.average_loss); });
@@ -96,7 +97,8 @@ void summarise(RateResult& result, const Study& study, const std::vector<const S
   }
   result.metrics = mean_matrix(metrics);
   result.losses = mean_matrix(losses);
-  result.held_over_tasks = mean_matrix(held);
+  result.held_metrics = mean_matrix(held_metrics);
+  result.held_losses = mean_matrix(held_losses);
 }
 
 RateResult rate_result(const Study& study, std::size_t method, double rate) {
@@ -183,16 +185,23 @@ double SetScore::value(Metric metric) const {
 }
 
 Matrix metric_matrix(const Study& study, const Sequence& sequence) {
-  return make_matrix(study, sequence,
-                     [](const SetScore& score, const Study::Task& task) { return score.value(task.metric); });
+  return make_matrix(study, sequence, &ScoreRow::tasks, study.tasks, Measure::metric);
 }
 
 Matrix loss_matrix(const Study& study, const Sequence& sequence) {
-  return make_matrix(study, sequence, [](const SetScore& score, const Study::Task&) { return score.loss; });
+  return make_matrix(study, sequence, &ScoreRow::tasks, study.tasks, Measure::loss);
+}
+
+Matrix held_metric_matrix(const Study& study, const Sequence& sequence) {
+  return make_matrix(study, sequence, &ScoreRow::held, study.held, Measure::metric);
+}
+
+Matrix held_loss_matrix(const Study& study, const Sequence& sequence) {
+  return make_matrix(study, sequence, &ScoreRow::held, study.held, Measure::loss);
 }
 
 bool metrics_alike(const Study& study) {
-  return std::all_of(study.tasks.begin(), study.tasks.end(), [&](const Study::Task& task) {
+  return std::all_of(study.tasks.begin(), study.tasks.end(), [&](const Study::Set& task) {
     return higher_is_better(task.metric) == higher_is_better(study.tasks[0].metric);
   });
 }

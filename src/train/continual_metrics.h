@@ -37,12 +37,12 @@ struct Sequence {
 };
 
 struct Study {
-  struct Task {
+  struct Set {
     std::string name;
     Metric metric = Metric::loss;
   };
-  std::vector<Task> tasks;
-  std::vector<std::string> held, methods;
+  std::vector<Set> tasks, held;
+  std::vector<std::string> methods;
   std::size_t baseline = 0;  // the method that the others are held against
   ScoreRow base;
   std::vector<Sequence> sequences;
@@ -54,6 +54,9 @@ struct Study {
 using Matrix = std::vector<std::vector<double>>;
 Matrix metric_matrix(const Study& study, const Sequence& sequence);
 Matrix loss_matrix(const Study& study, const Sequence& sequence);
+// The same with a column for each held set.
+Matrix held_metric_matrix(const Study& study, const Sequence& sequence);
+Matrix held_loss_matrix(const Study& study, const Sequence& sequence);
 
 // What a complete sequence comes to.
 struct SequenceScores {
@@ -128,8 +131,8 @@ struct RateResult {
   const std::optional<Spread>& average_shown() const { return average_score ? average_score : average_loss; }
   const std::optional<Spread>& transfer_shown() const { return average_score ? backward_transfer : loss_transfer; }
 
-  Matrix metrics, losses;                            // means over seeds
-  std::vector<std::vector<double>> held_over_tasks;  // [held set][0: base model, i: after task i]
+  // Means over seeds. Columns are the tasks; of held_metrics and held_losses the held sets.
+  Matrix metrics, losses, held_metrics, held_losses;
 };
 
 struct MethodResult {

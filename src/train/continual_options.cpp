@@ -235,6 +235,24 @@ TrainOptions read_training(YAML::Node keys, const ContinualOptions& study, const
   return parse_options(keys, source, {});
 }
 
+// Puts the training data of the tasks before this one in the place of the word "earlier".
+void name_earlier_data(TrainOptions& training, const ContinualOptions& study, std::size_t task,
+                       const std::string& method, const std::string& source) {
+  std::vector<std::string>& data = training.osft.calibration.data;
+  const auto word = std::find(data.begin(), data.end(), "earlier");
+  if (word == data.end()) return;
+  data.erase(word);
+  for (std::size_t t = 0; t < task; ++t) {
+    for (const std::string& file : study.tasks[t].train) {
+      if (std::find(data.begin(), data.end(), file) == data.end()) data.push_back(file);
+    }
+  }
+  if (data.empty()) {
+    user_error("{}: method {}: osft.calibration.data: nothing is earlier than the first task; add sample or a file",
+               source, method);
+  }
+}
+
 }  // namespace
 
 ContinualOptions parse_continual_options(const std::string& yaml, const std::string& source) {
@@ -268,9 +286,10 @@ ContinualOptions parse_continual_options(const std::string& yaml, const std::str
     task_keys.push_back(section.training());
   }
   if (root.has("held")) {
-    for (const Section& section : root.list("held", {"name", "data"}, "a list of {name, data}")) {
-      options.held.push_back(
-          {.name = section.label("name"), .data = section.files("data", "a JSONL file or a list of them")});
+    for (const Section& section : root.list("held", {"name", "data", "metric"}, "a list of {name, data, metric}")) {
+      options.held.push_back({.name = section.label("name"),
+                              .data = section.files("data", "a JSONL file or a list of them"),
+                              .metric = parse_metric(section)});
       check_names(options.held, section);
     }
   }
@@ -286,6 +305,7 @@ ContinualOptions parse_continual_options(const std::string& yaml, const std::str
     for (std::size_t t = 0; t < options.tasks.size(); ++t) {
       method.training.push_back(
           read_training(merged(keys, task_keys[t]), options, options.tasks[t].train, method.learning_rates[0], source));
+      name_earlier_data(method.training[t], options, t, method.name, source);
     }
     options.methods.push_back(std::move(method));
     check_names(options.methods, section);

@@ -21,6 +21,7 @@ struct ContinualTask {
 struct HeldSet {
   std::string name;
   std::vector<std::string> data;
+  Metric metric = Metric::loss;  // what is shown; forgetting is always of losses
 };
 
 struct ContinualMethod {

@@ -6,6 +6,7 @@
 #include <yaml-cpp/yaml.h>
 #include <nlohmann/json.hpp>
 
+#include "io/checkpoint.h"
 #include "io/file.h"
 #include "io/hash.h"
 #include "io/json.h"
@@ -89,6 +90,12 @@ void add_data(Facts& facts, const ContinualOptions& options) {
     add(task.eval);
   }
   for (const HeldSet& held : options.held) add(held.data);
+  // Another model under the same name would be another study.
+  const fs::path base = options.base_model;
+  facts[std::string(data_prefix) + (base / "config.json").string()] =
+      fmt::format("{:016x}", io::content_hash(io::MappedFile(base / "config.json").bytes()));
+  facts[std::string(data_prefix) + "the weights in " + base.string()] =
+      fmt::format("{:016x}", io::Checkpoint(base).content_hash());
 }
 
 Facts read_record(const fs::path& file) {
@@ -121,7 +128,7 @@ void compare(const fs::path& file, const Facts& then, const Facts& now, bool wit
     if (old_value == new_value) continue;
     if (data) {  // a file that is on one side only is told of by the setting that names it
       if (!with_data || old_value.empty() || new_value.empty()) continue;
-      user_error("{}: the {} is not what it was; go on with the data of the study, or choose another output_dir",
+      user_error("{}: the {} is not what it was; go on with what the study began with, or choose another output_dir",
                  file.string(), key);
     }
     const auto shown = [](const std::string& value) { return value.empty() ? "not given" : "'" + value + "'"; };
@@ -221,7 +228,7 @@ void check_study(const ContinualOptions& options) {
 Study read_study(const ContinualOptions& options) {
   Study study;
   for (const ContinualTask& task : options.tasks) study.tasks.push_back({task.name, task.metric});
-  for (const HeldSet& held : options.held) study.held.push_back(held.name);
+  for (const HeldSet& held : options.held) study.held.push_back({held.name, held.metric});
   for (std::size_t m = 0; m < options.methods.size(); ++m) {
     if (options.methods[m].name == options.baseline) study.baseline = m;
     study.methods.push_back(options.methods[m].name);

@@ -1,6 +1,7 @@
 #include "train/continual_report.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <nlohmann/json.hpp>
 
@@ -33,7 +34,7 @@ SetScore read_score(const io::Json& json) {
 ordered_json to_json(const Study& study, const ScoreRow& row) {
   ordered_json tasks = ordered_json::object(), held = ordered_json::object();
   for (std::size_t j = 0; j < study.tasks.size(); ++j) tasks[study.tasks[j].name] = to_json(row.tasks[j]);
-  for (std::size_t h = 0; h < study.held.size(); ++h) held[study.held[h]] = to_json(row.held[h]);
+  for (std::size_t h = 0; h < study.held.size(); ++h) held[study.held[h].name] = to_json(row.held[h]);
   return {{"tasks", tasks}, {"held", held}};
 }
 
@@ -49,12 +50,28 @@ ordered_json or_null(const std::optional<T>& value) {
   return value ? ordered_json(*value) : ordered_json(nullptr);
 }
 
+ordered_json to_json(const std::vector<Study::Set>& sets) {
+  ordered_json json = ordered_json::array();
+  for (const Study::Set& set : sets) {
+    json.push_back(
+        {{"name", set.name}, {"metric", name_of(set.metric)}, {"higher_is_better", higher_is_better(set.metric)}});
+  }
+  return json;
+}
+
+std::vector<double> column(const Matrix& matrix, std::size_t index) {
+  std::vector<double> values;
+  for (const std::vector<double>& row : matrix) values.push_back(row[index]);
+  return values;
+}
+
 ordered_json to_json(const Study& study, const RateResult& rate) {
   ordered_json held = ordered_json::object();
   for (std::size_t h = 0; h < rate.held_loss.size(); ++h) {
-    held[study.held[h]] = {{"loss", to_json(rate.held_loss[h])},
-                           {"change", to_json(rate.held_change[h])},
-                           {"loss_over_tasks", rate.held_over_tasks[h]}};
+    held[study.held[h].name] = {{"loss", to_json(rate.held_loss[h])},
+                                {"change", to_json(rate.held_change[h])},
+                                {"metric_over_tasks", column(rate.held_metrics, h)},
+                                {"loss_over_tasks", column(rate.held_losses, h)}};
   }
   return {{"learning_rate", rate.learning_rate},
           {"seeds", rate.seeds},
@@ -175,6 +192,33 @@ std::string rates_table(const Study& study, const Analysis& analysis) {
          (study.held.empty() && study.tasks.size() < 2 ? "nothing old is measured: held is not given\n" : "");
 }
 
+// What every model along the way scores on every set: one row a stage, at each method's rate of lowest new loss.
+std::string matrix_table(const Study& study, const Analysis& analysis) {
+  std::vector<std::vector<std::string>> rows = {{"model", "after"}};
+  for (const Study::Set& task : study.tasks) rows[0].push_back(task.name);
+  for (const Study::Set& held : study.held) rows[0].push_back("held " + held.name);
+  const auto add = [&](const RateResult& rate, std::size_t stage, const std::string& model) {
+    std::vector<std::string> row = {model, stage == 0 ? "" : study.tasks[stage - 1].name};
+    for (std::size_t j = 0; j < study.tasks.size(); ++j) {
+      row.push_back(value_text(study.tasks[j].metric, rate.metrics[stage][j]));
+    }
+    for (std::size_t h = 0; h < study.held.size(); ++h) {
+      row.push_back(value_text(study.held[h].metric, rate.held_metrics[stage][h]));
+    }
+    rows.push_back(std::move(row));
+  };
+  for (const MethodResult& method : analysis.methods) {
+    if (!method.best) continue;
+    const RateResult& rate = method.rates[*method.best];
+    if (rows.size() == 1) add(rate, 0, "base model");
+    for (std::size_t stage = 1; stage < rate.metrics.size(); ++stage) {
+      add(rate, stage, stage == 1 ? method.name + " " + rate_name(rate.learning_rate) : "");
+    }
+  }
+  if (rows.size() == 1) return "";
+  return "\nafter every task, every task (at each method's *; means over seeds)\n" + layout(rows);
+}
+
 std::string comparison_table(const Study& study, const Analysis& analysis) {
   const MethodResult& baseline = analysis.methods[study.baseline];
   if (baseline.frontier.empty() || analysis.methods.size() < 2) return "";
@@ -188,9 +232,10 @@ std::string comparison_table(const Study& study, const Analysis& analysis) {
     const MethodResult& method = analysis.methods[m];
     std::vector<std::string> row = {method.name};
     for (const RatioAt& at : method.at) row.push_back(ratio_text(at));
-    row.push_back(method.over_range ? fmt::format("{:.2f} ({:.2f} to {:.2f})", method.over_range->ratio,
-                                                  method.over_range->lowest, method.over_range->highest)
-                                    : "none");
+    const auto& range = method.over_range;
+    row.push_back(range ? fmt::format("{} ({} to {})", ratio_number(range->ratio), ratio_number(range->lowest),
+                                      ratio_number(range->highest))
+                        : "none");
     rows.push_back(std::move(row));
   }
   return fmt::format("\nforgetting at equal new loss, as a share of {}'s (at its losses and learning rates)\n{}",
@@ -206,25 +251,21 @@ void write_row(const std::filesystem::path& file, const Study& study, const Scor
 ScoreRow read_row(const std::filesystem::path& file, const Study& study) {
   const io::Json json = io::Json::read(file);
   ScoreRow row;
-  for (const Study::Task& task : study.tasks) row.tasks.push_back(read_score(json.object("tasks").object(task.name)));
-  for (const std::string& name : study.held) row.held.push_back(read_score(json.object("held").object(name)));
+  for (const Study::Set& task : study.tasks) row.tasks.push_back(read_score(json.object("tasks").object(task.name)));
+  for (const Study::Set& held : study.held) row.held.push_back(read_score(json.object("held").object(held.name)));
   return row;
 }
 
 std::string results_json(const Study& study, const Analysis& analysis) {
-  ordered_json tasks = ordered_json::array(), methods = ordered_json::array(), sequences = ordered_json::array();
-  for (const Study::Task& task : study.tasks) {
-    tasks.push_back(
-        {{"name", task.name}, {"metric", name_of(task.metric)}, {"higher_is_better", higher_is_better(task.metric)}});
-  }
+  ordered_json methods = ordered_json::array(), sequences = ordered_json::array();
   for (std::size_t m = 0; m < analysis.methods.size(); ++m) {
     methods.push_back(to_json(study, analysis.methods[m], m == study.baseline));
   }
   for (const Sequence& sequence : study.sequences) sequences.push_back(to_json(study, sequence));
   ordered_json terms = ordered_json::object();
   for (const Definition& definition : definitions(study)) terms[definition.term] = definition.meaning;
-  const ordered_json json = {{"tasks", tasks},
-                             {"held", study.held},
+  const ordered_json json = {{"tasks", to_json(study.tasks)},
+                             {"held", to_json(study.held)},
                              {"baseline", study.methods[study.baseline]},
                              {"sequences_complete", analysis.complete},
                              {"sequences_diverged", analysis.diverged},
@@ -237,7 +278,7 @@ std::string results_json(const Study& study, const Analysis& analysis) {
 }
 
 std::string results_table(const Study& study, const Analysis& analysis) {
-  return rates_table(study, analysis) + comparison_table(study, analysis);
+  return rates_table(study, analysis) + matrix_table(study, analysis) + comparison_table(study, analysis);
 }
 
 std::vector<Definition> definitions(const Study& study) {
@@ -265,10 +306,16 @@ std::vector<Definition> definitions(const Study& study) {
   };
 }
 
+std::string ratio_number(double ratio) { return fmt::format("{:.{}f}", ratio, std::abs(ratio) < 0.1 ? 3 : 2); }
+
 std::string ratio_text(const RatioAt& at) {
   if (!at.reached) return "not reached";
   if (!at.ratio) return "nothing to compare";  // the baseline forgets nothing there
-  return fmt::format("{}{:.2f}", at.upper_bound ? "≤ " : "", *at.ratio);
+  return (at.upper_bound ? "≤ " : "") + ratio_number(*at.ratio);
+}
+
+std::string value_text(Metric metric, double value) {
+  return higher_is_better(metric) ? fmt::format("{:.1f} %", 100 * value) : fmt::format("{:.3f}", value);
 }
 
 std::string spread_text(const Spread& spread, int digits, bool sign) {

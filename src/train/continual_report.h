@@ -21,8 +21,12 @@ struct Definition {
 };
 std::vector<Definition> definitions(const Study& study);
 
-// "0.43", or why there is no number: "not reached".
+// "0.43"; small ones with a digit more, "0.004", lest they look like nothing.
+std::string ratio_number(double ratio);
+// The same, or why there is no number: "not reached".
 std::string ratio_text(const RatioAt& at);
+// "3.072", of accuracies "97.5 %".
+std::string value_text(Metric metric, double value);
 // "3.072 ± 0.004", without the deviation where there is one seed.
 std::string spread_text(const Spread& spread, int digits = 3, bool sign = false);
 

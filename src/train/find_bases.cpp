@@ -19,24 +19,28 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The text of a calibration: its documents, and the start of sampling where the model writes them itself.
-bool sampled(const CalibrationOptions& calibration) { return calibration.data == "sample"; }
+constexpr const char* own_text = "sample";
+
+// Whether the model writes some of the text itself.
+bool sampled(const CalibrationOptions& calibration) {
+  return std::find(calibration.data.begin(), calibration.data.end(), own_text) != calibration.data.end();
+}
 
 constexpr std::int64_t calibration_batch = 8192;  // tokens that go through a layer at once
 
-// The most that a calibration can be, for the plan.
-std::vector<Document> blank_documents(const CalibrationOptions& calibration) {
+// Documents of full length that are yet to be written.
+std::vector<Document> blank_documents(const CalibrationOptions& calibration, std::size_t sources) {
   const auto length = static_cast<std::size_t>(calibration.length);
   const Document blank{.input_ids = std::vector<std::int32_t>(length),
                        .labels = std::vector<std::int32_t>(length, ignore_label)};
-  return std::vector<Document>(static_cast<std::size_t>(calibration.samples), blank);
+  return std::vector<Document>(sources * static_cast<std::size_t>(calibration.samples), blank);
 }
 
 // Plain text is read with the base model's own tokenizer.
-std::vector<Document> text_documents(const CalibrationOptions& calibration, const std::string& base_model,
-                                     std::int64_t vocab) {
-  std::vector<Document> documents = data::read_text(calibration.data, data::Tokenizer::load(base_model),
-                                                    calibration.length, calibration.samples);
+std::vector<Document> text_documents(const std::string& file, const CalibrationOptions& calibration,
+                                     const std::string& base_model, std::int64_t vocab) {
+  std::vector<Document> documents =
+      data::read_text(file, data::Tokenizer::load(base_model), calibration.length, calibration.samples);
   for (const Document& d : documents) {
     const std::int32_t largest = *std::max_element(d.input_ids.begin(), d.input_ids.end());
     if (largest >= vocab) {
@@ -46,17 +50,29 @@ std::vector<Document> text_documents(const CalibrationOptions& calibration, cons
   return documents;
 }
 
-std::vector<Document> documents_of_file(const CalibrationOptions& calibration, const std::string& base_model,
-                                        std::int64_t vocab, Console& console) {
-  const bool text = fs::path(calibration.data).extension() == ".txt";
-  std::vector<Document> documents = text ? text_documents(calibration, base_model, vocab)
-                                         : read_documents({calibration.data}, vocab, console);
-  if (documents.empty()) user_error("{}: no documents to calibrate on", calibration.data);
+std::vector<Document> documents_of_file(const std::string& file, const CalibrationOptions& calibration,
+                                        const std::string& base_model, std::int64_t vocab, Console& console) {
+  std::vector<Document> documents = fs::path(file).extension() == ".txt"
+                                        ? text_documents(file, calibration, base_model, vocab)
+                                        : read_documents({file}, vocab, console);
+  if (documents.empty()) user_error("{}: no documents to calibrate on", file);
   documents.resize(std::min(documents.size(), static_cast<std::size_t>(calibration.samples)));
   for (Document& d : documents) {
     const std::size_t length = std::min(d.input_ids.size(), static_cast<std::size_t>(calibration.length));
     d.input_ids.resize(length);
     d.labels.assign(length, ignore_label);
+  }
+  return documents;
+}
+
+// All of the text. What the model is to write comes first, blank.
+std::vector<Document> documents_of(const CalibrationOptions& calibration, const std::string& base_model,
+                                   std::int64_t vocab, Console& console) {
+  std::vector<Document> documents = blank_documents(calibration, sampled(calibration) ? 1 : 0);
+  for (const std::string& source : calibration.data) {
+    if (source == own_text) continue;
+    std::vector<Document> more = documents_of_file(source, calibration, base_model, vocab, console);
+    std::move(more.begin(), more.end(), std::back_inserter(documents));
   }
   return documents;
 }
@@ -99,13 +115,15 @@ class Search {
   const OsftLayout& layout() const { return layout_; }
 
   // Memory for the largest text that the options allow.
-  std::size_t plan() { return plan(blank_documents(options_.osft.calibration)); }
+  std::size_t plan() {
+    const CalibrationOptions& calibration = options_.osft.calibration;
+    return plan(blank_documents(calibration, calibration.data.size()));
+  }
 
   // Returns the memory it took on the device.
   std::size_t run(BasisStore& store, Console& console) {
-    const bool from_file = needs_text() && !sampled(options_.osft.calibration);
-    std::vector<Document> documents = from_file ? documents_of_file(options_.osft.calibration, options_.base_model, config_.vocab, console)
-                                                : blank_documents(options_.osft.calibration);
+    std::vector<Document> documents;
+    if (needs_text()) documents = documents_of(options_.osft.calibration, options_.base_model, config_.vocab, console);
     // Of the very documents: ragged ones need other scratch than those of one length.
     const std::size_t bytes = plan(documents), budget = memory_budget(device_);
     if (bytes > budget) {
@@ -172,7 +190,7 @@ class Search {
     if (!exec.planning()) store.put("tokens.free", unseen_tokens(documents, config_.vocab));
   }
 
-  // The base model writes the text itself, so that no old data is needed.
+  // The base model writes the first documents itself, so that no old data is needed.
   void sample_documents(Exec& exec, model::Decoder& decoder, std::vector<Document>& documents, Console* console) {
     const CalibrationOptions& c = options_.osft.calibration;
     if (config_.bos < 0) {
@@ -192,9 +210,8 @@ class Search {
                                        show(*console, "writing calibration text, tokens", done, total);
                                      });
     if (exec.planning()) return;
-    documents.clear();
-    for (const std::vector<std::int32_t>& ids : texts) {
-      documents.push_back({.input_ids = ids, .labels = std::vector<std::int32_t>(ids.size(), ignore_label)});
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      documents[i] = {.input_ids = texts[i], .labels = std::vector<std::int32_t>(texts[i].size(), ignore_label)};
     }
   }
 
@@ -216,7 +233,7 @@ fs::path cache_of(const OsftOptions& osft) {
 
 // Everything that decides the outcome.
 std::uint64_t cache_key(const TrainOptions& options, const OsftLayout& layout, Device device, DType compute) {
-  constexpr int version = 2;  // of the search and of the file
+  constexpr int version = 3;  // of the search and of the file
   io::Hasher hasher;
   const auto add = [&](const std::string& text) {
     hasher.update(std::as_bytes(std::span(text)));
@@ -236,14 +253,11 @@ std::uint64_t cache_key(const TrainOptions& options, const OsftLayout& layout, D
   }
   if (o.basis == "activations" || o.ranks == "adaptive") {
     add(fmt::format("{} {} {}", o.calibration.samples, o.calibration.length, o.calibration.temperature));
-    add(sampled(o.calibration) ? "sample" : io::read_file(o.calibration.data, std::size_t{1} << 40));
+    for (const std::string& source : o.calibration.data) {
+      add(source == own_text ? source : fmt::format("{:016x}", io::content_hash(io::MappedFile(source).bytes())));
+    }
   }
-  const io::Checkpoint checkpoint(options.base_model);
-  for (const std::string& name : checkpoint.names()) {
-    const ConstView tensor = checkpoint.tensor(name);
-    hasher.update({static_cast<const std::byte*>(tensor.data()), tensor.bytes()});
-    checkpoint.drop(name);
-  }
+  add(fmt::format("{:016x}", io::Checkpoint(options.base_model).content_hash()));
   return hasher.digest();
 }
 

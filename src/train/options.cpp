@@ -166,28 +166,54 @@ Field files(std::string name, Member member, std::string meaning) {
           }};
 }
 
-// A list of words out of a few; one word alone will do.
+// The entries of a list; one alone will do without brackets.
+std::vector<std::string> entries_of(const YAML::Node& node, const Place& place, const std::string& expected) {
+  std::vector<std::string> entries;
+  if (node.IsSequence()) {
+    for (const auto& entry : node) entries.push_back(text_of(entry, place, expected));
+  } else {
+    entries.push_back(text_of(node, place, expected));
+  }
+  return entries;
+}
+
+// A list of words out of a few.
 template <class Member>
 Field words(std::string name, Member member, std::vector<std::string> choices, std::string meaning) {
   std::string list;
   for (const std::string& c : choices) list += (list.empty() ? "" : ", ") + c;
   return {name, "list of " + list, std::move(meaning),
           [member, choices, list](TrainOptions& o, const YAML::Node& node, const Place& place) {
-            std::invoke(member, o).clear();
-            const auto add = [&](const YAML::Node& entry) {
-              const std::string word = text_of(entry, place, "a list of " + list);
+            std::invoke(member, o) = entries_of(node, place, "a list of " + list);
+            for (const std::string& word : std::invoke(member, o)) {
               if (std::find(choices.begin(), choices.end(), word) == choices.end()) {
                 place.fail("expected some of {}, got '{}'", list, word);
               }
-              std::invoke(member, o).push_back(word);
-            };
-            if (node.IsSequence()) {
-              for (const auto& entry : node) add(entry);
-            } else {
-              add(node);
             }
           },
           [member](const TrainOptions& o, YAML::Emitter& out) { out << YAML::Flow << std::invoke(member, o); }};
+}
+
+// A list of texts of any kind, none twice.
+template <class Member>
+Field texts(std::string name, Member member, std::string type, std::string meaning) {
+  return {name, type, std::move(meaning),
+          [member, type](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            const std::vector<std::string> entries = entries_of(node, place, type);
+            std::set<std::string> seen;
+            for (const std::string& entry : entries) {
+              if (entry.empty()) place.fail("expected {}, got nothing", type);
+              if (!seen.insert(entry).second) place.fail("'{}' is given twice", entry);
+            }
+            if (entries.empty()) place.fail("expected {}, got nothing", type);
+            std::invoke(member, o) = entries;
+          },
+          [member](const TrainOptions& o, YAML::Emitter& out) {
+            const std::vector<std::string>& entries = std::invoke(member, o);
+            if (entries.size() != 1) out << YAML::Flow << YAML::BeginSeq;
+            for (const std::string& entry : entries) out << YAML::DoubleQuoted << entry;
+            if (entries.size() != 1) out << YAML::EndSeq;
+          }};
 }
 
 // A map from patterns of tensor names to shares above 0.
@@ -249,9 +275,12 @@ const std::vector<Field>& osft_fields() {
       choice("osft.ranks", INLAY_MEMBER(ranks), {"uniform", "adaptive"},
              "the same ratio in all layers, or more frozen where a layer changes its input less"),
       number("osft.adaptive_floor", INLAY_MEMBER(adaptive_floor), 0, 1, "the least share that adaptive ranks freeze"),
-      text("osft.calibration.data", INLAY_MEMBER(calibration.data), "sample, a .txt file or a JSONL file of ids",
-           "text on which activations are observed; sample: written by the base model itself"),
-      integer("osft.calibration.samples", INLAY_MEMBER(calibration.samples), 1, "sequences to observe"),
+      texts("osft.calibration.data", INLAY_MEMBER(calibration.data),
+            "sample, earlier, a .txt file, a JSONL file of ids, or a list of them",
+            "text on which activations are observed; sample: written by the base model itself; earlier: what the tasks "
+            "before this one were learnt from (in inlay continual)"),
+      integer("osft.calibration.samples", INLAY_MEMBER(calibration.samples), 1,
+              "sequences to observe, of each of these"),
       integer("osft.calibration.length", INLAY_MEMBER(calibration.length), 2, "tokens of each"),
       number("osft.calibration.temperature", INLAY_MEMBER(calibration.temperature), 0.01, 10, "of the sampling"),
       words("osft.freeze", INLAY_MEMBER(freeze), {"auto", "none", "embeddings", "head", "norms", "biases"},
@@ -433,7 +462,13 @@ TrainOptions parse_options(const YAML::Node& root, const std::string& source, co
 }
 
 TrainOptions load_options(const std::filesystem::path& file, const Overrides& overrides) {
-  return parse_options(io::read_file(file, std::size_t{16} << 20), file.string(), overrides);
+  TrainOptions options = parse_options(io::read_file(file, std::size_t{16} << 20), file.string(), overrides);
+  const std::vector<std::string>& calibration = options.osft.calibration.data;
+  if (std::find(calibration.begin(), calibration.end(), "earlier") != calibration.end()) {
+    user_error("{}: osft.calibration.data: earlier stands for the tasks of a study (inlay continual); name the files",
+               file.string());
+  }
+  return options;
 }
 
 std::string to_yaml(const TrainOptions& options) {

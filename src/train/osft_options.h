@@ -9,10 +9,12 @@ namespace inlay::train {
 
 // Text on which the base model's activations are observed.
 struct CalibrationOptions {
-  std::string data = "sample";  // sample: the base model writes it; else a JSONL file
-  std::int64_t samples = 192;   // sequences, or documents of the file
-  std::int64_t length = 256;    // tokens of each
-  double temperature = 1.0;     // of sampling
+  // sample: the base model writes it; earlier: the training data of a study's tasks before this one, which `inlay
+  // continual` puts in its place; else JSONL files.
+  std::vector<std::string> data = {"sample"};
+  std::int64_t samples = 192;  // sequences of each of these
+  std::int64_t length = 256;   // tokens of each
+  double temperature = 1.0;    // of sampling
 };
 
 // The key `osft`: which directions of which weights train. See docs/osft.md.

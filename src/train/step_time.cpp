@@ -138,8 +138,7 @@ StepEstimate estimate_step(const model::ModelConfig& config, const EngineOptions
     result.optimizer_seconds = 2 * state(plan.classes, all) / ceilings.memory + 2 * state(host, all) / ceilings.host;
   }
   const auto batches = static_cast<double>(micro_batches);
-  const double seconds =
-      batches * std::max(result.compute_seconds, result.copy_seconds) + result.optimizer_seconds;
+  const double seconds = batches * std::max(result.compute_seconds, result.copy_seconds) + result.optimizer_seconds;
   result.tokens_per_second = batches * static_cast<double>(options.max_tokens) / seconds;
   return result;
 }

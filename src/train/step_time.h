@@ -19,8 +19,8 @@ struct Ceilings {
 // Measures them in about a second; without the device, those of an H200 (docs/numbers.md).
 Ceilings measure_ceilings(Device device, DType compute);
 
-// Of one micro-batch as large as the options allow, and of the optimizer. Copies run beside the kernels, so the larger of
-// the two counts.
+// Of one micro-batch as large as the options allow, and of the optimizer. Copies run beside the kernels, so the larger
+// of the two counts.
 struct StepEstimate {
   double compute_seconds = 0;    // products and attention of one micro-batch, recomputation included
   double recompute_seconds = 0;  // the part of it that is done a second time

@@ -119,6 +119,13 @@ TEST(CliCommands, InitMakesAModelThatLoadsAndNeverOverwrites) {
   EXPECT_THAT(inlay({"init", "--preset", "huge", folder / "n"}).err, HasSubstr("tiny"));
   EXPECT_EQ(inlay({"generate", folder / "m", "--prompt", "hello", "--max-new-tokens", "3", "--device", "cpu"}).code, 0);
   EXPECT_EQ(inlay({"generate", folder / "m", "--ids", "1,2,999", "--device", "cpu"}).code, 2);
+  // --bos is the token before the prompt, and nothing else.
+  const auto ids = [&](const std::string& prompt, std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", folder / "m", "--device", "cpu", "--ids", prompt});
+    return inlay(more).out;
+  };
+  EXPECT_EQ(ids("104,105", {"--bos"}), ids("256,104,105", {}));
+  EXPECT_NE(ids("104,105", {"--bos"}), ids("104,105", {}));
 }
 
 TEST(CliCommands, GenerateSamplesBySeed) {

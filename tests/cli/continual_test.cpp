@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
-#include <chrono>
 #include <gtest/gtest.h>
+#include <chrono>
 
 #include <nlohmann/json.hpp>
 
@@ -179,6 +179,11 @@ TEST_P(CliContinual, AnotherMeaningIsRefusedAndMoreOfTheSameIsNot) {
   folder.write("held.jsonl", held + held);
   EXPECT_THAT(run(yaml, {"--resume"}).err, HasSubstr("held.jsonl is not what it was"));
   folder.write("held.jsonl", held);
+  fs::rename(folder / "base", folder / "before");
+  ASSERT_EQ(inlay({"init", "--preset", "tiny", "--seed", "1", folder / "base"}).code, 0);
+  EXPECT_THAT(run(yaml, {"--resume"}).err, HasSubstr("the weights in " + path("base") + " is not what it was"));
+  fs::remove_all(folder / "base");
+  fs::rename(folder / "before", folder / "base");
 
   std::string more = yaml;
   more.replace(more.find("[1.0e-4, 1.0e-3]"), 16, "[1.0e-3, 3.0e-3]");
@@ -210,6 +215,9 @@ TEST_P(CliContinual, MistakesAreFoundBeforeAnythingIsTrained) {
   yaml = config("study");
   yaml.replace(yaml.find("choices.jsonl"), 13, "double.jsonl");
   EXPECT_THAT(run(yaml).err, HasSubstr("double.jsonl: has no choices"));
+  yaml = config("study");
+  yaml.replace(yaml.find("held.jsonl}"), 11, "held.jsonl, metric: choice_accuracy}");
+  EXPECT_THAT(run(yaml).err, HasSubstr("held.jsonl: has no choices, which the metric of held old"));
   yaml = config("study");
   yaml.replace(yaml.rfind("double.jsonl"), 12, "nowhere.jsonl");
   EXPECT_THAT(run(yaml).err, HasSubstr("nowhere.jsonl: no such file"));

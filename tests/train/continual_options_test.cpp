@@ -26,7 +26,7 @@ std::string error_of(const std::string& yaml) {
 
 TEST(TrainContinualOptions, ReadsAllOfIt) {
   const auto o = parse(head + tasks +
-                       "held: [{name: stories, data: h.jsonl}]\n"
+                       "held: [{name: stories, data: h.jsonl}, {name: facts, data: f.jsonl, metric: token_accuracy}]\n"
                        "methods:\n"
                        "  - {name: plain, learning_rates: [3.0e-5, 1.0e-4]}\n"
                        "  - {name: decay, learning_rates: [1], training: {weight_decay: 0.1, max_steps: 5}}\n"
@@ -35,6 +35,8 @@ TEST(TrainContinualOptions, ReadsAllOfIt) {
   EXPECT_EQ(o.tasks[1].metric, Metric::choice_accuracy);
   EXPECT_THAT(o.tasks[1].train, ElementsAre("c.jsonl", "d.jsonl"));
   EXPECT_EQ(o.held[0].name, "stories");
+  EXPECT_EQ(o.held[0].metric, Metric::loss);
+  EXPECT_EQ(o.held[1].metric, Metric::token_accuracy);
   EXPECT_THAT(o.seeds, ElementsAre(1, 2));
   EXPECT_EQ(o.keep_models, KeepModels::none);
   EXPECT_EQ(o.baseline, "plain");
@@ -60,6 +62,22 @@ TEST(TrainContinualOptions, NestedKeysMerge) {
   EXPECT_EQ(osft.basis, "weights");
   EXPECT_EQ(osft.unfreeze_rank_ratio, 0.25);
   EXPECT_EQ(osft.calibration.samples, 3);
+}
+
+TEST(TrainContinualOptions, EarlierIsTheTrainingDataOfTheTasksBefore) {
+  const auto with = [](const std::string& data) {
+    return head + tasks +
+           "methods: [{name: o, learning_rates: [1], training: {osft: {unfreeze_rank_ratio: 0.5, calibration: {data: " +
+           data + "}}}}]\n";
+  };
+  const auto o = parse(with("[earlier, sample]"));
+  EXPECT_THAT(o.methods[0].training[0].osft.calibration.data, ElementsAre("sample"));
+  EXPECT_THAT(o.methods[0].training[1].osft.calibration.data, ElementsAre("sample", o.tasks[0].train[0]));
+  EXPECT_THAT(parse(with("[" + o.tasks[0].train[0] + ", earlier]")).methods[0].training[1].osft.calibration.data,
+              ElementsAre(o.tasks[0].train[0]))
+      << "once is enough";
+  EXPECT_THAT(error_of(with("earlier")),
+              HasSubstr("c.yaml: method o: osft.calibration.data: nothing is earlier than the first task"));
 }
 
 TEST(TrainContinualOptions, TheBaselineIsSftWhereThereIsOne) {

@@ -21,7 +21,7 @@ using ::testing::Not;
 Study study_of_three() {
   Study study;
   study.tasks = {{"a<b>", Metric::loss}, {"c&d", Metric::choice_accuracy}};
-  study.held = {"\"old\""};
+  study.held = {{"\"old\"", Metric::token_accuracy}};
   study.methods = {"sft", "one's", "<script>alert(1)</script>"};
   study.base = {{{.loss = 4.0, .token_accuracy = 0.1}, {.loss = 5.0, .choice_accuracy = 0.25}},
                 {{.loss = 2.0, .token_accuracy = 0.5}}};
@@ -71,6 +71,9 @@ TEST(TrainContinualReport, JsonHoldsMatricesSpreadsAndComparisons) {
   EXPECT_EQ(rate.at("matrix").size(), 3u);
   EXPECT_EQ(rate.at("matrix").at(0).at(1), 0.25);
   EXPECT_EQ(rate.at("new_loss").at("values").size(), 2u);
+  EXPECT_EQ(json.at("held").at(0).at("metric"), "token_accuracy");
+  EXPECT_EQ(rate.at("held").at("\"old\"").at("metric_over_tasks"), (std::vector<double>{0.5, 0.5, 0.4}));
+  EXPECT_EQ(rate.at("held").at("\"old\"").at("loss_over_tasks").size(), 3u);
   const auto& against = json.at("methods").at(1).at("forgetting_against_baseline");
   EXPECT_NEAR(against.at("at_best_tuned_baseline").at("ratio").get<double>(), 0.5, 1e-12);
   EXPECT_EQ(against.at("at_baseline_frontier").size(), 3u);
@@ -84,6 +87,11 @@ TEST(TrainContinualReport, TheTableShowsEveryRateAndTheComparison) {
   EXPECT_THAT(table, HasSubstr("+0.800 ± 0.000"));
   EXPECT_THAT(table, HasSubstr("forgetting at equal new loss, as a share of sft's"));
   EXPECT_THAT(table, HasSubstr("0.33 (0.33 to 0.33)"));
+  // The matrix, held set last, each by its own metric.
+  EXPECT_THAT(table, HasSubstr("model                           after   a<b>     c&d  held \"old\"\n"
+                               "base model                             4.000  25.0 %      50.0 %\n"
+                               "sft 9e-5                         a<b>  2.785  25.0 %      50.0 %\n"
+                               "                                  c&d  2.985  75.0 %      40.0 %\n"));
 }
 
 TEST(TrainContinualReport, ThePageStandsAloneAndEscapesNames) {

@@ -20,7 +20,7 @@ Study two_tasks(Metric metric) {
   const auto score = metric == Metric::loss ? by_loss : by_accuracy;
   Study study;
   study.tasks = {{"a", metric}, {"b", metric}};
-  study.held = {"old"};
+  study.held = {{"old", Metric::loss}};
   study.methods = {"sft"};
   study.base = {{score(0.5), score(0.25)}, {by_loss(2.0)}};
   Sequence sequence;
@@ -154,7 +154,7 @@ struct Entry {
 Study one_task(std::vector<std::string> methods, const std::vector<Entry>& entries) {
   Study study;
   study.tasks = {{"new", Metric::loss}};
-  study.held = {"old"};
+  study.held = {{"old", Metric::loss}};
   study.methods = std::move(methods);
   study.base = {{by_loss(9)}, {by_loss(2)}};
   for (const Entry& e : entries) {

@@ -109,8 +109,7 @@ TEST(TrainMemory, ADiskTakesWhatTheHostCannotHold) {
 TEST(TrainMemory, WhatTheUserDecidedStays) {
   const Choosing c;
   train::EngineOptions o = c.options();
-  const MemoryDemands demands = {
-      .policy = model::ActivationPolicy::parse("qkv"), .mlp_tile = 77, .host_layers = 2};
+  const MemoryDemands demands = {.policy = model::ActivationPolicy::parse("qkv"), .mlp_tile = 77, .host_layers = 2};
   EXPECT_TRUE(train::choose_memory(c.config, o, demands, c.plenty).fits);
   EXPECT_EQ(o.policy.str(), "qkv");
   EXPECT_EQ(o.mlp_tile, 77);

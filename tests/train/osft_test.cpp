@@ -315,6 +315,38 @@ TEST(TrainOsftCache, ASecondSearchTakesWhatTheFirstFound) {
   EXPECT_GT(find().device_peak, 0u);  // other ranks are another search
 }
 
+TEST(TrainOsftCalibration, SeveralTextsAreOneCalibration) {
+  const Fixture fixture(model_fixtures().front());
+  const std::string text = read_text(fixture.folder / "data.jsonl");
+  const std::size_t cut = text.find('\n') + 1;
+  ASSERT_LT(cut, text.size()) << "the fixture has one document only";
+  TempFolder folder;
+  folder.write("first.jsonl", text.substr(0, cut));
+  folder.write("rest.jsonl", text.substr(cut));
+  train::Console console(true);
+  const auto find = [&](const std::string& data) {
+    const auto options = train::parse_options(
+        "base_model: " + fixture.folder.string() +
+            "\noutput_dir: nowhere\ndatasets: [x]\nlearning_rate: 1\nosft: {unfreeze_rank_ratio: 0.5, cache: off, "
+            "calibration: {samples: 8, length: 16, data: " +
+            data + "}}\n",
+        "test", {});
+    return train::find_bases(options, fixture.config, Device::cpu, DType::f32, {.tokens = 64}, console).bases;
+  };
+  const std::string first = (folder / "first.jsonl").string(), rest = (folder / "rest.jsonl").string();
+  EXPECT_EQ(find("[" + first + ", " + rest + "]").fingerprint(),
+            find((fixture.folder / "data.jsonl").string()).fingerprint());
+  // What the model writes itself comes on top: tokens of either text are seen.
+  const auto unseen = [](const BasisStore& store) {
+    const BasisStore::Tensor& tokens = store.at("tokens.free");
+    const auto* values = reinterpret_cast<const float*>(tokens.bytes.data());
+    return std::vector<float>(values, values + tokens.shape[0]);
+  };
+  const auto own = unseen(find("sample")), file = unseen(find(rest)), both = unseen(find("[" + rest + ", sample]"));
+  EXPECT_NE(own, file);
+  for (std::size_t i = 0; i < both.size(); ++i) ASSERT_EQ(both[i], own[i] * file[i]) << "token " << i;
+}
+
 std::string failure(const std::string& osft) {
   try {
     const auto options = train::parse_options(
@@ -340,16 +372,21 @@ TEST(TrainOsftOptions, MistakesAreNamed) {
   EXPECT_THAT(failure("unfreeze_rank_ratio: 0.5, ratios: {'*.nothing': 0.2}"), HasSubstr("matches no target"));
   EXPECT_THAT(failure("unfreeze_rank_ratio: 0.5, ratios: {'*.q_proj.*': 0.2}"), HasSubstr("share their input"));
   EXPECT_EQ(failure("unfreeze_rank_ratio: 0.5, ratios: {'*.down_proj.*': 0.2}"), "");
+  EXPECT_THAT(failure("unfreeze_rank_ratio: 0.5, calibration: {data: []}"), HasSubstr("osft.calibration.data"));
+  EXPECT_THAT(failure("unfreeze_rank_ratio: 0.5, calibration: {data: [sample, sample]}"), HasSubstr("given twice"));
+  EXPECT_THAT(failure("unfreeze_rank_ratio: 0.5, calibration: {data: {sample: 3}}"), HasSubstr("got a map"));
   EXPECT_EQ(failure("basis: weights, unfreeze_rank_ratio: 0.5, ratios: {'*.q_proj.*': 0.2}, route: direct"), "");
 }
 
 TEST(TrainOsftOptions, AreWrittenAsTheyAreRead) {
   const std::string yaml =
       "base_model: b\noutput_dir: o\ndatasets: [d]\nlearning_rate: 1\nosft: {basis: weights, unfreeze_rank_ratio: 0.5, "
-      "targets: [mlp], ratios: {'*.down_proj.*': 0.2}, freeze: [norms, head], calibration: {samples: 7}}\n";
+      "targets: [mlp], ratios: {'*.down_proj.*': 0.2}, freeze: [norms, head], calibration: {data: [sample, a b.jsonl], "
+      "samples: 7}}\n";
   const auto options = train::parse_options(yaml, "run.yaml", {{"osft.calibration.length", "33"}});
   const auto again = train::parse_options(train::to_yaml(options), "again", {});
   EXPECT_EQ(train::to_yaml(again), train::to_yaml(options));
+  EXPECT_EQ(again.osft.calibration.data, (std::vector<std::string>{"sample", "a b.jsonl"}));
   EXPECT_EQ(again.osft.calibration.samples, 7);
   EXPECT_EQ(again.osft.calibration.length, 33);
   EXPECT_EQ(again.osft.targets, std::vector<std::string>{"mlp"});

@@ -1,0 +1,114 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "support/command.h"
+#include "train/continual_options.h"
+
+// What `./dev demo` is made of still fits together. Nothing is trained.
+namespace inlay::testing {
+namespace {
+
+const std::string demo = std::string(INLAY_SOURCE_DIR) + "/demo/";
+
+// A file of the demo with its folder moved here.
+std::string moved(const std::string& file, const TempFolder& folder) {
+  std::string text = read_text(demo + file);
+  const std::string from = "build/demo", to = folder.path().string();
+  for (std::size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size()) text.replace(at, from.size(), to);
+  return text;
+}
+
+int make_data(const std::string& cipher, const TempFolder& folder) {
+  const std::string prefix = (folder / cipher).string();
+  const std::string command = "awk -v cipher=" + cipher + " -v seed=3 -v count=300 -v whole=0.1 -v train=" + prefix +
+                              "-train.jsonl -v test=" + prefix + "-test.jsonl -f " + demo + "cipher.awk";
+  return std::system(command.c_str());
+}
+
+struct Line {
+  std::string word, answer;
+  char mark = 0;
+  std::size_t learnt = 0;  // labels
+};
+
+std::vector<Line> read_lines(const std::filesystem::path& file) {
+  std::vector<Line> lines;
+  std::istringstream text(read_text(file));
+  for (std::string row; std::getline(text, row);) {
+    const auto json = nlohmann::json::parse(row);
+    const auto ids = json.at("input_ids").get<std::vector<int>>(), labels = json.at("labels").get<std::vector<int>>();
+    EXPECT_EQ(ids.front(), 256);
+    EXPECT_EQ(ids.back(), 257);
+    const std::string written(ids.begin() + 1, ids.end() - 1);
+    const std::size_t middle = written.size() / 2;
+    Line line{written.substr(0, middle), written.substr(middle + 1), written[middle]};
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (labels.at(i) == -100) continue;
+      EXPECT_EQ(labels[i], ids[i]);
+      ++line.learnt;
+    }
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+TEST(CliDemo, TheCiphersAreWhatTheySay) {
+  const TempFolder folder;
+  const auto check = [&](const std::string& cipher, char mark, auto&& image) {
+    ASSERT_EQ(make_data(cipher, folder), 0);
+    std::set<std::string> tested;
+    std::size_t whole = 0;
+    for (const char* part : {"-test.jsonl", "-train.jsonl"}) {
+      const bool test = std::string(part) == "-test.jsonl";
+      const std::vector<Line> lines = read_lines(folder / (cipher + part));
+      ASSERT_EQ(lines.size(), test ? 200u : 300u);
+      for (const Line& line : lines) {
+        ASSERT_EQ(line.mark, mark);
+        ASSERT_EQ(line.word.size(), line.answer.size());
+        for (std::size_t i = 0; i < line.word.size(); ++i) ASSERT_EQ(line.answer[i], image(line.word[i])) << line.word;
+        if (test) {
+          tested.insert(line.word);
+          EXPECT_EQ(line.learnt, line.answer.size() + 1);  // and the end
+        } else {
+          EXPECT_FALSE(tested.contains(line.word));
+          whole += line.learnt > line.answer.size() + 1 ? 1 : 0;
+        }
+      }
+    }
+    EXPECT_GT(whole, 10u);
+    EXPECT_LT(whole, 60u);
+  };
+  check("next", '+', [](char c) { return c == 'z' ? 'a' : static_cast<char>(c + 1); });
+  check("mirror", '~', [](char c) { return static_cast<char>('a' + 'z' - c); });
+  check("previous", '-', [](char c) { return c == 'a' ? 'z' : static_cast<char>(c - 1); });
+}
+
+TEST(CliDemo, EveryRunOfItCanBePlanned) {
+  const TempFolder folder;
+  for (const char* cipher : {"next", "mirror", "previous"}) ASSERT_EQ(make_data(cipher, folder), 0);
+  ASSERT_EQ(inlay({"init", "--preset", "tiny", folder / "random"}).code, 0);
+  folder.write("base.yaml", moved("base.yaml", folder));
+  const CommandResult base = inlay({"plan", folder / "base.yaml"});
+  EXPECT_EQ(base.code, 0) << base.err;
+  // The base model has the shape of the random one it is made from.
+  std::string yaml = moved("study.yaml", folder);
+  yaml.replace(yaml.find("/base\n"), 6, "/random\n");
+  const train::ContinualOptions study = train::parse_continual_options(yaml, "study.yaml");
+  ASSERT_EQ(study.methods.size(), 3u);
+  for (const train::ContinualMethod& method : study.methods) {
+    for (const train::TrainOptions& training : method.training) {
+      folder.write("run.yaml", train::to_yaml(training));
+      const CommandResult plan = inlay({"plan", folder / "run.yaml"});
+      EXPECT_EQ(plan.code, 0) << method.name << ": " << plan.err;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace inlay::testing
