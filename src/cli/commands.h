@@ -28,6 +28,7 @@ void add_generate(Program& program);
 void add_bench(Program& program);
 void add_continual(Program& program);
 void add_tokenize(Program& program);
+void add_template(Program& program);
 
 // What is left on a command line after its own options: "--learning_rate 1e-4" or "--learning-rate=1e-4".
 std::vector<std::pair<std::string, std::string>> parse_overrides(const std::vector<std::string>& rest);

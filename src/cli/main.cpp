@@ -22,8 +22,9 @@ int main(int argc, char** argv) {
     cli::Program program;
     program.app.require_subcommand(1);
     program.app.set_version_flag("--version", "inlay 0.1.0");
-    for (const auto add : {cli::add_train, cli::add_eval, cli::add_info, cli::add_plan, cli::add_grad, cli::add_init,
-                           cli::add_generate, cli::add_bench, cli::add_continual, cli::add_tokenize}) {
+    for (const auto add :
+         {cli::add_train, cli::add_eval, cli::add_info, cli::add_plan, cli::add_grad, cli::add_init, cli::add_generate,
+          cli::add_bench, cli::add_continual, cli::add_tokenize, cli::add_template}) {
       add(program);
     }
     try {

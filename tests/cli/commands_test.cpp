@@ -170,5 +170,37 @@ TEST(CliCommands, BenchPrintsOneObject) {
   for (const char* key : {"ms", "peak_extra_bytes", "floor_ms"}) EXPECT_TRUE(json.contains(key)) << key;
 }
 
+TEST(CliCommands, TemplateRendersAConversation) {
+  const TempFolder folder;
+  folder.write("t.jinja",
+               "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+               "{% if add_generation_prompt %}<assistant>{% endif %}{{ tools|tojson }}{{ x }}{{ y }}");
+  folder.write("tokenizer_config.json", R"({"bos_token": "<s>"})");
+  folder.write("m.json", R"([{"role": "user", "content": "Grüße"}])");
+  folder.write("tools.json", R"([{"name": "f", "a": 1}])");
+  EXPECT_EQ(inlay({"template", folder / "t.jinja", folder / "m.json"}).out, "<s><user>Grüßenull");
+  EXPECT_EQ(inlay({"template", folder / "t.jinja", folder / "m.json", "--add-generation-prompt", "--tools",
+                   folder / "tools.json", "--set", "x=[1, 2.0]", "--set", "y=a b=c"})
+                .out,
+            "<s><user>Grüße<assistant>[{\"name\": \"f\", \"a\": 1}][1, 2.0]a b=c");
+  folder.write("row.json", R"({"id": 7, "tools": [], "messages": [{"role": "user", "content": "Hi"}]})");
+  EXPECT_EQ(inlay({"template", folder / "t.jinja", folder / "row.json"}).out, "<s><user>Hi[]");
+
+  const auto fails = [&](const std::vector<std::string>& arguments, const std::string& message) {
+    const CommandResult result = inlay(arguments);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.err, HasSubstr(message));
+  };
+  fails({"template", folder.path(), folder / "m.json"}, "no chat template");
+  fails({"template", folder / "t.jinja", folder / "none.json"}, "none.json");
+  folder.write("bad.json", "[{]");
+  fails({"template", folder / "t.jinja", folder / "bad.json"}, "bad.json: not valid JSON");
+  folder.write("bad.json", "{\"chat\": []}");
+  fails({"template", folder / "t.jinja", folder / "bad.json"}, "bad.json: expected an array of messages");
+  fails({"template", folder / "t.jinja", folder / "m.json", "--set", "x"}, "--set: expected key=value");
+  folder.write("e.jinja", "a\n{{ messages[5].role }}");
+  fails({"template", folder / "e.jinja", folder / "m.json"}, "e.jinja:2:16: list object has no element 5");
+}
+
 }  // namespace
 }  // namespace inlay::testing
