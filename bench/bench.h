@@ -36,6 +36,7 @@ Benchmark mlp_benchmark();
 Benchmark train_step_benchmark();
 Benchmark osft_benchmark();
 Benchmark moe_benchmark();
+Benchmark tokenize_benchmark();
 
 void add_common(CLI::App& command, Common& common);
 

@@ -11,6 +11,7 @@ namespace {
 struct Step {
   std::size_t bytes;  // of the character, or of what stands in for one
   bool valid;
+  bool cut = false;  // not valid only because the text ends
 };
 
 // What stands at the front of the text, which is not empty.
@@ -24,7 +25,7 @@ Step step(std::string_view text) {
   const unsigned low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
   const unsigned high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
   for (std::size_t i = 1; i < length; ++i) {
-    if (i >= text.size()) return {i, false};
+    if (i >= text.size()) return {i, false, true};
     const bool fits = i == 1 ? byte(1) >= low && byte(1) <= high : (byte(i) & 0xC0) == 0x80;
     if (!fits) return {i, false};
   }
@@ -49,6 +50,14 @@ std::size_t valid_utf8_prefix(std::string_view text) {
     at += next.bytes;
   }
   return at;
+}
+
+std::size_t whole_utf8_prefix(std::string_view text) {
+  for (std::size_t behind = 1; behind <= 3 && behind <= text.size(); ++behind) {
+    const std::size_t at = text.size() - behind;
+    if (step(text.substr(at)).cut) return at;
+  }
+  return text.size();
 }
 
 std::string repaired_utf8(std::string_view text) {

@@ -36,6 +36,9 @@ inline std::size_t previous_character(std::string_view text, std::size_t end) {
 std::size_t valid_utf8_prefix(std::string_view text);
 inline bool is_utf8(std::string_view text) { return valid_utf8_prefix(text) == text.size(); }
 
+// All bytes but those of a character that the end of the text has cut off, which more bytes may complete.
+std::size_t whole_utf8_prefix(std::string_view text);
+
 // Text with U+FFFD in place of what is not UTF-8: one for the longest beginning of a character that is broken off, one
 // for every other byte. Unicode recommends this, and Python's errors="replace" and Rust's lossy strings do the same.
 std::string repaired_utf8(std::string_view text);

@@ -32,6 +32,20 @@ TEST(CoreUtf8, WhatIsBrokenIsReplacedAsUnicodeRecommends) {
   EXPECT_EQ(repaired_utf8(""), "");
 }
 
+TEST(CoreUtf8, WhatTheEndCutsOffMayStillBecomeACharacter) {
+  for (const std::string text : {"é", "字", "😀"}) {
+    for (std::size_t bytes = 1; bytes < text.size(); ++bytes) {
+      EXPECT_EQ(whole_utf8_prefix("ab" + text.substr(0, bytes)), 2u);
+      EXPECT_EQ(whole_utf8_prefix(text.substr(0, bytes)), 0u);
+    }
+    EXPECT_EQ(whole_utf8_prefix(text), text.size());
+  }
+  EXPECT_EQ(whole_utf8_prefix("a\xFF"), 2u);         // never a character
+  EXPECT_EQ(whole_utf8_prefix("a\xED\xA0"), 3u);     // a surrogate's
+  EXPECT_EQ(whole_utf8_prefix("\x80\x80\x80"), 3u);  // nothing that these belong to
+  EXPECT_EQ(whole_utf8_prefix(""), 0u);
+}
+
 TEST(CoreUtf8, ValidIsWhatRepairingLeavesAlone) {
   const Philox philox{5};
   const std::string alphabet = "ab\x80\xBF\xC2\xE0\xED\xEF\xF0\xF4\x9F\xA0\x90\x8F";

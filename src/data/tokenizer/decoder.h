@@ -27,6 +27,8 @@ class Decoder {
 
   // Bytes that are not UTF-8 become U+FFFD.
   std::string apply(std::vector<std::string> tokens) const;
+  // Whether every token spells bytes of its own, and text is these one behind the other.
+  bool is_byte_level() const { return steps_.size() == 1 && std::holds_alternative<SpeltBytes>(steps_[0]); }
 
  private:
   using Step = std::variant<Replace, SpeltBytes, ByteFallback, Fuse, StripCharacter, Metaspace>;

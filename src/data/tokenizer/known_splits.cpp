@@ -8,11 +8,9 @@
 
 namespace inlay::data::tokenizer {
 
-const std::string_view gpt2_split = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
 namespace {
 
-// The others, by the tokenizers they came with.
+// The expressions besides GPT-2's, by the tokenizers they came with.
 constexpr std::string_view llama3_split =
     R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
 constexpr std::string_view qwen_split =
@@ -21,6 +19,12 @@ constexpr std::string_view o200k_split =
     R"re([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)re"
     R"re(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)re"
     R"re(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
+
+// Mistral's since Nemo.
+constexpr std::string_view tekken_split =
+    R"re([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)re"
+    R"re(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)re"
+    R"re(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
 
 // A place in the text, with the class and the end of the character there; at the end of the text the class is `none`.
 class Reader {
@@ -152,20 +156,16 @@ Word o200k_word(const Reader& reader, std::size_t place) {
   return {at, false};
 }
 
+template <std::size_t digits, bool contractions>
 std::size_t o200k_end(const Reader& reader, std::size_t place, Reader::Character c) {
   // One character may stand before the word. A mark may also begin the word itself, and does where only so it has a
   // tail.
   const bool may_lead = !c.is(letter | number | newline);
   const Word led = may_lead ? o200k_word(reader, c.end) : Word{c.end, false};
   const Word alone = led.has_tail ? Word{place, false} : o200k_word(reader, place);
-  std::size_t end = place;
-  if (led.has_tail || (led.end > c.end && !alone.has_tail)) {
-    end = led.end;
-  } else {
-    end = alone.end;
-  }
-  if (end > place) return reader.skip_contraction<true>(end);
-  return rest_end<3, true>(reader, place, c);
+  const std::size_t end = led.has_tail || (led.end > c.end && !alone.has_tail) ? led.end : alone.end;
+  if (end > place) return contractions ? reader.skip_contraction<true>(end) : end;
+  return rest_end<digits, true>(reader, place, c);
 }
 
 template <std::size_t (*piece_end)(const Reader&, std::size_t, Reader::Character)>
@@ -184,7 +184,8 @@ struct Known {
 };
 
 constexpr std::array known = {Known{gpt2_split, split<gpt2_end>}, Known{llama3_split, split<llama3_end<3>>},
-                              Known{qwen_split, split<llama3_end<1>>}, Known{o200k_split, split<o200k_end>}};
+                              Known{qwen_split, split<llama3_end<1>>}, Known{o200k_split, split<o200k_end<3, true>>},
+                              Known{tekken_split, split<o200k_end<1, false>>}};
 
 }  // namespace
 

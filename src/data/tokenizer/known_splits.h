@@ -11,7 +11,8 @@ namespace inlay::data::tokenizer {
 using SplitFunction = void (*)(std::string_view text, std::vector<Piece>& pieces);
 
 // The regular expression inside ByteLevel pre-tokenizers, GPT-2's.
-extern const std::string_view gpt2_split;
+inline constexpr std::string_view gpt2_split =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // A handful of regular expressions cut nearly all text that is tokenized today. These are written out by hand, many
 // times as fast as matching them; nullptr for any other. What they find is what PCRE2 finds (a test compares), except

@@ -1,9 +1,9 @@
 #include "data/tokenizer/pattern.h"
 
 #include <pcre2.h>
+#include <time.h>
 
 #include <array>
-#include <cctype>
 #include <optional>
 
 #include "core/error.h"
@@ -62,21 +62,62 @@ Pattern Pattern::regex(const io::Json& json, std::string source) {
   return pattern;
 }
 
-bool Pattern::search(std::string_view text, std::size_t from, void* match_data, Piece& match) const {
-  auto* data = static_cast<pcre2_match_data*>(match_data);
-  const auto run = [&](std::uint32_t options) {
-    return pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                       options | PCRE2_NO_UTF_CHECK, data, nullptr);
-  };
-  int status = run(0);
-  if (status == PCRE2_ERROR_JIT_STACKLIMIT) status = run(PCRE2_NO_JIT);  // the interpreter's stack is on the heap
-  if (status == PCRE2_ERROR_NOMATCH) return false;
-  if (status < 0) user_error("{}: gives up on a text of {} bytes: {}", place_, text.size(), message_of(status));
-  const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data);
-  if (ends[0] > ends[1]) user_error("{}: \\K inside a look-around is not supported", place_);
-  match = make_piece(ends[0], ends[1]);
-  return true;
+namespace {
+
+double thread_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
+
+}  // namespace
+
+// Looks for one expression in one text. PCRE2 bounds the steps from one place in the text only, so it is asked place by
+// place, and the time for all of them is bounded here.
+class Pattern::Search {
+ public:
+  Search(const Pattern& pattern, std::string_view text)
+      : pattern_(pattern),
+        text_(text),
+        data_(pcre2_match_data_create_from_pattern(pattern.code_.get(), nullptr), pcre2_match_data_free),
+        context_(pcre2_match_context_create(nullptr), pcre2_match_context_free) {
+    // A few steps for every byte of the longest match there can be, and plenty for a short text.
+    pcre2_set_match_limit(context_.get(), static_cast<std::uint32_t>(1'000'000 + 4 * text.size()));
+    pcre2_set_heap_limit(context_.get(), 512 << 10);  // in KiB
+  }
+
+  // The match at `place` or the next one behind it.
+  bool find(std::size_t place, Piece& match) {
+    for (; place <= text_.size(); place += place < text_.size() ? code_point_at(text_.data() + place).bytes : 1) {
+      if (++tries_ % 16 == 0 && thread_seconds() > deadline_) give_up("it takes too long");
+      int status = match_at(place, 0);
+      if (status == PCRE2_ERROR_JIT_STACKLIMIT) status = match_at(place, PCRE2_NO_JIT);  // its stack is on the heap
+      if (status == PCRE2_ERROR_NOMATCH) continue;
+      if (status < 0) give_up(message_of(status));
+      const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data_.get());
+      if (ends[0] != place || ends[1] < place) give_up("\\K is not supported");
+      match = make_piece(ends[0], ends[1]);
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  int match_at(std::size_t place, std::uint32_t options) {
+    return pcre2_match(pattern_.code_.get(), reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), place,
+                       options | PCRE2_ANCHORED | PCRE2_NO_UTF_CHECK, data_.get(), context_.get());
+  }
+  [[noreturn]] void give_up(std::string_view reason) const {
+    user_error("{}: gives up on a text of {} bytes: {}", pattern_.place_, text_.size(), reason);
+  }
+
+  const Pattern& pattern_;
+  std::string_view text_;
+  std::shared_ptr<pcre2_match_data> data_;
+  std::shared_ptr<pcre2_match_context> context_;
+  std::uint64_t tries_ = 0;
+  double deadline_ = thread_seconds() + 5.0 + 2e-6 * static_cast<double>(text_.size());
+};
 
 void Pattern::find(std::string_view text, std::vector<Piece>& matches) const {
   if (!code_) {
@@ -85,11 +126,10 @@ void Pattern::find(std::string_view text, std::vector<Piece>& matches) const {
     }
     return;
   }
-  const std::shared_ptr<pcre2_match_data> data(pcre2_match_data_create_from_pattern(code_.get(), nullptr),
-                                               pcre2_match_data_free);
+  Search search(*this, text);
   std::optional<std::size_t> last_end;
   Piece match;
-  for (std::size_t at = 0; at <= text.size() && search(text, at, data.get(), match);) {
+  for (std::size_t at = 0; search.find(at, match);) {
     if (match.begin == match.end && match.end == last_end) {
       at += at < text.size() ? code_point_at(text.data() + at).bytes : 1;
       continue;

@@ -22,7 +22,7 @@ class Pattern {
   static Pattern regex(const io::Json& json, std::string source);
 
   // Appends every match, from left to right and without overlap. The text must be valid UTF-8. A match that is empty
-  // does not count where the one before it ended.
+  // does not count where the one before it ended. An expression that takes beyond all reason is a UserError.
   void find(std::string_view text, std::vector<Piece>& matches) const;
   // The text with content in place of every match. More than 64 times as much text (and 1 MiB) is a UserError: no
   // tokenizer needs it, and a hostile file could ask for all memory.
@@ -32,8 +32,7 @@ class Pattern {
   bool is_regex() const { return code_ != nullptr; }
 
  private:
-  // The next match at `from` or behind it; false where there is none.
-  bool search(std::string_view text, std::size_t from, void* match_data, Piece& match) const;
+  class Search;
 
   std::string source_, place_;                     // place_: "tokenizer.json: pre_tokenizer.pattern.Regex"
   std::shared_ptr<const pcre2_real_code_8> code_;  // none: source_ stands for itself

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/utf8.h"
+
 namespace inlay::data {
 
 namespace {
@@ -13,24 +15,34 @@ constexpr std::size_t patience = 8;  // tokens without one whole character: it w
 }  // namespace
 
 TextStream::TextStream(Tokenizer tokenizer, std::vector<std::int32_t> context, bool skip_special)
-    : tokenizer_(std::move(tokenizer)), skip_special_(skip_special), ids_(std::move(context)) {
-  flush();
+    : tokenizer_(std::move(tokenizer)), skip_special_(skip_special), window_(std::move(context)) {
+  flush_window();
 }
 
 std::string TextStream::add(std::int32_t id) {
-  ids_.push_back(id);
-  const bool waits = tokenizer_.decode(ids_, skip_special_).ends_with(replacement) && ids_.size() - out_ < patience;
-  return waits ? std::string() : flush();
+  const auto bytes = tokenizer_.bytes(id);
+  if (!bytes) return add_to_window(id);
+  if (!skip_special_ || !tokenizer_.is_special(id)) bytes_ += *bytes;
+  const std::string rest = bytes_.substr(whole_utf8_prefix(bytes_));
+  bytes_.resize(bytes_.size() - rest.size());
+  return repaired_utf8(std::exchange(bytes_, rest));
 }
 
-std::string TextStream::finish() { return flush(); }
+std::string TextStream::finish() { return repaired_utf8(std::exchange(bytes_, {})) + flush_window(); }
 
-std::string TextStream::flush() {
-  const std::string all = tokenizer_.decode(ids_, skip_special_);
+std::string TextStream::add_to_window(std::int32_t id) {
+  window_.push_back(id);
+  const bool waits =
+      tokenizer_.decode(window_, skip_special_).ends_with(replacement) && window_.size() - out_ < patience;
+  return waits ? std::string() : flush_window();
+}
+
+std::string TextStream::flush_window() {
+  const std::string all = tokenizer_.decode(window_, skip_special_);
   std::string fresh = all.substr(std::min(out_bytes_, all.size()));
-  if (!fresh.empty()) ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(out_));
-  out_ = ids_.size();
-  out_bytes_ = tokenizer_.decode(ids_, skip_special_).size();
+  if (!fresh.empty()) window_.erase(window_.begin(), window_.begin() + static_cast<std::ptrdiff_t>(out_));
+  out_ = window_.size();
+  out_bytes_ = tokenizer_.decode(window_, skip_special_).size();
   return fresh;
 }
 

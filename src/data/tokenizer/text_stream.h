@@ -9,7 +9,7 @@
 namespace inlay::data {
 
 // The text of tokens as they are made, one by one, in whole characters. Put together it is what decode() gives for all
-// of them, as long as they make valid text.
+// of them; where tokens depend on each other (Tokenizer::bytes) as long as they make valid text.
 class TextStream {
  public:
   // `context`: the tokens before the first one, which may decide how it is spelt (a leading space, say).
@@ -21,14 +21,17 @@ class TextStream {
   std::string finish();
 
  private:
-  std::string flush();
+  std::string add_to_window(std::int32_t id);
+  std::string flush_window();
 
   Tokenizer tokenizer_;
   bool skip_special_;
-  // Decoding a token depends on those before it. So the last ones that gave text, which end with a whole character, are
+  std::string bytes_;  // of a character that is not complete
+
+  // Where a token depends on those before it: the last ones that gave text, which end with a whole character, are
   // decoded again with what follows.
-  std::vector<std::int32_t> ids_;
-  std::size_t out_ = 0;        // of ids_, those whose text is out
+  std::vector<std::int32_t> window_;
+  std::size_t out_ = 0;        // tokens of the window whose text is out
   std::size_t out_bytes_ = 0;  // of their text
 };
 

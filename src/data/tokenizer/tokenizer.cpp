@@ -11,6 +11,7 @@
 #include "core/utf8.h"
 #include "data/tokenizer/added_tokens.h"
 #include "data/tokenizer/bpe.h"
+#include "data/tokenizer/byte_alphabet.h"
 #include "data/tokenizer/decoder.h"
 #include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/post_processor.h"
@@ -75,6 +76,12 @@ struct Tokenizer::Parts {
   }
   std::optional<std::string_view> text(std::int32_t id) const {
     if (const AddedToken* token = added.find(id)) return token->content;
+    return model.vocabulary().text(id);
+  }
+
+  // What the decoder gets for a token.
+  std::optional<std::string_view> decoded(std::int32_t id) const {
+    if (const AddedToken* token = added.find(id)) return token->decoded;
     return model.vocabulary().text(id);
   }
 
@@ -225,13 +232,15 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
   tokens.reserve(ids.size());
   for (const std::int32_t id : ids) {
     if (skip_special && is_special(id)) continue;
-    if (const AddedToken* token = parts_->added.find(id)) {
-      tokens.push_back(token->decoded);
-    } else if (const auto text = parts_->model.vocabulary().text(id)) {
-      tokens.emplace_back(*text);
-    }
+    if (const auto text = parts_->decoded(id)) tokens.emplace_back(*text);
   }
   return parts_->decoder.apply(std::move(tokens));
+}
+
+std::optional<std::string> Tokenizer::bytes(std::int32_t id) const {
+  if (!parts_->decoder.is_byte_level()) return std::nullopt;
+  const std::string text(parts_->decoded(id).value_or(""));
+  return spelt_bytes(text).value_or(text);
 }
 
 std::int32_t Tokenizer::vocab_size() const {

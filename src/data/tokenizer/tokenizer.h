@@ -37,6 +37,10 @@ class Tokenizer {
   // Ids without a token vanish. Bytes that do not make a character become U+FFFD.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special = true) const;
 
+  // The bytes that a token adds to a text wherever it stands, which need not be whole characters. Nothing where tokens
+  // depend on each other; only byte-level ones do not. An id without a token adds none.
+  std::optional<std::string> bytes(std::int32_t id) const;
+
   // One more than the largest id. Models may have more rows, for alignment; they must not have fewer.
   std::int32_t vocab_size() const;
   // By the spelling in the file; `text` is the way back.
