@@ -29,6 +29,10 @@ void add_bench(Program& program);
 void add_continual(Program& program);
 void add_tokenize(Program& program);
 void add_template(Program& program);
+void add_report(Program& program);
+void add_config_schema(Program& program);
+void add_init_config(Program& program);
+void add_completion(Program& program);
 
 // What is left on a command line after its own options: "--learning_rate 1e-4" or "--learning-rate=1e-4".
 std::vector<std::pair<std::string, std::string>> parse_overrides(const std::vector<std::string>& rest);

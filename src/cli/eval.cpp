@@ -29,7 +29,7 @@ int run_choices(const ModelArguments& arguments, const model::ModelConfig& confi
 }
 
 int run(const ModelArguments& arguments) {
-  train::Console console;
+  train::Console console(arguments.quiet);
   const model::ModelConfig config = model::load_config(arguments.model);
   if (data::holds_choices(arguments.data)) return run_choices(arguments, config, console);
   const std::vector<Document> documents = train::read_documents({arguments.data}, config.vocab, console);

@@ -39,27 +39,18 @@ train::GenerateOptions checked_options(const GenerateArguments& arguments) {
   return options;
 }
 
-// Ids of every prompt, each within the model's vocabulary.
+// Ids of every prompt.
 std::vector<std::vector<std::int32_t>> prompt_ids(const GenerateArguments& arguments,
                                                   const std::optional<data::Tokenizer>& tokenizer,
                                                   const model::ModelConfig& config) {
   std::vector<std::vector<std::int32_t>> prompts;
   for (const std::string& prompt : arguments.prompts) prompts.push_back(tokenizer->encode(prompt));
   if (!tokenizer) prompts.push_back(arguments.ids);
-  if (arguments.bos) {
-    if (config.bos < 0) user_error("{}: --bos: config.json has no bos_token_id", arguments.model);
-    const auto bos = static_cast<std::int32_t>(config.bos);
-    for (auto& prompt : prompts) {
-      if (prompt.empty() || prompt.front() != bos) prompt.insert(prompt.begin(), bos);
-    }
-  }
-  for (const std::vector<std::int32_t>& prompt : prompts) {
-    if (prompt.empty()) user_error("--prompt: expected text, got nothing");
-    for (const std::int32_t id : prompt) {
-      if (id >= 0 && id < config.vocab) continue;
-      user_error("{}: {} is not a token of this model (0 to {})", tokenizer ? "--prompt, by tokenizer.json" : "--ids",
-                 id, config.vocab - 1);
-    }
+  if (!arguments.bos) return prompts;
+  if (config.bos < 0) user_error("{}: --bos: config.json has no bos_token_id", arguments.model);
+  const auto bos = static_cast<std::int32_t>(config.bos);
+  for (auto& prompt : prompts) {
+    if (prompt.empty() || prompt.front() != bos) prompt.insert(prompt.begin(), bos);
   }
   return prompts;
 }
@@ -72,15 +63,11 @@ int run(const GenerateArguments& arguments) {
   if (text) tokenizer = data::Tokenizer::load(arguments.model);
   if (text && options.stop < 0) options.stop = tokenizer->eos().value_or(-1);
 
-  train::Console console;
+  train::Console console(arguments.quiet);
   const model::ModelConfig config = model::load_config(arguments.model);
   const std::vector<std::vector<std::int32_t>> prompts = prompt_ids(arguments, tokenizer, config);
-  std::vector<Document> longest(1);
-  for (const std::vector<std::int32_t>& prompt : prompts) {
-    const std::size_t length = prompt.size() + static_cast<std::size_t>(options.count);
-    if (length > longest[0].input_ids.size()) longest[0].input_ids.resize(length);
-  }
-  const auto engine = load_engine(arguments, config, longest, Purpose::generation, console);
+  const auto engine = load_generator(arguments, config, prompts, options.count,
+                                     text ? "--prompt, by tokenizer.json" : "--ids", console);
   const auto print = [](const std::string& part) {
     fmt::print("{}", part);
     std::fflush(stdout);
@@ -119,8 +106,7 @@ void add_generate(Program& program) {
   command->add_option("--top-p", arguments->top_p,
                       "Draw from the fewest likeliest tokens whose probabilities add up to this");
   command->add_option("--seed", arguments->seed, "Of the random numbers: the same seed gives the same text");
-  command->add_option("--device", arguments->device, "auto, cpu or cuda");
-  command->add_option("--dtype", arguments->dtype, "fp32 or bf16");
+  arguments->add_machine_to(*command);
   command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
 }
 

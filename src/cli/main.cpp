@@ -1,16 +1,20 @@
+#include <unistd.h>
+
 #include <cstdio>
 #include <exception>
 #include <new>
 
 #include "cli/commands.h"
 #include "core/error.h"
+#include "core/terminal.h"
 
 namespace {
 
 constexpr int user_mistake = 2, our_mistake = 1;
 
 int report(int code, const char* kind, const char* what) {
-  std::fprintf(stderr, "inlay: %s%s\n", kind, what);
+  const bool colour = inlay::wants_colour(STDERR_FILENO);
+  std::fprintf(stderr, "%sinlay:%s %s%s\n", colour ? "\033[1;31m" : "", colour ? "\033[0m" : "", kind, what);
   return code;
 }
 
@@ -24,7 +28,8 @@ int main(int argc, char** argv) {
     program.app.set_version_flag("--version", "inlay 0.1.0");
     for (const auto add :
          {cli::add_train, cli::add_eval, cli::add_info, cli::add_plan, cli::add_grad, cli::add_init, cli::add_generate,
-          cli::add_bench, cli::add_continual, cli::add_tokenize, cli::add_template}) {
+          cli::add_bench, cli::add_continual, cli::add_tokenize, cli::add_template, cli::add_report,
+          cli::add_config_schema, cli::add_init_config, cli::add_completion}) {
       add(program);
     }
     try {

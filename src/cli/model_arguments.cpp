@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/error.h"
+
 namespace inlay::cli {
 
 std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, const model::ModelConfig& config,
@@ -29,6 +31,22 @@ std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, cons
   const io::Checkpoint weights(arguments.model);
   engine->load(weights, [&](std::uint64_t done, std::uint64_t all) { console.progress("loading weights", done, all); });
   return engine;
+}
+
+std::unique_ptr<train::Engine> load_generator(const ModelArguments& arguments, const model::ModelConfig& config,
+                                              const std::vector<std::vector<std::int32_t>>& prompts, std::int64_t count,
+                                              std::string_view source, train::Console& console) {
+  std::vector<Document> longest(1);
+  for (const std::vector<std::int32_t>& prompt : prompts) {
+    if (prompt.empty()) user_error("{}: expected text, got nothing", source);
+    for (const std::int32_t id : prompt) {
+      if (id >= 0 && id < config.vocab) continue;
+      user_error("{}: {} is not a token of this model (0 to {})", source, id, config.vocab - 1);
+    }
+    const std::size_t length = prompt.size() + static_cast<std::size_t>(count);
+    if (length > longest[0].input_ids.size()) longest[0].input_ids.resize(length);
+  }
+  return load_engine(arguments, config, longest, Purpose::generation, console);
 }
 
 }  // namespace inlay::cli

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -16,14 +18,18 @@ struct ModelArguments {
   std::string model, data;
   std::string device = "auto", dtype = "fp32", policy = "keep";
   std::int64_t max_tokens = 16384;
-  bool json = false;
+  bool json = false, quiet = false;
 
   void add_to(CLI::App& command) {
     command.add_option("model", model, "Hugging Face model folder")->required();
     command.add_option("--data", data, "JSONL with input_ids and labels")->required();
+    command.add_flag("--json", json, "Print one JSON object");
+    add_machine_to(command);
+  }
+  void add_machine_to(CLI::App& command) {
     command.add_option("--device", device, "auto, cpu or cuda");
     command.add_option("--dtype", dtype, "fp32 or bf16 (auto: as training would)");
-    command.add_flag("--json", json, "Print one JSON object");
+    command.add_flag("--quiet", quiet, "Print errors and results only");
   }
 };
 
@@ -33,5 +39,11 @@ enum class Purpose : std::uint8_t { evaluation, choices, gradients, gradients_an
 std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, const model::ModelConfig& config,
                                            const std::vector<Document>& documents, Purpose purpose,
                                            train::Console& console);
+
+// The model loaded and ready to continue each of the prompts by up to `count` tokens. Ids that the model does not have,
+// or a prompt of none, are an error that names `source`.
+std::unique_ptr<train::Engine> load_generator(const ModelArguments& arguments, const model::ModelConfig& config,
+                                              const std::vector<std::vector<std::int32_t>>& prompts, std::int64_t count,
+                                              std::string_view source, train::Console& console);
 
 }  // namespace inlay::cli

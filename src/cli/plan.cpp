@@ -20,8 +20,8 @@ constexpr int does_not_fit = 2;  // as the run itself would end
 
 // By the data where it is there, so that plan and run speak of the same batches; else by the configuration's bounds.
 train::BatchBounds bounds(const train::TrainOptions& options, std::int64_t vocab, std::size_t& document_bytes,
-                          bool& from_data) {
-  train::Console console;
+                          bool& from_data, bool quiet) {
+  train::Console console(quiet);
   for (const std::string& file : options.datasets) {
     if (!std::filesystem::exists(file)) return train::bounds_of(options);
   }
@@ -152,13 +152,13 @@ void print_plan(const Plan& p) {
   if (p.longest > 0) fmt::print("\nlongest document that fits: {} tokens\n", format_count(p.longest));
 }
 
-int run(const std::string& file, const train::Overrides& overrides, bool as_json, bool max_context) {
+int run(const std::string& file, const train::Overrides& overrides, bool as_json, bool max_context, bool quiet) {
   const std::size_t base_bytes = train::resident_bytes();
   Plan p;
   p.options = train::load_options(file, overrides);
   p.config = model::load_config(p.options.base_model);
   std::size_t document_bytes = 0;
-  const train::BatchBounds batch = bounds(p.options, p.config.vocab, document_bytes, p.from_data);
+  const train::BatchBounds batch = bounds(p.options, p.config.vocab, document_bytes, p.from_data, quiet);
   p.engine = train::engine_options(p.options, batch);
   train::plan_osft(p.options, p.config, batch, p.engine);
   p.budget = train::budget_of(p.options, p.engine.device);
@@ -194,7 +194,7 @@ int run(const std::string& file, const train::Overrides& overrides, bool as_json
 void add_plan(Program& program) {
   struct Arguments {
     std::string config;
-    bool json = false, max_context = false;
+    bool json = false, max_context = false, quiet = false;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command =
@@ -202,10 +202,12 @@ void add_plan(Program& program) {
   command->add_option("config", arguments->config, "YAML file")->required();
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->add_flag("--max-context", arguments->max_context, "Search for the longest document that fits");
+  command->add_flag("--quiet", arguments->quiet, "Print errors and results only");
   command->allow_extras();
   command->callback([&program, command, arguments] {
     program.action = [command, arguments] {
-      return run(arguments->config, parse_overrides(command->remaining()), arguments->json, arguments->max_context);
+      return run(arguments->config, parse_overrides(command->remaining()), arguments->json, arguments->max_context,
+                 arguments->quiet);
     };
   });
 }

@@ -21,7 +21,9 @@ void add_train(Program& program) {
       const train::TrainOptions options = train::load_options(arguments->config, parse_overrides(command->remaining()));
       train::install_interrupt_handler();
       constexpr int interrupted = 130;
-      return train::run_training(options, arguments->resume, console) == train::RunEnd::finished ? 0 : interrupted;
+      if (train::run_training(options, arguments->resume, console) == train::RunEnd::interrupted) return interrupted;
+      console.line(fmt::format("to see how it went: inlay report {}", options.output_dir));
+      return 0;
     };
   });
 }

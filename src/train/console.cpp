@@ -5,17 +5,20 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 
 #include <fmt/format.h>
 
 #include "core/arena.h"
+#include "core/terminal.h"
+#include "core/text.h"
 
 namespace inlay::train {
 
 namespace {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+constexpr int bar_width = 20;
 
 std::size_t terminal_width() {
   winsize size{};
@@ -25,8 +28,7 @@ std::size_t terminal_width() {
 
 }  // namespace
 
-Console::Console(bool quiet)
-    : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1 && std::getenv("TERM") != nullptr) {}
+Console::Console(bool quiet) : quiet_(quiet), terminal_(is_terminal(STDERR_FILENO)) {}
 
 Console Console::passing(bool quiet) {
   Console console(quiet);
@@ -56,9 +58,15 @@ void Console::status(std::string_view text, bool important) {
     return;
   }
   const std::size_t width = terminal_width();
-  fmt::print(stderr, "\r\033[K{}", text.substr(0, width > 1 ? width - 1 : 0));
+  fmt::print(stderr, "\r\033[K{}", first_characters(text, width - 1));
   std::fflush(stderr);
   status_shown_ = true;
+}
+
+void Console::status(double share, std::string_view text, bool important) {
+  // The bar passes by with the line; what stays in a log is the text.
+  if (terminal_) return status(fmt::format("{} {}", progress_bar(share, bar_width), text));
+  status(text, important);
 }
 
 void Console::progress(std::string_view what, std::uint64_t done, std::uint64_t total) {
@@ -82,8 +90,9 @@ void Console::show_progress(std::string_view what, double done, double total, co
   progress_shown_ = time;
   std::string text = fmt::format("{} {}", what, amount);
   if (done > 0 && done < total) {
-    text += fmt::format(", {:.0f} s left", (time - progress_began_) * (total - done) / done);
+    text += fmt::format(", ETA {}", format_duration((time - progress_began_) * (total - done) / done));
   }
+  if (total > 0) return status(done / total, text, true);
   status(text, true);
 }
 

@@ -20,10 +20,12 @@ class Console {
   void line(std::string_view text);
   // A line that the next one replaces; off a terminal it is printed only where `important`.
   void status(std::string_view text, bool important = false);
+  // The same behind a bar that shows how much is done; off a terminal there is none.
+  void status(double share, std::string_view text, bool important);
 
-  // "loading weights 1.2 GiB of 16.0 GiB", at most a few times a second; silent for what ends within a second.
+  // "loading weights 1.2 GiB of 16.0 GiB, ETA 12s", at most a few times a second; silent for what ends within a second.
   void progress(std::string_view what, std::uint64_t done, std::uint64_t total);
-  // The same for things that are counted: "decomposing weights 12 of 224".
+  // The same for things that are counted: "decomposing weights 12 of 224, ETA 1m 20s".
   void progress_count(std::string_view what, std::int64_t done, std::int64_t total);
 
  private:

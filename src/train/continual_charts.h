@@ -1,22 +1,12 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
-// Small drawings in SVG for the report: no scripts, colours from the page's style sheet (classes s0, s1, … for series),
-// so that they follow its light and dark themes.
+#include "train/chart_parts.h"
+
+// The drawings of a study's report.
 namespace inlay::train {
-
-// Text as it may stand in HTML, attributes included.
-std::string escape(std::string_view text);
-
-// Round numbers (1, 2 or 5 times a power of ten apart) from lo to hi, about as many as wanted.
-struct Ticks {
-  std::vector<double> at;
-  int decimals = 0;  // to print them with
-};
-Ticks round_ticks(double lo, double hi, int wanted);
 
 struct ChartPoint {
   double x = 0, y = 0;
@@ -55,7 +45,5 @@ std::string draw(const StageChart& chart);
 
 // The marker of a style alone, for legends.
 std::string draw_marker(std::size_t style);
-
-inline constexpr std::size_t chart_styles = 7;
 
 }  // namespace inlay::train

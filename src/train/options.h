@@ -73,6 +73,8 @@ struct TrainOptions {
 // Keys of a nested map are written with dots: osft.basis.
 struct OptionKey {
   std::string name, type, default_value, meaning;
+  std::string schema;     // of its value, as JSON Schema
+  bool required = false;  // of a key in a nested map: where the map is given
 };
 std::vector<OptionKey> option_keys();
 

@@ -1,5 +1,7 @@
 #include "train/run.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -316,7 +318,7 @@ class Run {
                     result.loss, result.grad_norm, rate, format_count(std::llround(speed)), share,
                     format_bytes(device_peak), format_duration(pace_ * static_cast<double>(steps_ - state_.step)));
     const bool due = state_.step % options_.logging_steps == 0 || state_.step == steps_;
-    console_.status(line, due);
+    console_.status(static_cast<double>(state_.step) / static_cast<double>(steps_), line, due);
   }
 
   void evaluate_now() {
@@ -394,6 +396,9 @@ class Run {
 void install_interrupt_handler() {
   const auto note = [](int) {
     if (interrupted.exchange(true)) std::_Exit(130);  // a second time: at once
+    // A step may take long; who pressed the keys sees that they were heard. write() is allowed in a handler.
+    static constexpr std::string_view heard = "\nstopping as soon as nothing is lost; once more stops at once\n";
+    if (::isatty(STDERR_FILENO) == 1 && ::write(STDERR_FILENO, heard.data(), heard.size()) < 0) return;
   };
   // A library may have threads by now, and one of them may be picked: the handler is for those.
   struct sigaction action {};

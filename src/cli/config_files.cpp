@@ -1,0 +1,40 @@
+#include <filesystem>
+
+#include "cli/commands.h"
+#include "core/error.h"
+#include "io/file.h"
+#include "train/options_schema.h"
+
+namespace inlay::cli {
+
+void add_config_schema(Program& program) {
+  CLI::App* command = program.app.add_subcommand(
+      "config-schema", "JSON Schema of the configuration, for editors that complete and check it");
+  command->callback([&program] {
+    program.action = [] {
+      fmt::print("{}", train::options_schema());
+      return 0;
+    };
+  });
+}
+
+void add_init_config(Program& program) {
+  auto file = std::make_shared<std::string>("run.yaml");
+  CLI::App* command =
+      program.app.add_subcommand("init-config", "Write a configuration to begin with: every key, explained");
+  command->add_option("file", *file, "New file to write (default: run.yaml); - is standard output");
+  command->callback([&program, file] {
+    program.action = [file] {
+      if (*file == "-") {
+        fmt::print("{}", train::options_template());
+        return 0;
+      }
+      if (std::filesystem::exists(*file)) user_error("{}: is there already; choose another name", *file);
+      io::write_file_atomic(*file, train::options_template());
+      fmt::print("{}: fill in the keys that have no value, then: inlay train {}\n", *file, *file);
+      return 0;
+    };
+  });
+}
+
+}  // namespace inlay::cli

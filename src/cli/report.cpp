@@ -1,0 +1,91 @@
+#include "cli/commands.h"
+#include "cli/model_arguments.h"
+#include "core/error.h"
+#include "data/tokenizer/text_stream.h"
+#include "io/file.h"
+#include "model/families/family.h"
+#include "train/checkpoint.h"
+#include "train/generate.h"
+#include "train/options.h"
+#include "train/run_report.h"
+
+namespace inlay::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ReportArguments : ModelArguments {
+  std::string folder;
+  std::vector<std::string> prompts;
+  train::GenerateOptions generation{.count = 64};
+};
+
+// What one model makes of every prompt, always by the likeliest token.
+std::vector<std::string> continuations(ReportArguments arguments, const std::string& model, train::Console& console) {
+  const data::Tokenizer tokenizer = data::Tokenizer::load(model);
+  const model::ModelConfig config = model::load_config(model);
+  arguments.model = model;
+  arguments.generation.stop = tokenizer.eos().value_or(-1);
+  std::vector<std::vector<std::int32_t>> prompts;
+  for (const std::string& prompt : arguments.prompts) prompts.push_back(tokenizer.encode(prompt));
+  const auto engine =
+      load_generator(arguments, config, prompts, arguments.generation.count, "--prompt, by tokenizer.json", console);
+  std::vector<std::string> texts;
+  for (const std::vector<std::int32_t>& prompt : prompts) {
+    console.progress_count("continuing prompts", static_cast<std::int64_t>(texts.size()),
+                           static_cast<std::int64_t>(prompts.size()));
+    data::TextStream stream(tokenizer, prompt);
+    std::string text;
+    for (const std::int32_t id : train::generate(*engine, prompt, arguments.generation)) text += stream.add(id);
+    texts.push_back(text + stream.finish());
+  }
+  return texts;
+}
+
+// The result of a run, or of one that has not come to its end, its latest checkpoint.
+std::string trained_model(const fs::path& folder) {
+  if (fs::exists(folder / "config.json")) return folder.string();
+  const auto checkpoint = train::latest_checkpoint(folder);
+  if (!checkpoint)
+    user_error("{}: --prompt finds no model there: the run has left neither a result nor a checkpoint",
+               folder.string());
+  return checkpoint->string();
+}
+
+void make_samples(const ReportArguments& arguments, train::Console& console) {
+  const fs::path folder = arguments.folder;
+  const std::string trained = trained_model(folder);
+  const std::string base = train::load_options(folder / "config.yaml", {}).base_model;
+  const std::vector<std::string> before = continuations(arguments, base, console),
+                                 after = continuations(arguments, trained, console);
+  std::vector<train::RunSample> samples;
+  for (std::size_t i = 0; i < before.size(); ++i) samples.push_back({arguments.prompts[i], before[i], after[i]});
+  train::write_samples(folder, samples);
+}
+
+int run(const ReportArguments& arguments) {
+  train::Console console(arguments.quiet);
+  train::read_run(arguments.folder);  // before any work: is it one?
+  if (!arguments.prompts.empty()) make_samples(arguments, console);
+  const fs::path page = fs::path(arguments.folder) / "report.html";
+  io::write_file_atomic(page, train::run_html(train::read_run(arguments.folder)));
+  fmt::print("the report is {}\n", page.string());
+  return 0;
+}
+
+}  // namespace
+
+void add_report(Program& program) {
+  auto arguments = std::make_shared<ReportArguments>();
+  CLI::App* command = program.app.add_subcommand("report", "A run as one HTML page: curves, figures, samples, setup");
+  command->add_option("run", arguments->folder, "output_dir of a run, finished or not")->required();
+  command->add_option("--prompt", arguments->prompts,
+                      "Continue this by the base model and by the trained one, and keep both in samples.json; may be "
+                      "repeated");
+  command->add_option("--max-new-tokens", arguments->generation.count, "How many at most")->check(CLI::PositiveNumber);
+  arguments->add_machine_to(*command);
+  command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace inlay::cli
