@@ -29,6 +29,7 @@ void add_bench(Program& program);
 void add_continual(Program& program);
 void add_tokenize(Program& program);
 void add_template(Program& program);
+void add_data(Program& program);
 void add_report(Program& program);
 void add_config_schema(Program& program);
 void add_init_config(Program& program);

@@ -32,7 +32,7 @@ int run(const ModelArguments& arguments) {
   train::Console console(arguments.quiet);
   const model::ModelConfig config = model::load_config(arguments.model);
   if (data::holds_choices(arguments.data)) return run_choices(arguments, config, console);
-  const std::vector<Document> documents = train::read_documents({arguments.data}, config.vocab, console);
+  const std::vector<Document> documents = train::read_documents(arguments.data, arguments.model, config.vocab, console);
   const auto engine = load_engine(arguments, config, documents, Purpose::evaluation, console);
   const train::Evaluation result = train::evaluate(*engine, documents);
   if (arguments.json) {

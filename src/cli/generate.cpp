@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/model_arguments.h"
+#include "cli/prompts.h"
 #include "data/tokenizer/text_stream.h"
 #include "model/families/family.h"
 #include "train/generate.h"
@@ -14,7 +15,7 @@ namespace inlay::cli {
 namespace {
 
 struct GenerateArguments : ModelArguments {
-  std::vector<std::string> prompts;
+  PromptArguments prompts;
   std::vector<std::int32_t> ids;
   bool bos = false;
   train::GenerateOptions generation;
@@ -44,7 +45,9 @@ std::vector<std::vector<std::int32_t>> prompt_ids(const GenerateArguments& argum
                                                   const std::optional<data::Tokenizer>& tokenizer,
                                                   const model::ModelConfig& config) {
   std::vector<std::vector<std::int32_t>> prompts;
-  for (const std::string& prompt : arguments.prompts) prompts.push_back(tokenizer->encode(prompt));
+  for (const std::string& prompt : arguments.prompts.prompts) {
+    prompts.push_back(arguments.prompts.encode(prompt, *tokenizer, arguments.model));
+  }
   if (!tokenizer) prompts.push_back(arguments.ids);
   if (!arguments.bos) return prompts;
   if (config.bos < 0) user_error("{}: --bos: config.json has no bos_token_id", arguments.model);
@@ -56,7 +59,7 @@ std::vector<std::vector<std::int32_t>> prompt_ids(const GenerateArguments& argum
 }
 
 int run(const GenerateArguments& arguments) {
-  const bool text = !arguments.prompts.empty();
+  const bool text = !arguments.prompts.prompts.empty();
   if (text == !arguments.ids.empty()) user_error("generate wants either --prompt or --ids");
   train::GenerateOptions options = checked_options(arguments);
   std::optional<data::Tokenizer> tokenizer;
@@ -79,7 +82,7 @@ int run(const GenerateArguments& arguments) {
       continue;
     }
     data::TextStream stream(*tokenizer, prompts[i]);
-    print(arguments.prompts[i]);
+    if (arguments.prompts.continues()) print(arguments.prompts.prompts[i]);
     options.made = [&](std::int32_t id) { print(stream.add(id)); };
     train::generate(*engine, prompts[i], options);
     print(stream.finish() + "\n");
@@ -94,8 +97,7 @@ void add_generate(Program& program) {
   train::GenerateOptions& generation = arguments->generation;
   CLI::App* command = program.app.add_subcommand("generate", "Continue prompts, to see what a model has learnt");
   command->add_option("model", arguments->model, "Hugging Face model folder")->required();
-  command->add_option("--prompt", arguments->prompts,
-                      "Text to continue, as the tokenizer.json of the model reads it; may be repeated");
+  arguments->prompts.add_to(*command, "Text to continue, as the tokenizer.json of the model reads it");
   command->add_option("--ids", arguments->ids, "Token ids to continue, separated by commas")->delimiter(',');
   command->add_flag("--bos", arguments->bos, "Put the model's bos_token_id before each, as its training documents had");
   command->add_option("--max-new-tokens", generation.count, "How many at most")->check(CLI::PositiveNumber);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -22,20 +23,16 @@ constexpr int does_not_fit = 2;  // as the run itself would end
 train::BatchBounds bounds(const train::TrainOptions& options, std::int64_t vocab, std::size_t& document_bytes,
                           bool& from_data, bool quiet) {
   train::Console console(quiet);
-  for (const std::string& file : options.datasets) {
-    if (!std::filesystem::exists(file)) return train::bounds_of(options);
-  }
-  std::vector<Document> documents = train::read_documents(options.datasets, vocab, console);
-  for (const Document& d : documents)
-    document_bytes += 2 * sizeof(std::int32_t) * d.input_ids.size() + sizeof(Document);
-  const data::BatchSampler sampler(data::lengths_of(documents), train::batch_options(options));
+  const auto is_there = [](const data::DatasetOptions& dataset) { return std::filesystem::exists(dataset.path); };
+  if (!std::ranges::all_of(options.datasets, is_there)) return train::bounds_of(options);
+  const data::Documents documents = train::read_datasets(options.datasets, options, vocab, console);
+  document_bytes += documents.bytes();
+  const data::BatchSampler sampler(documents.lengths(), train::batch_options(options));
   from_data = true;
   train::BatchBounds result = train::bounds_of(sampler);
-  for (const std::string& file : options.test_datasets) {
-    if (!std::filesystem::exists(file)) continue;
-    for (const Document& d : train::read_documents({file}, vocab, console)) {
-      result.document =
-          std::max(result.document, std::min(options.sequence_len, static_cast<std::int64_t>(d.input_ids.size())));
+  if (std::ranges::all_of(options.test_datasets, is_there)) {
+    for (const std::int64_t length : train::read_datasets(options.test_datasets, options, vocab, console).lengths()) {
+      result.document = std::max(result.document, std::min(options.sequence_len, length));
     }
   }
   result.tokens = std::max(result.tokens, result.document);

@@ -1,5 +1,6 @@
 #include "cli/commands.h"
 #include "cli/model_arguments.h"
+#include "cli/prompts.h"
 #include "core/error.h"
 #include "data/tokenizer/text_stream.h"
 #include "io/file.h"
@@ -17,7 +18,7 @@ namespace fs = std::filesystem;
 
 struct ReportArguments : ModelArguments {
   std::string folder;
-  std::vector<std::string> prompts;
+  PromptArguments prompts;
   train::GenerateOptions generation{.count = 64};
 };
 
@@ -28,7 +29,9 @@ std::vector<std::string> continuations(ReportArguments arguments, const std::str
   arguments.model = model;
   arguments.generation.stop = tokenizer.eos().value_or(-1);
   std::vector<std::vector<std::int32_t>> prompts;
-  for (const std::string& prompt : arguments.prompts) prompts.push_back(tokenizer.encode(prompt));
+  for (const std::string& prompt : arguments.prompts.prompts) {
+    prompts.push_back(arguments.prompts.encode(prompt, tokenizer, model));
+  }
   const auto engine =
       load_generator(arguments, config, prompts, arguments.generation.count, "--prompt, by tokenizer.json", console);
   std::vector<std::string> texts;
@@ -60,14 +63,15 @@ void make_samples(const ReportArguments& arguments, train::Console& console) {
   const std::vector<std::string> before = continuations(arguments, base, console),
                                  after = continuations(arguments, trained, console);
   std::vector<train::RunSample> samples;
-  for (std::size_t i = 0; i < before.size(); ++i) samples.push_back({arguments.prompts[i], before[i], after[i]});
+  for (std::size_t i = 0; i < before.size(); ++i)
+    samples.push_back({arguments.prompts.prompts[i], before[i], after[i]});
   train::write_samples(folder, samples);
 }
 
 int run(const ReportArguments& arguments) {
   train::Console console(arguments.quiet);
   train::read_run(arguments.folder);  // before any work: is it one?
-  if (!arguments.prompts.empty()) make_samples(arguments, console);
+  if (!arguments.prompts.prompts.empty()) make_samples(arguments, console);
   const fs::path page = fs::path(arguments.folder) / "report.html";
   io::write_file_atomic(page, train::run_html(train::read_run(arguments.folder)));
   fmt::print("the report is {}\n", page.string());
@@ -80,9 +84,8 @@ void add_report(Program& program) {
   auto arguments = std::make_shared<ReportArguments>();
   CLI::App* command = program.app.add_subcommand("report", "A run as one HTML page: curves, figures, samples, setup");
   command->add_option("run", arguments->folder, "output_dir of a run, finished or not")->required();
-  command->add_option("--prompt", arguments->prompts,
-                      "Continue this by the base model and by the trained one, and keep both in samples.json; may be "
-                      "repeated");
+  arguments->prompts.add_to(*command,
+                            "Continue this by the base model and by the trained one, and keep both in samples.json");
   command->add_option("--max-new-tokens", arguments->generation.count, "How many at most")->check(CLI::PositiveNumber);
   arguments->add_machine_to(*command);
   command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });

@@ -1,21 +1,35 @@
 #include "core/batch.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace inlay {
 
+double PackedBatch::valid_weight() const {
+  if (weights.empty()) return static_cast<double>(valid_count());
+  double sum = 0;
+  for (const std::int32_t row : valid_rows) sum += static_cast<double>(weights[static_cast<std::size_t>(row)]);
+  return sum;
+}
+
 PackedBatch pack(std::span<const Document> documents) {
   PackedBatch batch;
+  const bool weighted = std::ranges::any_of(documents, [](const Document& d) { return !d.weights.empty(); });
   batch.cu_seqlens.push_back(0);
   for (const Document& document : documents) {
     const std::size_t length = document.input_ids.size();
     INLAY_ASSERT(document.labels.size() == length, "{} labels for {} tokens", document.labels.size(), length);
+    INLAY_ASSERT(document.weights.empty() || document.weights.size() == length, "{} weights for {} tokens",
+                 document.weights.size(), length);
     for (std::size_t i = 0; i < length; ++i) {
       const std::int32_t target = i + 1 < length ? document.labels[i + 1] : ignore_label;
       if (target != ignore_label) batch.valid_rows.push_back(static_cast<std::int32_t>(batch.tokens.size()));
       batch.tokens.push_back(document.input_ids[i]);
       batch.targets.push_back(target);
       batch.positions.push_back(static_cast<std::int32_t>(i));
+      if (weighted)
+        batch.weights.push_back(i + 1 < length && !document.weights.empty() ? document.weights[i + 1] : 1.0f);
     }
     batch.cu_seqlens.push_back(static_cast<std::int32_t>(batch.tokens.size()));
   }

@@ -7,11 +7,13 @@
 namespace inlay {
 
 // A document as it comes from data: labels stand at their tokens' positions, ignore_label where nothing is learned.
+// A label counts as much as its weight says.
 inline constexpr std::int32_t ignore_label = -100;
 
 struct Document {
   std::vector<std::int32_t> input_ids;
   std::vector<std::int32_t> labels;
+  std::vector<float> weights = {};  // one a token; empty: all of them are 1
 };
 
 // Documents laid end to end. Padding does not exist. Position i predicts targets[i], which is the label of the next
@@ -22,10 +24,13 @@ struct PackedBatch {
   std::vector<std::int32_t> positions;   // restart at every document
   std::vector<std::int32_t> cu_seqlens;  // documents + 1 offsets
   std::vector<std::int32_t> valid_rows;  // ascending positions whose target counts
+  std::vector<float> weights;            // of the targets; empty: all of them are 1
 
   std::int64_t token_count() const { return static_cast<std::int64_t>(tokens.size()); }
   std::int64_t document_count() const { return static_cast<std::int64_t>(cu_seqlens.size()) - 1; }
   std::int64_t valid_count() const { return static_cast<std::int64_t>(valid_rows.size()); }
+  // What the loss of the batch is divided by to be a mean: the weights of its valid targets.
+  double valid_weight() const;
 };
 
 PackedBatch pack(std::span<const Document> documents);

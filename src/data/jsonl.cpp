@@ -5,17 +5,15 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "data/jsonl_line.h"
 #include "data/line_reader.h"
 
 namespace inlay::data {
-namespace {
 
-Document make_document(const LineArrays& arrays, const std::string& path, std::size_t line, std::int64_t vocab_size) {
+Document make_document(const LineArrays& arrays, const std::string& where, std::int64_t vocab_size) {
   const auto& ids = arrays.input_ids.values;
   const auto& labels = arrays.labels.values;
   const auto fail = [&](std::string_view key, const std::string& message) {
-    user_error("{}:{}: {}: {}", path, line, key, message);
+    user_error("{}: {}: {}", where, key, message);
   };
   if (!arrays.input_ids.present) fail("input_ids", "missing, expected an array of token ids");
   if (ids.empty()) fail("input_ids", "is empty, expected at least one token");
@@ -56,19 +54,22 @@ Document make_document(const LineArrays& arrays, const std::string& path, std::s
   return document;
 }
 
-}  // namespace
-
-std::vector<Document> read_jsonl(const std::filesystem::path& path, std::int64_t vocab_size, const Progress& progress) {
+std::vector<Document> read_jsonl(const std::filesystem::path& path, std::int64_t vocab_size, const Progress& progress,
+                                 const BadLine& bad_line) {
   INLAY_ASSERT(vocab_size > 0, "a vocabulary of {} tokens", vocab_size);
   LineReader reader(path);
   std::vector<Document> documents;
   LineArrays arrays;
   std::uint64_t reported = 0;
   while (const auto line = reader.next()) {
-    if (!parse_line_quickly(*line, arrays)) {
-      parse_line_fully(*line, fmt::format("{}:{}", reader.path(), reader.line()), arrays);
+    const std::string where = fmt::format("{}:{}", reader.path(), reader.line());
+    try {
+      if (!parse_line_quickly(*line, arrays)) parse_line_fully(*line, where, arrays);
+      documents.push_back(make_document(arrays, where, vocab_size));
+    } catch (const UserError& error) {
+      if (!bad_line) throw;
+      bad_line(error.what());
     }
-    documents.push_back(make_document(arrays, reader.path(), reader.line(), vocab_size));
     if (progress && reader.bytes_read() != reported) {
       reported = reader.bytes_read();
       progress(reported);

@@ -46,44 +46,54 @@ void check(const BatchOptions& options) {
 
 std::optional<Oversized> parse_oversized(std::string_view text) {
   if (text == "truncate") return Oversized::truncate;
+  if (text == "split") return Oversized::split;
   if (text == "raise") return Oversized::raise;
   if (text == "drop") return Oversized::drop;
   return std::nullopt;
 }
 
-BatchSampler::BatchSampler(std::vector<std::int64_t> lengths, const BatchOptions& options)
-    : options_(options), lengths_(std::move(lengths)) {
+BatchSampler::BatchSampler(const std::vector<std::int64_t>& lengths, const BatchOptions& options) : options_(options) {
   check(options_);
   const std::int64_t limit = options_.sequence_len;
-  kept_.reserve(lengths_.size());
-  for (std::size_t i = 0; i < lengths_.size(); ++i) {
-    std::int64_t& length = lengths_[i];
+  pieces_.reserve(lengths.size());
+  kept_.reserve(lengths.size());
+  std::vector<Piece> rest;  // of documents that are split
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    const std::int64_t length = lengths[i];
     INLAY_ASSERT(length >= 1, "document {} has {} tokens", i, length);
     if (length > limit && options_.oversized == Oversized::raise) {
       user_error(
           "document {} has {} tokens, sequence_len is {}: set sequence_len to at least {}, or excess_length_strategy "
-          "to "
-          "truncate or drop",
-          i + 1, length, limit, *std::max_element(lengths_.begin(), lengths_.end()));
+          "to truncate, split or drop",
+          i + 1, length, limit, *std::max_element(lengths.begin(), lengths.end()));
     }
+    const auto document = static_cast<std::int64_t>(i);
+    pieces_.push_back({document, 0, std::min(length, limit)});
     if (length > limit && options_.oversized == Oversized::drop) {
       ++dropped_;
       continue;
     }
-    if (length > limit) {
+    kept_.push_back(document);
+    ++documents_;
+    if (length > limit && options_.oversized == Oversized::split) {
+      ++split_;
+      for (std::int64_t begin = limit; begin < length; begin += limit) {
+        kept_.push_back(static_cast<std::int64_t>(lengths.size() + rest.size()));
+        rest.push_back({document, begin, std::min(limit, length - begin)});
+      }
+    } else if (length > limit) {
       ++truncated_;
       truncated_tokens_ += length - limit;
-      length = limit;
     }
-    kept_.push_back(static_cast<std::int64_t>(i));
-    tokens_ += length;
   }
   if (kept_.empty()) {
-    if (lengths_.empty()) user_error("there are no documents to make batches of");
+    if (lengths.empty()) user_error("there are no documents to make batches of");
     user_error(
         "all {} documents are longer than sequence_len ({}), and excess_length_strategy is drop: nothing is left",
-        lengths_.size(), limit);
+        lengths.size(), limit);
   }
+  pieces_.insert(pieces_.end(), rest.begin(), rest.end());
+  for (const std::int64_t number : kept_) tokens_ += length_of(number);
 }
 
 // Longest first inside a window, each into the micro-batch with the least room that still holds it. Micro-batches stay
@@ -178,21 +188,18 @@ double BatchSampler::efficiency(std::int64_t epoch) const {
          (static_cast<double>(batches_per_epoch(epoch)) * static_cast<double>(max_tokens()));
 }
 
-std::vector<std::int64_t> lengths_of(std::span<const Document> documents) {
-  std::vector<std::int64_t> lengths;
-  lengths.reserve(documents.size());
-  for (const Document& document : documents) lengths.push_back(static_cast<std::int64_t>(document.input_ids.size()));
-  return lengths;
-}
-
-std::vector<Document> take_batch(const BatchSampler& sampler, std::span<const Document> documents, std::int64_t epoch,
+std::vector<Document> take_batch(const BatchSampler& sampler, const Documents& documents, std::int64_t epoch,
                                  std::int64_t index) {
   std::vector<Document> batch;
-  for (const std::int64_t i : sampler.documents_of(epoch, index)) {
-    const Document& whole = documents[static_cast<std::size_t>(i)];
-    const auto length = static_cast<std::ptrdiff_t>(sampler.length_of(i));
-    batch.push_back({.input_ids = {whole.input_ids.begin(), whole.input_ids.begin() + length},
-                     .labels = {whole.labels.begin(), whole.labels.begin() + length}});
+  for (const std::int64_t number : sampler.documents_of(epoch, index)) {
+    const BatchSampler::Piece& piece = sampler.piece(number);
+    const DocumentView whole = documents.at(piece.document);
+    const auto cut = [&](auto all) {
+      return all.empty() ? all
+                         : all.subspan(static_cast<std::size_t>(piece.begin), static_cast<std::size_t>(piece.length));
+    };
+    batch.push_back(DocumentView{cut(whole.input_ids), cut(whole.labels), cut(whole.weights)}.copy());
+    batch.back().labels.front() = ignore_label;  // nothing precedes it that could predict it
   }
   return batch;
 }

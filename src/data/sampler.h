@@ -6,12 +6,13 @@
 #include <string_view>
 #include <vector>
 
-#include "core/batch.h"
+#include "data/documents.h"
 
 namespace inlay::data {
 
-// What happens to documents longer than sequence_len (the key excess_length_strategy): cut, refused, or left out.
-enum class Oversized : std::uint8_t { truncate, raise, drop };
+// What happens to documents longer than sequence_len (the key excess_length_strategy): cut off, cut into several,
+// refused, or left out.
+enum class Oversized : std::uint8_t { truncate, split, raise, drop };
 std::optional<Oversized> parse_oversized(std::string_view text);
 
 struct BatchOptions {
@@ -25,8 +26,9 @@ struct BatchOptions {
 
 // Decides which documents stand in which micro-batch of which epoch. With packing a micro-batch takes whole documents
 // up to micro_batch_size x sequence_len tokens; without, micro_batch_size documents. Every document stands in exactly
-// one micro-batch of every epoch (those that were dropped in none). What a micro-batch holds depends on lengths,
-// options, epoch and index alone, so a run resumes from (epoch, index).
+// one micro-batch of every epoch (those that were dropped in none; the pieces of those that were split wherever they
+// fit). What a micro-batch holds depends on lengths, options, epoch and index alone, so a run resumes from (epoch,
+// index).
 //
 // Shuffled: documents in an order keyed by (seed, epoch), packed window by window, longest first, each where the least
 // room remains; then the micro-batches in another random order, so that lengths mix. Unshuffled: file order throughout.
@@ -36,21 +38,29 @@ class BatchSampler {
  public:
   // Lengths in tokens, all at least 1. UserError where an option makes no sense, where a document is too long and
   // options say to raise, and where nothing is left after dropping.
-  BatchSampler(std::vector<std::int64_t> lengths, const BatchOptions& options);
+  BatchSampler(const std::vector<std::int64_t>& lengths, const BatchOptions& options);
+
+  // A document, or one of the pieces that it was split into, whose numbers come behind those of all documents.
+  struct Piece {
+    std::int64_t document = 0, begin = 0, length = 0;
+  };
 
   std::int64_t batches_per_epoch(std::int64_t epoch) const;
+  // Numbers of pieces. Without splitting they are the documents' own.
   std::vector<std::int64_t> documents_of(std::int64_t epoch, std::int64_t index) const;
+  const Piece& piece(std::int64_t number) const { return pieces_[static_cast<std::size_t>(number)]; }
   // Tokens of the micro-batch, and the most that any micro-batch may have (for the memory plan).
   std::int64_t tokens_of(std::int64_t epoch, std::int64_t index) const;
   std::int64_t max_tokens() const { return options_.micro_batch_size * options_.sequence_len; }
 
-  // A document's length as it is used, after truncation.
-  std::int64_t length_of(std::int64_t document) const { return lengths_[static_cast<std::size_t>(document)]; }
+  // A piece's length, after truncation.
+  std::int64_t length_of(std::int64_t number) const { return piece(number).length; }
 
-  std::int64_t document_count() const { return static_cast<std::int64_t>(kept_.size()); }
+  std::int64_t document_count() const { return documents_; }
   std::int64_t tokens_per_epoch() const { return tokens_; }
   std::int64_t truncated_documents() const { return truncated_; }
   std::int64_t truncated_tokens() const { return truncated_tokens_; }
+  std::int64_t split_documents() const { return split_; }
   std::int64_t dropped_documents() const { return dropped_; }
   // The share of max_tokens() that an epoch's micro-batches fill on average.
   double efficiency(std::int64_t epoch) const;
@@ -70,16 +80,14 @@ class BatchSampler {
   std::span<const std::int64_t> batch(std::int64_t epoch, std::int64_t index) const;
 
   BatchOptions options_;
-  std::vector<std::int64_t> lengths_, kept_;
-  std::int64_t tokens_ = 0, truncated_ = 0, truncated_tokens_ = 0, dropped_ = 0;
+  std::vector<Piece> pieces_;
+  std::vector<std::int64_t> kept_;  // numbers of the pieces that are used
+  std::int64_t documents_ = 0, tokens_ = 0, truncated_ = 0, truncated_tokens_ = 0, split_ = 0, dropped_ = 0;
   mutable Plan plan_;
 };
 
-// The lengths that a sampler wants.
-std::vector<std::int64_t> lengths_of(std::span<const Document> documents);
-
-// The documents of a micro-batch, cut to the sampler's lengths.
-std::vector<Document> take_batch(const BatchSampler& sampler, std::span<const Document> documents, std::int64_t epoch,
+// The pieces of a micro-batch. A piece from inside a document begins as documents do: with a label that is masked.
+std::vector<Document> take_batch(const BatchSampler& sampler, const Documents& documents, std::int64_t epoch,
                                  std::int64_t index);
 
 }  // namespace inlay::data

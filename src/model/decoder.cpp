@@ -114,7 +114,8 @@ void Decoder::decode_layer(Exec& exec, std::size_t layer, View out, ConstView x,
 }
 
 void Decoder::head_loss(Exec& exec, View hidden, const DeviceBatch& batch, double normalizer, bool gradients) {
-  const ops::LossInputs inputs = {.hidden = hidden, .targets = batch.targets, .rows = batch.valid_rows};
+  const ops::LossInputs inputs = {
+      .hidden = hidden, .targets = batch.targets, .rows = batch.valid_rows, .token_weights = batch.weights};
   ops::LossOutputs outputs = {.loss = loss_, .correct = correct_};
   if (gradients) {
     outputs.dhidden = hidden;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <type_traits>
 
 namespace inlay::model {
 
@@ -11,8 +12,10 @@ namespace {
 struct Slabs {
   Slabs(Exec& exec, std::int64_t tokens) : exec_(exec), tokens_(tokens) {}
 
-  View upload(std::string_view name, const std::vector<std::int32_t>& values, std::int64_t extra = 0) {
-    View slab = exec_.arena().keep(MemoryClass::batch, name, DType::i32, {tokens_ + extra});
+  template <class T>
+  View upload(std::string_view name, const std::vector<T>& values, std::int64_t extra = 0) {
+    constexpr DType dtype = std::is_same_v<T, float> ? DType::f32 : DType::i32;
+    View slab = exec_.arena().keep(MemoryClass::batch, name, dtype, {tokens_ + extra});
     View view = slab.slice_rows(0, static_cast<std::int64_t>(values.size()));
     exec_.upload(view, values.data());
     return view;
@@ -59,6 +62,9 @@ DeviceBatch upload(Exec& exec, const PackedBatch& batch) {
   result.positions = slabs.upload("batch.positions", batch.positions);
   result.cu_seqlens = slabs.upload("batch.cu_seqlens", batch.cu_seqlens, 1);
   result.valid_rows = slabs.upload("batch.valid_rows", batch.valid_rows);
+  // The slab is taken in any case, so that the plan holds for batches with weights too.
+  const View weights = slabs.upload("batch.weights", batch.weights);
+  if (!batch.weights.empty()) result.weights = weights;
   result.token_groups.order = slabs.upload("batch.token_order", groups.order);
   result.token_groups.starts = slabs.upload("batch.token_starts", groups.starts, 1);
   result.token_groups.ids = slabs.upload("batch.token_ids", groups.ids);

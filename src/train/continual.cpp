@@ -31,8 +31,8 @@ struct EvaluationSet {
   std::vector<data::Question> questions;
 };
 
-EvaluationSet read_set(const std::string& name, const std::vector<std::string>& files, std::int64_t vocab,
-                       std::int64_t sequence_len, Console& console) {
+EvaluationSet read_set(const std::string& name, const std::vector<std::string>& files, const std::string& model,
+                       std::int64_t vocab, std::int64_t sequence_len, Console& console) {
   EvaluationSet set{.name = name};
   for (const std::string& file : files) {
     const bool choices = data::holds_choices(file);
@@ -43,7 +43,7 @@ EvaluationSet read_set(const std::string& name, const std::vector<std::string>& 
       std::vector<data::Question> more = data::read_choices(file, vocab);
       std::move(more.begin(), more.end(), std::back_inserter(set.questions));
     } else {
-      std::vector<Document> more = read_documents({file}, vocab, console);
+      std::vector<Document> more = read_documents(file, model, vocab, console);
       std::move(more.begin(), more.end(), std::back_inserter(set.documents));
     }
   }
@@ -53,6 +53,7 @@ EvaluationSet read_set(const std::string& name, const std::vector<std::string>& 
     if (document.input_ids.size() <= static_cast<std::size_t>(sequence_len)) continue;
     document.input_ids.resize(static_cast<std::size_t>(sequence_len));
     document.labels.resize(static_cast<std::size_t>(sequence_len));
+    if (!document.weights.empty()) document.weights.resize(static_cast<std::size_t>(sequence_len));
     ++clipped;
   }
   if (clipped > 0) {
@@ -77,8 +78,8 @@ void check_metric(const EvaluationSet& set, Metric metric, const std::string& fi
   }
 }
 
-EvaluationSet read_task_set(const ContinualTask& task, std::int64_t vocab, Console& console) {
-  EvaluationSet set = read_set(task.name, task.eval, vocab, task.sequence_len, console);
+EvaluationSet read_task_set(const ContinualTask& task, const std::string& model, std::int64_t vocab, Console& console) {
+  EvaluationSet set = read_set(task.name, task.eval, model, vocab, task.sequence_len, console);
   check_metric(set, task.metric, task.eval[0], "task " + task.name);
   if (!set.questions.empty() && task.metric == Metric::loss) {
     user_error("{}: has choices, but the metric of task {} is loss; metric: choice_accuracy scores them", task.eval[0],
@@ -88,8 +89,9 @@ EvaluationSet read_task_set(const ContinualTask& task, std::int64_t vocab, Conso
 }
 
 // Questions may be held without a metric: then their loss is shown.
-EvaluationSet read_held_set(const HeldSet& held, std::int64_t vocab, std::int64_t sequence_len, Console& console) {
-  EvaluationSet set = read_set(held.name, held.data, vocab, sequence_len, console);
+EvaluationSet read_held_set(const HeldSet& held, const std::string& model, std::int64_t vocab,
+                            std::int64_t sequence_len, Console& console) {
+  EvaluationSet set = read_set(held.name, held.data, model, vocab, sequence_len, console);
   check_metric(set, held.metric, held.data[0], "held " + held.name);
   return set;
 }
@@ -111,8 +113,8 @@ SetScore score(Engine& engine, const EvaluationSet& set) {
 // Says once what a task's training data is; the runs themselves pass by quietly.
 void describe_training_data(const ContinualTask& task, const TrainOptions& options, std::int64_t vocab,
                             Console& console) {
-  const std::vector<Document> documents = read_documents(task.train, vocab, console);
-  const data::BatchSampler sampler(data::lengths_of(documents), batch_options(options));
+  const data::BatchSampler sampler(read_datasets(options.datasets, options, vocab, console).lengths(),
+                                   batch_options(options));
   std::string text = fmt::format("task {}: {} documents, {} tokens", task.name, format_count(sampler.document_count()),
                                  format_count(sampler.tokens_per_epoch()));
   if (sampler.truncated_documents() > 0) {
@@ -131,10 +133,11 @@ class ContinualRun {
       : options_(options), console_(quiet), passing_(Console::passing(quiet)) {
     config_ = model::load_config(options_.base_model);
     for (const ContinualTask& task : options_.tasks) {
-      task_sets_.push_back(read_task_set(task, config_.vocab, console_));
+      task_sets_.push_back(read_task_set(task, options_.base_model, config_.vocab, console_));
     }
     for (const HeldSet& held : options_.held) {
-      held_sets_.push_back(read_held_set(held, config_.vocab, options_.evaluation.sequence_len, console_));
+      held_sets_.push_back(
+          read_held_set(held, options_.base_model, config_.vocab, options_.evaluation.sequence_len, console_));
     }
     for (std::size_t t = 0; t < options_.tasks.size(); ++t) {
       describe_training_data(options_.tasks[t], options_.methods[0].training[t], config_.vocab, console_);

@@ -14,7 +14,6 @@ namespace inlay::train {
 
 namespace {
 
-
 // A hyphen before a number becomes the sign that it stands for.
 std::string with_minus(const std::string& number) { return number.starts_with('-') ? "−" + number.substr(1) : number; }
 

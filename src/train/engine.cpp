@@ -149,10 +149,11 @@ StepResult Engine::gradients(const std::vector<PackedBatch>& micro_batches) {
   for (const PackedBatch& batch : micro_batches) {
     result.tokens += batch.token_count();
     result.valid += batch.valid_count();
+    result.weight += batch.valid_weight();
   }
   decoder_.begin_step(exec_);
   for (const PackedBatch& batch : micro_batches) {
-    decoder_.forward_backward(exec_, batch, static_cast<double>(std::max<std::int64_t>(result.valid, 1)));
+    decoder_.forward_backward(exec_, batch, result.weight > 0 ? result.weight : 1.0);
   }
   decoder_.finish_gradients(exec_);
   return result;

@@ -45,10 +45,11 @@ struct MemoryPlan {
 };
 
 struct StepResult {
-  double loss = 0;          // mean over the step's valid labels
+  double loss = 0;          // mean over the step's valid labels, each by its weight
   float grad_norm = 0;      // of what the step used, before clipping
   float raw_grad_norm = 0;  // before projections; the same where nothing is projected
   std::int64_t tokens = 0, valid = 0;
+  double weight = 0;  // of the valid labels together
 };
 
 // A model on a device, ready to take batches. Made twice for a run: once over a planning Exec, whose arena then says

@@ -54,7 +54,7 @@ std::vector<PackedBatch> batches_in_order(const std::vector<Document>& documents
 
 Evaluation evaluate(Engine& engine, const std::vector<Document>& documents) {
   Evaluation result;
-  double loss = 0;
+  double loss = 0, weight = 0;
   std::int64_t correct = 0;
   for (const PackedBatch& batch : batches_in_order(documents, engine.options().max_tokens)) {
     const model::LossSums sums = engine.evaluate(batch);
@@ -62,9 +62,10 @@ Evaluation evaluate(Engine& engine, const std::vector<Document>& documents) {
     correct += sums.correct;
     result.tokens += batch.token_count();
     result.valid += batch.valid_count();
+    weight += batch.valid_weight();
   }
   if (result.valid > 0) {
-    result.loss = loss / static_cast<double>(result.valid);
+    result.loss = weight > 0 ? loss / weight : 0;
     result.accuracy = static_cast<double>(correct) / static_cast<double>(result.valid);
   }
   return result;

@@ -54,13 +54,14 @@ std::vector<Document> documents_of_file(const std::string& file, const Calibrati
                                         const std::string& base_model, std::int64_t vocab, Console& console) {
   std::vector<Document> documents = fs::path(file).extension() == ".txt"
                                         ? text_documents(file, calibration, base_model, vocab)
-                                        : read_documents({file}, vocab, console);
+                                        : read_documents(file, base_model, vocab, console);
   if (documents.empty()) user_error("{}: no documents to calibrate on", file);
   documents.resize(std::min(documents.size(), static_cast<std::size_t>(calibration.samples)));
   for (Document& d : documents) {
     const std::size_t length = std::min(d.input_ids.size(), static_cast<std::size_t>(calibration.length));
     d.input_ids.resize(length);
     d.labels.assign(length, ignore_label);
+    d.weights.clear();
   }
   return documents;
 }

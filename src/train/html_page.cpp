@@ -32,7 +32,7 @@ p { margin: 0 0 12px; } .lead { font-size: 1.1rem; } .soft { color: var(--soft);
 figure { margin: 0; } .scroll { overflow-x: auto; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 20px; margin: 0 0 8px; font-size: 0.9rem; }
 .legend span { display: inline-flex; align-items: center; gap: 7px; }
-svg { display: block; width: 100%; min-width: min(var(--w), 520px); max-width: var(--w); height: auto; }
+svg { display: block; width: 100%; min-width: min(var(--w), 400px); max-width: var(--w); height: auto; }
 svg.key { width: 28px; min-width: 28px; height: 14px; }
 svg text { fill: var(--ink); font-size: 12.5px; font-family: inherit; } svg .tick { fill: var(--soft); }
 svg .title { fill: var(--soft); font-size: 13px; } svg .note { fill: var(--soft); font-size: 12px; }

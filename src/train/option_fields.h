@@ -136,6 +136,17 @@ Field text(std::string name, Member member, std::string type, std::string meanin
           {{"type", "string"}, {"minLength", 1}}};
 }
 
+// Text that may be empty.
+template <class Member>
+Field optional_text(std::string name, Member member, std::string type, std::string meaning) {
+  Field field = text(std::move(name), member, std::move(type), std::move(meaning));
+  field.set = [member](TrainOptions& o, const YAML::Node& node, const Place& place) {
+    std::invoke(member, o) = text_of(node, place, "text");
+  };
+  field.schema = {{"type", "string"}};
+  return field;
+}
+
 template <class Member>
 Field choice(std::string name, Member member, std::vector<std::string> choices, std::string meaning) {
   std::string list;
@@ -158,50 +169,6 @@ Field choice(std::string name, Member member, std::vector<std::string> choices, 
 inline Schema one_or_list(const Schema& one) { return {{"anyOf", {one, {{"type", "array"}, {"items", one}}}}}; }
 
 inline Schema share_schema() { return {{"type", "number"}, {"exclusiveMinimum", 0}, {"maximum", 1}}; }
-
-// A list of files: "a.jsonl", [a.jsonl, b.jsonl], or axolotl's [{path: a.jsonl}].
-template <class Member>
-Field files(std::string name, Member member, std::string meaning) {
-  const Schema text = {{"type", "string"}, {"minLength", 1}};
-  const Schema map = {{"type", "object"},
-                      {"properties", {{"path", text}}},
-                      {"required", Schema::array({"path"})},
-                      {"additionalProperties", false}};
-  return {name,
-          "list of {path: FILE}",
-          std::move(meaning),
-          [member](TrainOptions& o, const YAML::Node& node, const Place& place) {
-            std::invoke(member, o).clear();
-            const auto add = [&](const YAML::Node& entry) {
-              if (entry.IsScalar()) {
-                std::invoke(member, o).push_back(entry.Scalar());
-                return;
-              }
-              if (!entry.IsMap() || !entry["path"] || !entry["path"].IsScalar()) {
-                place.fail("each entry is a file name or {{path: FILE}}");
-              }
-              for (const auto& item : entry) {
-                if (item.first.Scalar() != "path")
-                  place.fail("'{}' is not a known key of an entry; known is path", item.first.Scalar());
-              }
-              std::invoke(member, o).push_back(entry["path"].Scalar());
-            };
-            if (node.IsSequence()) {
-              for (const auto& entry : node) add(entry);
-            } else if (!node.IsNull()) {
-              add(node);
-            }
-          },
-          [member](const TrainOptions& o, YAML::Emitter& out) {
-            out << YAML::BeginSeq;
-            for (const std::string& path : std::invoke(member, o)) {
-              out << YAML::Flow << YAML::BeginMap << YAML::Key << "path" << YAML::Value << YAML::DoubleQuoted << path
-                  << YAML::EndMap;
-            }
-            out << YAML::EndSeq;
-          },
-          one_or_list({{"anyOf", {text, map}}})};
-}
 
 // The entries of a list; one alone will do without brackets.
 inline std::vector<std::string> entries_of(const YAML::Node& node, const Place& place, const std::string& expected) {
@@ -257,6 +224,18 @@ Field texts(std::string name, Member member, std::string type, std::string meani
             if (entries.size() != 1) out << YAML::EndSeq;
           },
           one_or_list({{"type", "string"}, {"minLength", 1}})};
+}
+
+// The same, or none at all.
+template <class Member>
+Field optional_texts(std::string name, Member member, std::string type, std::string meaning) {
+  Field field = texts(std::move(name), member, std::move(type), std::move(meaning));
+  field.set = [member, some = field.set](TrainOptions& o, const YAML::Node& node, const Place& place) {
+    std::invoke(member, o).clear();
+    if (node.IsSequence() && node.size() == 0) return;
+    some(o, node, place);
+  };
+  return field;
 }
 
 // A map from patterns of tensor names to shares above 0.

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <span>
 
 #include <yaml-cpp/yaml.h>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "io/file.h"
-#include "train/option_fields.h"
+#include "train/dataset_fields.h"
 
 namespace inlay::train {
 
@@ -64,8 +65,18 @@ const std::vector<Field>& fields() {
       text("base_model", &O::base_model, "folder", "Hugging Face model folder to start from"),
       text("output_dir", &O::output_dir, "folder",
            "where checkpoints, metrics and the result go; must not hold a run yet"),
-      files("datasets", &O::datasets, "JSONL files with input_ids and labels (-100: not learned)"),
-      files("test_datasets", &O::test_datasets, "JSONL files to evaluate on"),
+      datasets("datasets", &O::datasets, "what to learn: conversations, instructions, texts or tokens (docs/data.md)"),
+      datasets("test_datasets", &O::test_datasets, "the same, to evaluate on"),
+      text("chat_template", &O::chat_template, "tokenizer_default or a .jinja file",
+           "the template that makes texts of conversations, where a dataset names none"),
+      boolean("train_on_inputs", &O::train_on_inputs, "learn prompts and all roles too, of every dataset"),
+      optional_texts("eot_tokens", &O::eot_tokens, "list of tokens",
+                     "tokens that end a turn, where a dataset names none; none: eos_token, or the special token that "
+                     "follows a turn"),
+      choice("on_bad_row", &O::on_bad_row, {"raise", "skip"},
+             "what happens to rows that cannot be used; skipped ones are counted in the log"),
+      text("dataset_prepared_path", &O::dataset_prepared_path, "auto, off or a folder",
+           "where tokenized data is kept for the next run; auto: in the cache folder"),
       choice("device", &O::device, {"auto", "cpu", "cuda"}, "where to train; auto takes a GPU if there is one"),
       choice("dtype", &O::dtype, {"auto", "fp32", "bf16"},
              "compute dtype; bf16 keeps fp32 master weights; auto is bf16 where the device multiplies it natively"),
@@ -74,7 +85,7 @@ const std::vector<Field>& fields() {
               "rows a forward pass; packed: up to micro_batch_size·sequence_len tokens, unpacked: documents"),
       integer("gradient_accumulation_steps", &O::gradient_accumulation_steps, 1, "micro-batches an optimizer step"),
       boolean("sample_packing", &O::sample_packing, "fill micro-batches with whole documents by tokens, not by count"),
-      choice("excess_length_strategy", &O::excess_length_strategy, {"truncate", "drop", "raise"},
+      choice("excess_length_strategy", &O::excess_length_strategy, {"truncate", "split", "drop", "raise"},
              "what happens to documents longer than sequence_len; counted in the log"),
       boolean("shuffle", &O::shuffle, "shuffle the documents anew every epoch"),
       integer("seed", &O::seed, 0, "of everything random"),
@@ -161,7 +172,7 @@ void validate(const TrainOptions& o, const std::string& source) {
   };
   require(!o.base_model.empty(), "base_model", "the model folder to start from");
   require(!o.output_dir.empty(), "output_dir", "where the run goes");
-  require(!o.datasets.empty(), "datasets", "a list of {path: FILE.jsonl}");
+  require(!o.datasets.empty(), "datasets", "a list of {path: FILE}");
   require(o.learning_rate > 0, "learning_rate", "a number above 0");
   if (o.warmup_steps > 0 && o.warmup_ratio > 0) {
     user_error("{}: warmup_steps and warmup_ratio are both given; one of them is enough", source);
@@ -179,18 +190,27 @@ void validate(const TrainOptions& o, const std::string& source) {
   }
 }
 
-}  // namespace
-
-std::vector<OptionKey> option_keys() {
-  const TrainOptions defaults;
+std::vector<OptionKey> keys_of(const std::vector<Field>& table, const TrainOptions& defaults,
+                               std::span<const std::string_view> required) {
   std::vector<OptionKey> keys;
-  for (const Field& field : fields()) {
+  for (const Field& field : table) {
     YAML::Emitter out;
     field.emit(defaults, out);
-    const bool required = std::ranges::find(required_keys, field.name) != std::end(required_keys);
-    keys.push_back({field.name, field.type, out.c_str(), field.meaning, field.schema.dump(), required});
+    const bool is_required = std::ranges::find(required, field.name) != required.end();
+    keys.push_back({field.name, field.type, out.c_str(), field.meaning, field.schema.dump(), is_required});
   }
   return keys;
+}
+
+}  // namespace
+
+std::vector<OptionKey> option_keys() { return keys_of(fields(), {}, required_keys); }
+
+std::vector<OptionKey> dataset_keys() {
+  TrainOptions defaults;
+  defaults.datasets.emplace_back();
+  constexpr std::string_view required[] = {"path"};
+  return keys_of(dataset_fields(), defaults, required);
 }
 
 TrainOptions parse_options(const std::string& yaml, const std::string& source, const Overrides& overrides) {

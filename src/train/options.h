@@ -9,6 +9,7 @@
 
 #include "core/device.h"
 #include "core/dtype.h"
+#include "data/dataset.h"
 #include "model/activations.h"
 #include "train/osft_options.h"
 #include "train/schedule.h"
@@ -24,8 +25,12 @@ namespace inlay::train {
 struct TrainOptions {
   std::string base_model;
   std::string output_dir;
-  std::vector<std::string> datasets;
-  std::vector<std::string> test_datasets;
+  std::vector<data::DatasetOptions> datasets, test_datasets;
+  std::string chat_template = "tokenizer_default";  // where a dataset names none
+  bool train_on_inputs = false;                     // of every dataset
+  std::vector<std::string> eot_tokens;              // where a dataset names none
+  std::string on_bad_row = "raise";                 // raise, skip
+  std::string dataset_prepared_path = "auto";       // auto, off, or a folder
 
   std::string device = "auto";  // auto, cpu, cuda
   std::string dtype = "auto";   // auto, fp32, bf16
@@ -34,7 +39,7 @@ struct TrainOptions {
   std::int64_t micro_batch_size = 1;
   std::int64_t gradient_accumulation_steps = 1;
   bool sample_packing = true;
-  std::string excess_length_strategy = "truncate";  // truncate, drop, raise
+  std::string excess_length_strategy = "truncate";  // truncate, split, drop, raise
   bool shuffle = true;
   std::int64_t seed = 42;
 
@@ -77,6 +82,7 @@ struct OptionKey {
   bool required = false;  // of a key in a nested map: where the map is given
 };
 std::vector<OptionKey> option_keys();
+std::vector<OptionKey> dataset_keys();  // of an entry of datasets
 
 // Keys given on the command line override the file's. source names the file in messages.
 using Overrides = std::vector<std::pair<std::string, std::string>>;

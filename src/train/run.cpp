@@ -14,7 +14,6 @@
 #include "backend/cuda/context.h"
 #include "core/text.h"
 #include "io/file.h"
-#include "io/hash.h"
 #include "model/families/family.h"
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
@@ -32,15 +31,6 @@ namespace {
 std::atomic<bool> interrupted = false;  // lock-free, so a handler may set it
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-std::string fingerprint(const std::vector<Document>& documents) {
-  io::Hasher hasher;
-  for (const Document& d : documents) {
-    hasher.update(std::as_bytes(std::span(d.input_ids)));
-    hasher.update(std::as_bytes(std::span(d.labels)));
-  }
-  return fmt::format("{:016x}-{}", hasher.digest(), documents.size());
-}
 
 // A folder that holds a run is never written into unasked.
 void claim_output(const fs::path& output, bool resume) {
@@ -61,7 +51,7 @@ void claim_output(const fs::path& output, bool resume) {
 // Micro-batches in the order of the run: epoch after epoch.
 class BatchStream {
  public:
-  BatchStream(const data::BatchSampler& sampler, const std::vector<Document>& documents, std::int64_t epoch,
+  BatchStream(const data::BatchSampler& sampler, const data::Documents& documents, std::int64_t epoch,
               std::int64_t batch)
       : sampler_(sampler), documents_(documents), epoch_(epoch), batch_(batch) {}
 
@@ -79,7 +69,7 @@ class BatchStream {
 
  private:
   const data::BatchSampler& sampler_;
-  const std::vector<Document>& documents_;
+  const data::Documents& documents_;
   std::int64_t epoch_, batch_;
 };
 
@@ -124,6 +114,10 @@ void describe_data(const data::BatchSampler& sampler, Console& console) {
     console.line(fmt::format("data: {} documents were longer than sequence_len and lost {} tokens",
                              format_count(sampler.truncated_documents()), format_count(sampler.truncated_tokens())));
   }
+  if (sampler.split_documents() > 0) {
+    console.line(fmt::format("data: {} documents were longer than sequence_len and were split",
+                             format_count(sampler.split_documents())));
+  }
   if (sampler.dropped_documents() > 0) {
     console.line(fmt::format("data: {} documents longer than sequence_len were dropped",
                              format_count(sampler.dropped_documents())));
@@ -137,15 +131,15 @@ class Run {
         console_(console),
         output_(options.output_dir),
         config_(model::load_config(options.base_model)),
-        documents_(read_documents(options.datasets, config_.vocab, console)),
-        test_documents_(read_documents(options.test_datasets, config_.vocab, console)),
-        sampler_(data::lengths_of(documents_), batch_options(options)) {
+        documents_(read_datasets(options.datasets, options, config_.vocab, console)),
+        test_documents_(read_datasets(options.test_datasets, options, config_.vocab, console).copies()),
+        sampler_(documents_.lengths(), batch_options(options)) {
     claim_output(output_, resume);
     describe_data(sampler_, console_);
     clip_test_documents();
     start_engine();
     steps_ = total_steps(options_, sampler_);
-    state_.data_fingerprint = fingerprint(documents_);
+    state_.data_fingerprint = documents_.fingerprint();
     state_.compute = name_of(engine_->options().compute);
     if (resume) resume_from_latest();
     io::write_file_atomic(output_ / "config.yaml", to_yaml(options_));
@@ -186,6 +180,7 @@ class Run {
       if (document.input_ids.size() <= most) continue;
       document.input_ids.resize(most);
       document.labels.resize(most);
+      if (!document.weights.empty()) document.weights.resize(most);
       ++clipped;
     }
     if (clipped > 0) {
@@ -379,7 +374,8 @@ class Run {
   Console& console_;
   fs::path output_;
   model::ModelConfig config_;
-  std::vector<Document> documents_, test_documents_;
+  data::Documents documents_;
+  std::vector<Document> test_documents_;
   data::BatchSampler sampler_;
   MemoryPlan plan_;
   std::unique_ptr<Engine> engine_;

@@ -121,9 +121,10 @@ class Page {
   }
 
   std::string losses() const {
-    LineChart chart{.y_title = "loss", .description = "Training and evaluation loss over the steps"};
+    LineChart chart{.y_title = "loss", .description = "Training loss over the steps"};
     add_noisy(chart, 1, "loss", over_steps(&Step::loss));
     if (!run_.evaluations.empty()) {
+      chart.description = "Training and evaluation loss over the steps";
       LineSeries evaluated{.style = 2, .name = "evaluation loss", .dots = true};
       for (const auto& e : run_.evaluations) evaluated.points.emplace_back(static_cast<double>(e.step), e.loss);
       chart.series.push_back(std::move(evaluated));
@@ -198,7 +199,8 @@ class Page {
   }
 
   static std::string text_block(const std::string& text) {
-    return text.empty() ? tag("p", "soft", "(nothing)") : tag("p", "text", escape(text));
+    const std::size_t begin = std::min(text.find_first_not_of(" \n"), text.size());
+    return begin == text.size() ? tag("p", "soft", "(nothing)") : tag("p", "text", escape(text.substr(begin)));
   }
 
   std::string evaluations() const {

@@ -6,7 +6,9 @@
 
 #include "backend/cpu/gemm.h"
 #include "backend/cuda/context.h"
-#include "data/jsonl.h"
+#include "core/cache.h"
+#include "core/text.h"
+#include "data/dataset.h"
 
 namespace inlay::train {
 
@@ -26,16 +28,63 @@ DType resolve_dtype(const std::string& text, Device device) {
   return *dtype;
 }
 
-std::vector<Document> read_documents(const std::vector<std::string>& files, std::int64_t vocab, Console& console) {
-  std::vector<Document> documents;
-  for (const std::string& file : files) {
-    std::error_code ignored;
-    const std::uint64_t total = std::filesystem::file_size(file, ignored);
-    std::vector<Document> more =
-        data::read_jsonl(file, vocab, [&](std::uint64_t done) { console.progress("reading " + file, done, total); });
-    std::move(more.begin(), more.end(), std::back_inserter(documents));
+namespace {
+
+// What the options say about all datasets, where the dataset itself says nothing.
+data::DatasetOptions completed(data::DatasetOptions dataset, const TrainOptions& options) {
+  data::FormatOptions& format = dataset.format;
+  if (format.chat_template == "tokenizer_default") format.chat_template = options.chat_template;
+  if (format.eot_tokens.empty()) format.eot_tokens = options.eot_tokens;
+  format.train_on_inputs = format.train_on_inputs || options.train_on_inputs;
+  return dataset;
+}
+
+std::filesystem::path prepared_folder(const std::string& option) {
+  if (option == "off") return {};
+  const std::filesystem::path cache = cache_folder();
+  if (option == "auto") return cache.empty() ? cache : cache / "data";
+  return option;
+}
+
+void describe_rows(const std::string& file, const data::RowCounts& counts, Console& console) {
+  if (counts.skipped > 0) {
+    console.line(fmt::format("data: {}: {} of {} rows are bad and were skipped", file, format_count(counts.skipped),
+                             format_count(counts.rows)));
+  }
+  if (counts.unlabelled > 0) {
+    console.line(fmt::format("data: {}: {} of {} rows hold nothing to learn and were left out", file,
+                             format_count(counts.unlabelled), format_count(counts.rows)));
+  }
+}
+
+}  // namespace
+
+data::Documents read_datasets(const std::vector<data::DatasetOptions>& datasets, const TrainOptions& options,
+                              std::int64_t vocab, Console& console) {
+  data::Documents documents;
+  for (const data::DatasetOptions& dataset : datasets) {
+    data::ReadContext context;
+    context.model = options.base_model;
+    context.vocab = vocab;
+    context.bad_row = options.on_bad_row == "skip" ? data::BadRow::skip : data::BadRow::raise;
+    context.prepared = prepared_folder(options.dataset_prepared_path);
+    context.progress = [&](std::uint64_t done, std::uint64_t total) {
+      console.progress("reading " + dataset.path, done, total);
+    };
+    context.notice = [&](const std::string& message) { console.line("data: skipped: " + message); };
+    const auto corpus = data::read_dataset(completed(dataset, options), context);
+    describe_rows(dataset.path, corpus->counts(), console);
+    documents.add(corpus, dataset.weight, static_cast<std::uint64_t>(options.seed));
   }
   return documents;
+}
+
+std::vector<Document> read_documents(const std::string& file, const std::string& model, std::int64_t vocab,
+                                     Console& console) {
+  TrainOptions options;
+  options.base_model = model;
+  options.dataset_prepared_path = "off";
+  return read_datasets({{.path = file, .format = {}}}, options, vocab, console).copies();
 }
 
 data::BatchOptions batch_options(const TrainOptions& options) {

@@ -13,7 +13,12 @@ namespace inlay::train {
 Device resolve_device(const std::string& text);
 DType resolve_dtype(const std::string& text, Device device);
 
-std::vector<Document> read_documents(const std::vector<std::string>& files, std::int64_t vocab, Console& console);
+// The documents of datasets, as the options want them read, for a model with that vocabulary. Says what was left out.
+data::Documents read_datasets(const std::vector<data::DatasetOptions>& datasets, const TrainOptions& options,
+                              std::int64_t vocab, Console& console);
+// Of one file alone, whatever it holds, with the tokenizer and the template of a model folder.
+std::vector<Document> read_documents(const std::string& file, const std::string& model, std::int64_t vocab,
+                                     Console& console);
 data::BatchOptions batch_options(const TrainOptions& options);
 
 // The most tokens and the longest document that a micro-batch may have, whatever the epoch's order.

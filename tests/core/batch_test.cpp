@@ -33,6 +33,16 @@ TEST(CoreBatch, DocumentsStayApart) {
   EXPECT_EQ(batch.valid_count(), 3);
 }
 
+TEST(CoreBatch, WeightsMoveWithTheirLabels) {
+  const std::vector<Document> documents = {{{1, 2, 3}, {-100, 2, 3}, {9, 0.5f, 2}}, {{4, 5}, {-100, 5}}};
+  const PackedBatch batch = pack(documents);
+  EXPECT_EQ(batch.weights, (std::vector<float>{0.5f, 2, 1, 1, 1}));
+  EXPECT_EQ(batch.valid_weight(), 3.5);
+  const PackedBatch plain = pack(std::span(documents).last(1));
+  EXPECT_TRUE(plain.weights.empty());
+  EXPECT_EQ(plain.valid_weight(), 1.0);
+}
+
 TEST(CoreBatch, NothingAndEmptyDocuments) {
   const PackedBatch nothing = pack({});
   EXPECT_EQ(nothing.cu_seqlens, (Ints{0}));

@@ -178,7 +178,7 @@ TEST(DataSamplerOversized, RaiseNamesTheDocument) {
         BatchSampler({5, 15, 20}, {.sequence_len = 10, .oversized = Oversized::raise});
       }),
       "document 2 has 15 tokens, sequence_len is 10: set sequence_len to at least 20, or excess_length_strategy to "
-      "truncate or drop");
+      "truncate, split or drop");
   EXPECT_NO_THROW(BatchSampler({5, 10}, {.sequence_len = 10, .oversized = Oversized::raise}));
   EXPECT_EQ(parse_oversized("raise"), Oversized::raise);
   EXPECT_EQ(parse_oversized("truncate"), Oversized::truncate);
@@ -197,14 +197,41 @@ TEST(DataSamplerOptions, NonsenseIsRefused) {
 }
 
 TEST(DataSamplerBatch, TakesCutDocuments) {
-  const std::vector<Document> documents = {{{1, 2, 3}, {-100, 2, 3}}, {{4, 5, 6, 7, 8}, {-100, -100, 6, 7, 8}}};
-  const BatchSampler sampler(lengths_of(documents), {.sequence_len = 4, .micro_batch_size = 2, .shuffle = false});
+  const Documents documents =
+      Documents::of({{{1, 2, 3}, {-100, 2, 3}}, {{4, 5, 6, 7, 8}, {-100, -100, 6, 7, 8}, {1, 1, 2, 3, 4}}});
+  const BatchSampler sampler(documents.lengths(), {.sequence_len = 4, .micro_batch_size = 2, .shuffle = false});
   const auto batch = take_batch(sampler, documents, 0, 0);
   ASSERT_EQ(batch.size(), 2u);
   EXPECT_THAT(batch[0].input_ids, ElementsAre(1, 2, 3));
+  EXPECT_THAT(batch[0].weights, ElementsAre(1, 1, 1));
   EXPECT_THAT(batch[1].input_ids, ElementsAre(4, 5, 6, 7));
   EXPECT_THAT(batch[1].labels, ElementsAre(-100, -100, 6, 7));
+  EXPECT_THAT(batch[1].weights, ElementsAre(1, 1, 2, 3));
   EXPECT_EQ(pack(batch).token_count(), 7);
+}
+
+TEST(DataSamplerBatch, SplitsDocumentsIntoPiecesThatLoseNothing) {
+  const Documents documents =
+      Documents::of({{{1, 2, 3}, {-100, 2, 3}}, {{4, 5, 6, 7, 8, 9, 10}, {4, 5, 6, 7, 8, 9, 10}}});
+  for (const bool shuffle : {false, true}) {
+    const BatchSampler sampler(
+        documents.lengths(),
+        {.sequence_len = 3, .micro_batch_size = 1, .shuffle = shuffle, .oversized = Oversized::split});
+    EXPECT_EQ(sampler.document_count(), 2);
+    EXPECT_EQ(sampler.split_documents(), 1);
+    EXPECT_EQ(sampler.truncated_documents(), 0);
+    EXPECT_EQ(sampler.tokens_per_epoch(), 10);
+    std::vector<std::int32_t> seen;
+    for (std::int64_t i = 0; i < sampler.batches_per_epoch(0); ++i) {
+      for (const Document& piece : take_batch(sampler, documents, 0, i)) {
+        EXPECT_LE(piece.input_ids.size(), 3u);
+        EXPECT_EQ(piece.labels.front(), ignore_label);
+        seen.insert(seen.end(), piece.input_ids.begin(), piece.input_ids.end());
+      }
+    }
+    if (shuffle) std::ranges::sort(seen);
+    EXPECT_THAT(seen, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
+  }
 }
 
 }  // namespace

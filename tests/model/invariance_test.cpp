@@ -71,6 +71,24 @@ TEST_P(ModelInvariance, OrderOfDocumentsInABatch) {
                batching_tolerance());
 }
 
+// A label of weight 2 is one that occurs twice.
+TEST_P(ModelInvariance, LabelsCountAsOftenAsTheirWeightsSay) {
+  const Fixture fixture(model_fixtures().front());
+  std::vector<Document> repeated, weighted = fixture.documents;
+  for (std::size_t i = 0; i < weighted.size(); ++i) {
+    const std::size_t times = 1 + i % 3;
+    weighted[i].weights.assign(weighted[i].input_ids.size(), static_cast<float>(times));
+    repeated.insert(repeated.end(), times, fixture.documents[i]);
+  }
+  // One at a time, so that nothing but the weights differs.
+  const auto apart = [](const std::vector<Document>& documents) {
+    std::vector<PackedBatch> batches;
+    for (const Document& document : documents) batches.push_back(pack(std::span(&document, 1)));
+    return batches;
+  };
+  expect_close(gradients(fixture, apart(weighted)), gradients(fixture, apart(repeated)), batching_tolerance());
+}
+
 TEST_P(ModelInvariance, TilesOfTheMlp) {
   const Fixture fixture(model_fixtures().front());
   const std::vector<PackedBatch> batch = {pack(fixture.documents)};

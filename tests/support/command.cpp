@@ -14,6 +14,7 @@
 namespace inlay::testing {
 
 CommandResult inlay(const std::vector<std::string>& arguments, CommandLimits limits) {
+  static const TempFolder caches;  // a user's own stay as they are
   const TempFolder folder;
   const std::string out = folder / "out", err = folder / "err";
   const pid_t child = ::fork();
@@ -28,6 +29,7 @@ CommandResult inlay(const std::vector<std::string>& arguments, CommandLimits lim
       const rlimit limit{limits.file_bytes, limits.file_bytes};
       ::setrlimit(RLIMIT_FSIZE, &limit);
     }
+    ::setenv("XDG_CACHE_HOME", caches.path().c_str(), 1);
     std::vector<char*> argv = {const_cast<char*>(INLAY_BINARY)};
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);

@@ -49,7 +49,8 @@ TEST(TrainContinualOptions, ReadsAllOfIt) {
   EXPECT_EQ(o.methods[0].training[1].weight_decay, 0);
   EXPECT_EQ(o.methods[1].training[1].weight_decay, 0.1);
   EXPECT_EQ(o.methods[1].training[1].sequence_len, 256);
-  EXPECT_THAT(o.methods[1].training[1].datasets, ElementsAre("c.jsonl", "d.jsonl"));
+  EXPECT_THAT(o.methods[1].training[1].datasets,
+              ElementsAre(data::DatasetOptions{.path = "c.jsonl"}, data::DatasetOptions{.path = "d.jsonl"}));
 }
 
 // A method adds to the study's map and does not replace it.

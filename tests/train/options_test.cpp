@@ -27,7 +27,7 @@ TEST(TrainOptions, ReadsAndOverrides) {
       parse_options(minimal + "micro_batch_size: 4\nsample_packing: false\n", "run.yaml", {{"micro_batch_size", "8"}});
   EXPECT_EQ(o.micro_batch_size, 8);
   EXPECT_FALSE(o.sample_packing);
-  EXPECT_EQ(o.datasets, std::vector<std::string>{"d.jsonl"});
+  EXPECT_EQ(o.datasets, std::vector<data::DatasetOptions>{{.path = "d.jsonl"}});
 }
 
 TEST(TrainOptions, TheResolvedFileReadsBack) {
@@ -59,7 +59,33 @@ TEST(TrainOptions, MistakesNameFileLineAndKey) {
   EXPECT_THAT(error_of(minimal, {{"learning_rate", ".nan"}}), HasSubstr("learning_rate"));
   EXPECT_THAT(error_of(minimal, {{"learnin_rate", "1"}}), HasSubstr("did you mean learning_rate"));
   EXPECT_THAT(error_of("base_model: m\noutput_dir: o\ndatasets: [{file: d}]\nlearning_rate: 1\n"),
-              HasSubstr("{path: FILE}"));
+              HasSubstr("{path: FILE, ...}"));
+  const auto dataset = [](const std::string& entry) {
+    return "base_model: m\noutput_dir: o\ndatasets: [" + entry + "]\nlearning_rate: 1\n";
+  };
+  EXPECT_THAT(error_of(dataset("{path: d, typ: alpaca}")),
+              HasSubstr("datasets: 'typ' is not a known key of an entry; did you mean type?"));
+  EXPECT_THAT(error_of(dataset("{path: d, type: sharegpt}")), HasSubstr("datasets.type: expected one of auto, chat"));
+  EXPECT_THAT(error_of(dataset("{path: d, weight: 0}")), HasSubstr("datasets.weight: expected a number from 0.0001"));
+}
+
+TEST(TrainOptions, DatasetsAreReadAndWrittenWithAllTheirKeys) {
+  const std::string yaml =
+      "base_model: m\noutput_dir: o\nlearning_rate: 1e-4\ndatasets:\n  - a.jsonl\n"
+      "  - {path: b.json, type: chat_template, weight: 1.5, roles_to_train: [assistant, tool], train_on_eos: last,\n"
+      "     eot_tokens: [\"<|end|>\"], field_messages: chat, message_property_mappings: {role: who, content: what},\n"
+      "     roles: {user: [human, me], assistant: bot}, train_on_inputs: true, chat_template: t.jinja}\n";
+  const TrainOptions o = parse_options(yaml, "run.yaml", {});
+  ASSERT_EQ(o.datasets.size(), 2u);
+  EXPECT_EQ(o.datasets[0], data::DatasetOptions{.path = "a.jsonl"});
+  const data::FormatOptions& format = o.datasets[1].format;
+  EXPECT_EQ(format.type, "chat_template");
+  EXPECT_EQ(o.datasets[1].weight, 1.5);
+  EXPECT_EQ(format.roles_to_train, (std::vector<std::string>{"assistant", "tool"}));
+  EXPECT_EQ(format.roles.at("user"), (std::vector<std::string>{"human", "me"}));
+  EXPECT_EQ(format.message_property_mappings.at("content"), "what");
+  EXPECT_EQ(format.eot_tokens, std::vector<std::string>{"<|end|>"});
+  EXPECT_EQ(parse_options(to_yaml(o), "again", {}).datasets, o.datasets);
 }
 
 TEST(TrainSchedule, WarmsUpAndFalls) {

@@ -1,13 +1,11 @@
 #include "data/tokenizer/tokenizer.h"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <mutex>
-#include <thread>
 
 #include "core/arena.h"
 #include "core/error.h"
+#include "core/parallel.h"
 #include "core/utf8.h"
 #include "data/tokenizer/added_tokens.h"
 #include "data/tokenizer/bpe.h"
@@ -202,28 +200,7 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool special)
 std::vector<std::vector<std::int32_t>> Tokenizer::encode(std::span<const std::string> texts, bool special,
                                                          int threads) const {
   std::vector<std::vector<std::int32_t>> result(texts.size());
-  std::atomic<std::size_t> next{0};
-  std::exception_ptr failure;
-  std::mutex failure_mutex;
-  const auto work = [&] {
-    try {
-      auto workspace = parts_->workspaces.take();
-      for (std::size_t i = next++; i < texts.size(); i = next++) {
-        result[i] = parts_->encode_document(texts[i], special, *workspace);
-      }
-      parts_->workspaces.give_back(std::move(workspace));
-    } catch (...) {
-      next = texts.size();
-      const std::lock_guard lock(failure_mutex);
-      failure = std::current_exception();
-    }
-  };
-  const std::size_t wanted = threads > 0 ? static_cast<std::size_t>(threads) : std::thread::hardware_concurrency();
-  std::vector<std::jthread> others;
-  for (std::size_t i = 1; i < std::min(wanted, texts.size()); ++i) others.emplace_back(work);
-  work();
-  others.clear();  // waits
-  if (failure) std::rethrow_exception(failure);
+  parallel_for(texts.size(), threads, [&](std::size_t i) { result[i] = encode(texts[i], special); });
   return result;
 }
 

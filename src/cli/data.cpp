@@ -1,0 +1,165 @@
+#include <algorithm>
+
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "core/philox.h"
+#include "core/terminal.h"
+#include "core/text.h"
+#include "model/families/family.h"
+#include "train/data_report.h"
+#include "train/session.h"
+
+namespace inlay::cli {
+
+namespace {
+
+struct DataArguments {
+  std::string config;
+  std::int64_t samples = 3;
+  bool json = false, quiet = false;
+};
+
+struct LoadedData {
+  train::TrainOptions options;
+  data::Documents documents;
+  std::vector<train::DataReport::File> files;
+};
+
+LoadedData load(const DataArguments& arguments, const train::Overrides& overrides) {
+  train::Console console(arguments.quiet);
+  LoadedData loaded;
+  loaded.options = train::load_options(arguments.config, overrides);
+  const std::int64_t vocab = model::load_config(loaded.options.base_model).vocab;
+  loaded.documents = train::read_datasets(loaded.options.datasets, loaded.options, vocab, console);
+  for (std::size_t i = 0; i < loaded.options.datasets.size(); ++i) {
+    const data::Corpus& corpus = loaded.documents.corpus(i);
+    train::DataReport::File file{.path = loaded.options.datasets[i].path,
+                                 .counts = corpus.counts(),
+                                 .documents = corpus.size(),
+                                 .weight = loaded.options.datasets[i].weight};
+    for (std::int64_t d = 0; d < corpus.size(); ++d) {
+      const auto labels = corpus.at(d).labels;
+      file.tokens += corpus.length(d);
+      file.learned += corpus.length(d) - std::ranges::count(labels, ignore_label);
+    }
+    loaded.files.push_back(std::move(file));
+  }
+  return loaded;
+}
+
+nlohmann::ordered_json to_json(const train::DataReport& r) {
+  nlohmann::ordered_json files = nlohmann::ordered_json::array(), lengths = files;
+  for (const auto& f : r.files) {
+    files.push_back({{"path", f.path},
+                     {"rows", f.counts.rows},
+                     {"skipped", f.counts.skipped},
+                     {"unlabelled", f.counts.unlabelled},
+                     {"documents", f.documents},
+                     {"tokens", f.tokens},
+                     {"learned_tokens", f.learned},
+                     {"weight", f.weight}});
+  }
+  for (const auto& bin : r.lengths)
+    lengths.push_back({{"from", bin.from}, {"to", bin.to}, {"documents", bin.documents}});
+  return {{"files", files},
+          {"documents", r.documents},
+          {"tokens", r.tokens},
+          {"learned_tokens", r.learned},
+          {"lengths", lengths},
+          {"median_length", r.median},
+          {"longest", r.longest},
+          {"used_tokens", r.used_tokens},
+          {"micro_batches", r.batches},
+          {"packing_efficiency", r.efficiency},
+          {"truncated", r.truncated},
+          {"truncated_tokens", r.truncated_tokens},
+          {"split", r.split},
+          {"dropped", r.dropped}};
+}
+
+void print_report(const train::DataReport& r) {
+  for (const auto& f : r.files) {
+    fmt::print("{}: {} rows, {} documents, {} tokens, {:.1f} % of them learned{}\n", f.path,
+               format_count(f.counts.rows), format_count(f.documents), format_count(f.tokens),
+               100.0 * static_cast<double>(f.learned) / static_cast<double>(std::max<std::int64_t>(f.tokens, 1)),
+               f.weight == 1 ? "" : fmt::format(", weight {:g}", f.weight));
+    if (f.counts.skipped > 0) fmt::print("  {} bad rows were skipped\n", format_count(f.counts.skipped));
+    if (f.counts.unlabelled > 0) fmt::print("  {} rows hold nothing to learn\n", format_count(f.counts.unlabelled));
+  }
+  fmt::print("\nlengths in tokens (shortest {}, median {}, longest {})\n", format_count(r.shortest),
+             format_count(r.median), format_count(r.longest));
+  std::int64_t most = 1;
+  for (const auto& bin : r.lengths) most = std::max(most, bin.documents);
+  for (const auto& bin : r.lengths) {
+    const auto width = static_cast<std::size_t>((40 * bin.documents + most - 1) / most);
+    std::string bar;
+    for (std::size_t i = 0; i < width; ++i) bar += "█";
+    fmt::print("{:>9} to {:>9} {:>9}  {}\n", format_count(bin.from), format_count(bin.to), format_count(bin.documents),
+               bar);
+  }
+  fmt::print("\nan epoch: {} documents, {} tokens in {} micro-batches, {:.1f} % full\n", format_count(r.documents),
+             format_count(r.used_tokens), format_count(r.batches), 100 * r.efficiency);
+  const auto said = [](std::int64_t count, const std::string& text) {
+    if (count > 0) fmt::print("{} documents are longer than sequence_len and {}\n", format_count(count), text);
+  };
+  said(r.truncated, fmt::format("lose {} tokens", format_count(r.truncated_tokens)));
+  said(r.split, "are split");
+  said(r.dropped, "are dropped");
+}
+
+// Pretokenised data need not come with a tokenizer.
+std::optional<data::Tokenizer> tokenizer_of(const std::string& model) {
+  if (!std::filesystem::exists(std::filesystem::path(model) / "tokenizer.json")) return std::nullopt;
+  return data::Tokenizer::load(model);
+}
+
+void print_samples(const LoadedData& loaded, std::int64_t count) {
+  const auto tokenizer = tokenizer_of(loaded.options.base_model);
+  const bool colour = wants_colour(STDOUT_FILENO);
+  const Philox philox{static_cast<std::uint64_t>(loaded.options.seed)};
+  const std::int64_t total = loaded.documents.size();
+  for (std::int64_t i = 0; i < std::min(count, total); ++i) {
+    const auto chosen = count >= total ? i
+                                       : static_cast<std::int64_t>(random_below(philox, static_cast<std::uint64_t>(i),
+                                                                                0, static_cast<std::uint64_t>(total)));
+    const data::DocumentView document = loaded.documents.at(chosen);
+    fmt::print("\n── document {}, {} tokens; {} ──\n{}\n", format_count(chosen + 1),
+               format_count(static_cast<std::int64_t>(document.input_ids.size())),
+               colour ? "what is learned is green" : "what is learned is in ⟦brackets⟧",
+               train::show_runs(train::text_runs(document, tokenizer), colour));
+  }
+}
+
+int run(const DataArguments& arguments, const train::Overrides& overrides) {
+  const LoadedData loaded = load(arguments, overrides);
+  const data::BatchSampler sampler(loaded.documents.lengths(), train::batch_options(loaded.options));
+  const train::DataReport report = train::data_report(loaded.files, loaded.documents, sampler);
+  if (arguments.json) {
+    fmt::print("{}\n", to_json(report).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    return 0;
+  }
+  print_report(report);
+  print_samples(loaded, arguments.samples);
+  return 0;
+}
+
+}  // namespace
+
+void add_data(Program& program) {
+  auto arguments = std::make_shared<DataArguments>();
+  CLI::App* command = program.app.add_subcommand(
+      "data", "Show what a run would read: samples with what is learned, lengths, packing, what is left out");
+  command->add_option("config", arguments->config, "YAML file")->required();
+  command->add_option("--samples", arguments->samples, "Documents to show")->check(CLI::NonNegativeNumber);
+  command->add_flag("--json", arguments->json, "Print one JSON object, without samples");
+  command->add_flag("--quiet", arguments->quiet, "Print errors and results only");
+  command->allow_extras();
+  command->callback([&program, command, arguments] {
+    program.action = [command, arguments] { return run(*arguments, parse_overrides(command->remaining())); };
+  });
+}
+
+}  // namespace inlay::cli

@@ -1,0 +1,50 @@
+#include "cli/prompts.h"
+
+#include "core/error.h"
+#include "data/formats/format.h"
+#include "data/formats/text_formats.h"
+
+namespace inlay::cli {
+
+namespace {
+
+data::jinja::Value message(const char* role, const std::string& content) {
+  using namespace data::jinja;
+  Dict dict;
+  dict.set(nullptr, make_string(nullptr, "role"), make_string(nullptr, role));
+  dict.set(nullptr, make_string(nullptr, "content"), make_string(nullptr, content));
+  return make_dict(nullptr, std::move(dict));
+}
+
+}  // namespace
+
+void PromptArguments::add_to(CLI::App& command, const std::string& meaning) {
+  command.add_option("--prompt", prompts, meaning + "; may be repeated");
+  command
+      .add_option("--as", as,
+                  "What a prompt is: text to go on with, a chat's message (by the model's chat template), or an "
+                  "alpaca instruction")
+      ->check(CLI::IsMember({"text", "chat", "alpaca"}));
+  command.add_option("--system", system, "With --as chat: the system message");
+  command.add_option("--chat-template", chat_template, "With --as chat: a .jinja file in place of the model's own");
+}
+
+std::vector<std::int32_t> PromptArguments::encode(const std::string& prompt, const data::Tokenizer& tokenizer,
+                                                  const std::string& model) const {
+  if (as != "chat" && !(system.empty() && chat_template.empty())) {
+    user_error("--system and --chat-template are for --as chat");
+  }
+  if (as == "text") return tokenizer.encode(prompt);
+  if (as == "alpaca") return tokenizer.encode(data::alpaca_prompt(prompt, ""));
+  data::FormatOptions format;
+  if (!chat_template.empty()) format.chat_template = chat_template;
+  std::vector<data::jinja::Value> messages;
+  if (!system.empty()) messages.push_back(message("system", system));
+  messages.push_back(message("user", prompt));
+  const auto rendered =
+      data::load_template(format, tokenizer, model)
+          .render(data::jinja::make_list(nullptr, std::move(messages)), {.add_generation_prompt = true});
+  return tokenizer.encode(rendered.text, false);
+}
+
+}  // namespace inlay::cli

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace inlay {
+
+// Calls work(i) for every i below count on several threads (0: as many as the processor has), each index once, in no
+// order. The first exception ends the work and is thrown again here.
+void parallel_for(std::size_t count, int threads, const std::function<void(std::size_t)>& work);
+
+}  // namespace inlay

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "data/corpus.h"
+#include "data/formats/format.h"
+
+namespace inlay::data {
+
+// One file of data, and how it is to be read.
+struct DatasetOptions {
+  std::string path;
+  double weight = 1;  // see Documents::add
+  FormatOptions format;
+
+  bool operator==(const DatasetOptions&) const = default;
+};
+
+// What happens to rows that cannot be used: reading ends with their UserError, or they are counted and left out.
+enum class BadRow : std::uint8_t { raise, skip };
+
+// Whose tokens the documents are made of.
+struct ReadContext {
+  std::filesystem::path model;  // folder with tokenizer.json, and the chat template
+  std::int64_t vocab = 0;       // of the model; ids beyond it are a mistake
+  BadRow bad_row = BadRow::raise;
+  std::filesystem::path prepared;  // folder that keeps what was read, by its content; empty: nothing is kept
+  int threads = 0;                 // 0: as many as the processor has
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};  // in bytes
+  std::function<void(const std::string& message)> notice = {};                 // about the first row that was skipped
+};
+
+// The documents of a .jsonl (an object a line), .json (a list of objects) or .txt file (a line is a row of type
+// completion). The same documents come out whether they were kept or made now, on any number of threads. Mistakes are
+// UserErrors that name the file and the row.
+std::shared_ptr<const Corpus> read_dataset(const DatasetOptions& dataset, const ReadContext& context);
+
+}  // namespace inlay::data

@@ -1,0 +1,80 @@
+#include "data/documents.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/error.h"
+#include "core/philox.h"
+
+namespace inlay::data {
+
+Documents Documents::of(const std::vector<Document>& documents) {
+  Corpus::Builder builder;
+  for (const Document& document : documents) builder.add(document);
+  Documents result;
+  result.add(
+      std::make_shared<const Corpus>(std::move(builder).finish({.rows = static_cast<std::int64_t>(documents.size())})));
+  return result;
+}
+
+void Documents::add(std::shared_ptr<const Corpus> corpus, double weight, std::uint64_t seed) {
+  const auto number = static_cast<std::uint32_t>(corpora_.size());
+  const auto count = static_cast<std::size_t>(corpus->size());
+  std::vector<std::int64_t> all(count);
+  std::iota(all.begin(), all.end(), 0);
+  const auto take = [&](const std::vector<std::int64_t>& documents) {
+    for (const std::int64_t document : documents) places_.push_back({number, document});
+  };
+  for (double times = 1; times <= weight; ++times) take(all);
+  const double rest = weight - std::floor(weight);
+  const auto chosen = static_cast<std::size_t>(std::llround(rest * static_cast<double>(count)));
+  const Philox philox{seed};
+  for (std::size_t i = 0; i < chosen; ++i) {
+    std::swap(all[i], all[i + random_below(philox, i, number, count - i)]);
+  }
+  all.resize(chosen);
+  std::ranges::sort(all);
+  take(all);
+  corpora_.push_back(std::move(corpus));
+}
+
+DocumentView Documents::at(std::int64_t index) const {
+  const Place& place = places_[static_cast<std::size_t>(index)];
+  return corpora_[place.corpus]->at(place.document);
+}
+
+std::vector<std::int64_t> Documents::lengths() const {
+  std::vector<std::int64_t> lengths;
+  lengths.reserve(places_.size());
+  for (const Place& place : places_) lengths.push_back(corpora_[place.corpus]->length(place.document));
+  return lengths;
+}
+
+std::vector<Document> Documents::copies() const {
+  std::vector<Document> result;
+  result.reserve(places_.size());
+  for (std::int64_t i = 0; i < size(); ++i) result.push_back(at(i).copy());
+  return result;
+}
+
+std::string Documents::fingerprint() const {
+  io::Hasher hasher;
+  for (const auto& corpus : corpora_) {
+    const std::uint64_t digest = corpus->digest();
+    hasher.update(std::as_bytes(std::span(&digest, 1)));
+  }
+  for (const Place& place : places_) {
+    const std::uint64_t both[] = {place.corpus, static_cast<std::uint64_t>(place.document)};
+    hasher.update(std::as_bytes(std::span(both)));
+  }
+  return fmt::format("{:016x}-{}", hasher.digest(), places_.size());
+}
+
+std::size_t Documents::bytes() const {
+  std::size_t sum = places_.size() * sizeof(Place);
+  for (const auto& corpus : corpora_) sum += corpus->bytes();
+  return sum;
+}
+
+}  // namespace inlay::data

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/corpus.h"
+
+namespace inlay::data {
+
+// What a run reads: the documents of several files, one after the other.
+class Documents {
+ public:
+  Documents() = default;
+  static Documents of(const std::vector<Document>& documents);
+
+  // weight: how often each document stands in it. Of a fraction, as many documents as it makes are chosen by the seed
+  // (1.5: all of them, and half of them once more).
+  void add(std::shared_ptr<const Corpus> corpus, double weight = 1, std::uint64_t seed = 0);
+
+  const Corpus& corpus(std::size_t index) const { return *corpora_[index]; }  // in the order in which they were added
+  std::int64_t size() const { return static_cast<std::int64_t>(places_.size()); }
+  DocumentView at(std::int64_t index) const;
+  std::vector<std::int64_t> lengths() const;
+  // All of them, copied.
+  std::vector<Document> copies() const;
+  // Different for other documents, or another order of them.
+  std::string fingerprint() const;
+  std::size_t bytes() const;
+
+ private:
+  struct Place {
+    std::uint32_t corpus;
+    std::int64_t document;
+  };
+  std::vector<std::shared_ptr<const Corpus>> corpora_;
+  std::vector<Place> places_;
+};
+
+}  // namespace inlay::data

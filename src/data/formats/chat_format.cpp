@@ -1,0 +1,233 @@
+#include "data/formats/chat_format.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "data/formats/chat_messages.h"
+#include "data/formats/labels.h"
+#include "data/formats/token_map.h"
+#include "data/formats/turn_finder.h"
+
+namespace inlay::data {
+namespace {
+
+using jinja::Value;
+
+// How far behind a turn its end token may stand: templates put a newline or two before it.
+constexpr std::size_t max_end_distance = 3;
+
+std::map<std::string, std::string> role_names_of(const FormatOptions& options) {
+  std::map<std::string, std::string> names;
+  if (options.roles.empty()) names = {{"human", "user"}, {"gpt", "assistant"}};
+  for (const auto& [role, sources] : options.roles) {
+    for (const std::string& source : sources) names[source] = role;
+  }
+  return names;
+}
+
+// The name among several under which a message has something, or the first.
+std::string present_name(const Row& message, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (message.find(name)) return name;
+  }
+  return *names.begin();
+}
+
+}  // namespace
+
+ChatFormat::ChatFormat(FormatOptions options, Tokenizer tokenizer, std::shared_ptr<const ChatTemplate> chat)
+    : options_(std::move(options)),
+      tokenizer_(std::move(tokenizer)),
+      chat_(std::move(chat)),
+      role_names_(role_names_of(options_)) {
+  for (std::string& role : options_.roles_to_train) {
+    if (const auto name = role_names_.find(role); name != role_names_.end()) role = name->second;
+  }
+  for (const std::string& token : options_.eot_tokens) {
+    const auto id = tokenizer_.find_id(token);
+    if (!id) user_error("eot_tokens: '{}' is not a token of the tokenizer", token);
+    end_tokens_.push_back(*id);
+  }
+  if (options_.eot_tokens.empty() && tokenizer_.eos()) end_tokens_.push_back(*tokenizer_.eos());
+  const auto is_assistant = [](const std::string& role) { return role == "assistant"; };
+  assistant_only_ = !options_.train_on_inputs && !options_.roles_to_train.empty() &&
+                    std::ranges::all_of(options_.roles_to_train, is_assistant);
+}
+
+std::optional<Row> ChatFormat::find_messages(const Row& row) const {
+  if (!options_.field_messages.empty()) return row.find(options_.field_messages);
+  auto found = row.find("messages");
+  return found ? found : row.find("conversations");
+}
+
+std::string ChatFormat::role_of(const Row& message) const {
+  const auto mapped = options_.message_property_mappings.find("role");
+  const std::string key =
+      mapped != options_.message_property_mappings.end() ? mapped->second : present_name(message, {"role", "from"});
+  const std::string role = message.at(key, "who speaks, such as \"user\"").text();
+  const auto name = role_names_.find(role);
+  return name != role_names_.end() ? name->second : role;
+}
+
+ChatFormat::Turn ChatFormat::read_turn(const Row& message) const {
+  Turn turn{.role = role_of(message)};
+  turn.trained = options_.train_on_inputs ||
+                 std::ranges::find(options_.roles_to_train, turn.role) != options_.roles_to_train.end();
+  const std::string weight_field = options_.message_field_weight.empty()
+                                       ? present_name(message, {"weight", "loss_weight"})
+                                       : options_.message_field_weight;
+  if (const auto weight = message.find(weight_field)) {
+    if (!(weight->number() >= 0) || weight->number() > 1e6) weight->fail("expected a weight from 0 to 1e6");
+    turn.weight = static_cast<float>(weight->number());
+    turn.trained = turn.trained && turn.weight > 0;
+    turn.marked = true;
+  }
+  if (const auto training = message.find(options_.message_field_training)) {
+    turn.trained = training->boolean() && turn.weight > 0;
+    turn.marked = true;
+  }
+  std::map<std::string, std::string> mappings = options_.message_property_mappings;
+  mappings.try_emplace("role", present_name(message, {"role", "from"}));
+  mappings.try_emplace("content", present_name(message, {"content", "value"}));
+  const Value mapped = message_for_template(message, mappings, {weight_field, options_.message_field_training});
+  jinja::Dict dict;
+  for (const auto& [key, value] : mapped.dict()->entries()) {
+    dict.set(nullptr, key, key.string()->text == "role" ? jinja::make_string(nullptr, turn.role) : value);
+  }
+  turn.message = jinja::make_dict(nullptr, std::move(dict));
+  return turn;
+}
+
+ChatFormat::Conversation ChatFormat::read(const Row& row) const {
+  const auto messages = find_messages(row);
+  if (!messages) {
+    row.fail(fmt::format("{}: missing, expected an array of messages",
+                         options_.field_messages.empty() ? "messages" : options_.field_messages));
+  }
+  Conversation conversation;
+  for (const Row& message : messages->elements()) conversation.turns.push_back(read_turn(message));
+  std::vector<Turn>& turns = conversation.turns;
+  if (turns.empty()) messages->fail("is empty, expected at least one message");
+  if (const auto system = row.find(options_.field_system); system && turns[0].role != "system") {
+    jinja::Dict dict;
+    dict.set(nullptr, jinja::make_string(nullptr, "role"), jinja::make_string(nullptr, "system"));
+    dict.set(nullptr, jinja::make_string(nullptr, "content"), jinja::make_string(nullptr, system->text()));
+    turns.insert(turns.begin(), {.message = jinja::make_dict(nullptr, std::move(dict)), .role = "system"});
+  }
+  if (options_.drop_system_message && turns[0].role == "system") turns.erase(turns.begin());
+  if (turns.empty()) messages->fail("has nothing but a system message, which is dropped");
+  if (const auto tools = row.find(options_.field_tools)) conversation.render.tools = tools_for_template(*tools);
+  return conversation;
+}
+
+// Generation blocks say what is learned where just the assistant's turns are asked for. Turns that speak for themselves
+// must be told apart, so there must be a block for each.
+bool ChatFormat::uses_generation(const Conversation& conversation, const RenderedChat& rendered) const {
+  if (!assistant_only_ || options_.train_on_eos == "all") return false;
+  if (!chat_->marks_generation() || rendered.generation_lost) return false;
+  const auto spoken = static_cast<std::size_t>(
+      std::ranges::count_if(conversation.turns, [](const Turn& turn) { return turn.role == "assistant"; }));
+  const bool marked = std::ranges::any_of(conversation.turns, &Turn::marked);
+  return !marked || rendered.generation.size() == spoken;
+}
+
+std::vector<ChatFormat::TokenSpan> ChatFormat::spans(const Row& row, const Conversation& conversation,
+                                                     const RenderedChat& rendered,
+                                                     const std::vector<std::int32_t>& ids) const {
+  const TokenMap map(tokenizer_, rendered.text, ids);
+  const std::vector<Turn>& turns = conversation.turns;
+  std::vector<TokenSpan> result;
+  const auto add = [&](TurnFinder::Bytes bytes, const Turn& turn) {
+    const auto [begin, end] = map.tokens(bytes.first, bytes.second);
+    result.push_back({begin, end, &turn});
+  };
+  if (uses_generation(conversation, rendered)) {
+    std::vector<const Turn*> spoken;
+    for (const Turn& turn : turns) {
+      if (turn.role == "assistant") spoken.push_back(&turn);
+    }
+    const bool one_each = spoken.size() == rendered.generation.size();
+    for (std::size_t i = 0; i < rendered.generation.size(); ++i) {
+      static const Turn plain{.role = "assistant", .trained = true};
+      add(rendered.generation[i], one_each ? *spoken[i] : plain);
+    }
+    return result;
+  }
+  std::vector<Value> messages;
+  for (const Turn& turn : turns) messages.push_back(turn.message);
+  const TurnFinder finder(*chat_, messages, conversation.render, rendered.text);
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    if (!turns[i].trained && options_.train_on_eos != "all") continue;
+    const auto bytes = finder.find(i);
+    if (bytes) {
+      add(*bytes, turns[i]);
+    } else if (turns[i].trained) {
+      row.fail(
+          fmt::format("messages[{}]: the chat template writes this {} message differently in the middle of a "
+                      "conversation, so that its tokens cannot be told from the others; end the conversation "
+                      "with it, do not train on it, or use a template with {{% generation %}} blocks",
+                      i, turns[i].role));
+    }
+  }
+  return result;
+}
+
+bool ChatFormat::ends_turn(std::int32_t id) const { return std::ranges::find(end_tokens_, id) != end_tokens_.end(); }
+
+std::optional<std::size_t> ChatFormat::find_end(const std::vector<std::int32_t>& ids, std::size_t from) const {
+  for (std::size_t i = from; i < ids.size() && i <= from + max_end_distance; ++i) {
+    if (ends_turn(ids[i])) return i;
+  }
+  // Templates may end a turn by a token that does not end a text. One that was not named is known by its place.
+  const bool follows = options_.eot_tokens.empty() && from < ids.size() && tokenizer_.is_special(ids[from]);
+  return follows ? std::optional(from) : std::nullopt;
+}
+
+void ChatFormat::learn(const std::vector<TokenSpan>& spans, Document& document) const {
+  const bool weighted = std::ranges::any_of(spans, [](const TokenSpan& span) { return span.turn->weight != 1.0f; });
+  if (weighted) document.weights.assign(document.input_ids.size(), 1.0f);
+  for (const TokenSpan& span : spans) {
+    if (!span.turn->trained) continue;
+    for (std::size_t i = span.begin; i < span.end; ++i) {
+      document.labels[i] = document.input_ids[i];
+      if (weighted) document.weights[i] = span.turn->weight;
+    }
+  }
+}
+
+// A generation block may have written the token that ends the turn as well; then that is the last one of its span.
+void ChatFormat::learn_ends(const std::vector<TokenSpan>& spans, Document& document) const {
+  std::optional<std::size_t> last;
+  for (const TokenSpan& span : spans) {
+    const bool inside = span.end > span.begin && ends_turn(document.input_ids[span.end - 1]);
+    const auto end = inside ? std::optional(span.end - 1) : find_end(document.input_ids, span.end);
+    if (!end) continue;
+    const bool wanted = options_.train_on_eos == "all" || (options_.train_on_eos == "turn" && span.turn->trained);
+    document.labels[*end] = wanted ? document.input_ids[*end] : ignore_label;
+    if (!document.weights.empty() && span.turn->trained) document.weights[*end] = span.turn->weight;
+    if (span.turn->trained) last = end;
+  }
+  if (options_.train_on_eos == "last" && last) document.labels[*last] = document.input_ids[*last];
+}
+
+Document ChatFormat::make(const Row& row) const {
+  const Conversation conversation = read(row);
+  std::vector<Value> messages;
+  for (const Turn& turn : conversation.turns) messages.push_back(turn.message);
+  RenderedChat rendered;
+  try {
+    rendered = chat_->render(jinja::make_list(nullptr, std::move(messages)), conversation.render);
+  } catch (const TemplateError& error) {
+    row.fail(fmt::format("the chat template refuses the conversation: {}", error.what()));
+  }
+  Document document;
+  append(document, tokenizer_.encode(rendered.text, false), false);
+  if (document.input_ids.empty()) row.fail("the chat template makes no text of the conversation");
+  const auto found = spans(row, conversation, rendered, document.input_ids);
+  learn(found, document);
+  learn_ends(found, document);
+  mask_first(document);
+  return document;
+}
+
+}  // namespace inlay::data

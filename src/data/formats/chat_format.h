@@ -1,0 +1,51 @@
+#pragma once
+
+#include "data/formats/format.h"
+
+namespace inlay::data {
+
+// Conversations through the model's chat template. What is learned: what generation blocks wrote, where the template
+// has them; otherwise the turns that TurnFinder finds.
+class ChatFormat final : public RowFormat {
+ public:
+  ChatFormat(FormatOptions options, Tokenizer tokenizer, std::shared_ptr<const ChatTemplate> chat);
+  Document make(const Row& row) const override;
+
+ private:
+  struct Turn {
+    jinja::Value message;
+    std::string role;
+    bool trained = false;
+    float weight = 1.0f;
+    bool marked = false;  // the message itself says whether, or how much
+  };
+  struct Conversation {
+    std::vector<Turn> turns;
+    RenderOptions render;
+  };
+  struct TokenSpan {
+    std::size_t begin, end;
+    const Turn* turn;
+  };
+
+  Conversation read(const Row& row) const;
+  Turn read_turn(const Row& message) const;
+  std::string role_of(const Row& message) const;
+  std::optional<Row> find_messages(const Row& row) const;
+  bool uses_generation(const Conversation& conversation, const RenderedChat& rendered) const;
+  std::vector<TokenSpan> spans(const Row& row, const Conversation& conversation, const RenderedChat& rendered,
+                               const std::vector<std::int32_t>& ids) const;
+  void learn(const std::vector<TokenSpan>& spans, Document& document) const;
+  void learn_ends(const std::vector<TokenSpan>& spans, Document& document) const;
+  std::optional<std::size_t> find_end(const std::vector<std::int32_t>& ids, std::size_t from) const;
+  bool ends_turn(std::int32_t id) const;
+
+  FormatOptions options_;
+  Tokenizer tokenizer_;
+  std::shared_ptr<const ChatTemplate> chat_;
+  std::map<std::string, std::string> role_names_;  // from the data's to the template's
+  std::vector<std::int32_t> end_tokens_;
+  bool assistant_only_;
+};
+
+}  // namespace inlay::data

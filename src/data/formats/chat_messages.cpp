@@ -1,0 +1,92 @@
+#include "data/formats/chat_messages.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace inlay::data {
+namespace {
+
+using jinja::Dict;
+using jinja::Value;
+
+void set(Dict& dict, std::string_view key, Value value) {
+  dict.set(nullptr, jinja::make_string(nullptr, std::string(key)), std::move(value));
+}
+
+// A copy in which one member is another.
+Value with(const Value& object, std::string_view key, Value value) {
+  Dict dict;
+  for (const auto& [name, old] : object.dict()->entries()) {
+    set(dict, name.string()->text, name.string()->text == key ? std::move(value) : old);
+  }
+  return jinja::make_dict(nullptr, std::move(dict));
+}
+
+Value parsed(const Row& text) {
+  return jinja::read_json(text.text(), fmt::format("{}: {}", text.where(), text.path()));
+}
+
+// {"function": {"arguments": "{...}"}} with the arguments as a value.
+Value with_parsed_member(const Row& entry, std::string_view member) {
+  if (entry.value().dict() == nullptr) return entry.value();
+  const auto function = entry.find("function");
+  if (!function || function->value().dict() == nullptr) return entry.value();
+  const auto found = function->find(member);
+  if (!found || !found->is_text()) return entry.value();
+  return with(entry.value(), "function", with(function->value(), member, parsed(*found)));
+}
+
+Value with_parsed_members(const Row& entries, std::string_view member) {
+  std::vector<Value> result;
+  for (const Row& entry : entries.elements()) result.push_back(with_parsed_member(entry, member));
+  return jinja::make_list(nullptr, std::move(result));
+}
+
+// Several texts become one; anything else that is not text cannot be learned from here.
+Value content_for_template(const Row& content) {
+  if (!content.is_list()) return content.value();
+  std::string whole;
+  for (const Row& part : content.elements()) {
+    if (part.is_text()) {
+      whole += part.text();
+      continue;
+    }
+    const std::string type = part.at("type", "\"text\"").text();
+    if (type != "text") part.fail(fmt::format("content of type '{}' is not supported, only text is", type));
+    const auto text = part.find("text");
+    whole += text ? text->text() : part.at("value", "the text").text();
+  }
+  return jinja::make_string(nullptr, std::move(whole));
+}
+
+Value member_for_template(std::string_view key, const Row& member) {
+  if (key == "content") return content_for_template(member);
+  if (key == "tool_calls" && member.is_list()) return with_parsed_members(member, "arguments");
+  return member.value();
+}
+
+}  // namespace
+
+Value message_for_template(const Row& message, const std::map<std::string, std::string>& mappings,
+                           const std::vector<std::string>& skip) {
+  Dict result;
+  std::vector<std::string> used = skip;
+  for (const auto& [key, source] : mappings) {
+    used.push_back(source);
+    if (const auto found = message.find(source)) set(result, key, member_for_template(key, *found));
+  }
+  for (const auto& entry : message.value().dict()->entries()) {
+    const std::string& key = entry.first.string()->text;
+    if (entry.second.is_none() || std::ranges::find(used, key) != used.end()) continue;
+    set(result, key, member_for_template(key, *message.find(key)));
+  }
+  return jinja::make_dict(nullptr, std::move(result));
+}
+
+Value tools_for_template(const Row& tools) {
+  if (!tools.is_text()) return with_parsed_members(tools, "parameters");
+  return with_parsed_members(Row(parsed(tools), tools.where()), "parameters");
+}
+
+}  // namespace inlay::data

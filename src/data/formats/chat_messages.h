@@ -1,0 +1,16 @@
+#pragma once
+
+#include "data/formats/format.h"
+
+namespace inlay::data {
+
+// A message with the names that templates know: mapped properties first, then the others. Nulls are gone, content of
+// several texts is one, and the arguments of tool calls that are JSON in a string are values. `skip`: names that are
+// not for the template.
+jinja::Value message_for_template(const Row& message, const std::map<std::string, std::string>& mappings,
+                                  const std::vector<std::string>& skip);
+
+// Tools as templates want them: an array, whose functions' parameters are values. Either may be JSON in a string.
+jinja::Value tools_for_template(const Row& tools);
+
+}  // namespace inlay::data

@@ -1,0 +1,54 @@
+#include "data/formats/format.h"
+
+#include <array>
+
+#include "core/error.h"
+#include "data/formats/chat_format.h"
+#include "data/formats/text_formats.h"
+
+namespace inlay::data {
+namespace {
+
+constexpr std::array<std::string_view, 4> types = {"chat_template", "alpaca", "completion", "input_output"};
+
+}  // namespace
+
+std::span<const std::string_view> format_types() { return types; }
+
+std::string detect_type(const Row& row) {
+  if (row.find("input_ids")) return "tokens";
+  if (row.find("messages") || row.find("conversations")) return "chat_template";
+  if (row.find("instruction") && row.find("output")) return "alpaca";
+  if (row.find("segments")) return "input_output";
+  if (row.find("text")) return "completion";
+  row.fail(
+      "the row does not tell its type: none of input_ids, messages, conversations, instruction with output, segments "
+      "or text is in it; give the dataset a type");
+}
+
+ChatTemplate load_template(const FormatOptions& options, const Tokenizer& tokenizer,
+                           const std::filesystem::path& model) {
+  if (options.chat_template == "tokenizer_default") return ChatTemplate::load(model);
+  ChatTemplate chat = ChatTemplate::load(options.chat_template);
+  const auto name = [&](const char* key, std::optional<std::int32_t> id) {
+    if (id) chat.set_special_token(key, tokenizer.text(*id).value_or(""));
+  };
+  name("bos_token", tokenizer.bos());
+  name("eos_token", tokenizer.eos());
+  name("pad_token", tokenizer.pad());
+  return chat;
+}
+
+std::unique_ptr<RowFormat> make_format(const FormatOptions& options, const Tokenizer& tokenizer,
+                                       const std::filesystem::path& model) {
+  if (options.type == "chat_template") {
+    auto chat = std::make_shared<const ChatTemplate>(load_template(options, tokenizer, model));
+    return std::make_unique<ChatFormat>(options, tokenizer, std::move(chat));
+  }
+  if (options.type == "alpaca") return std::make_unique<AlpacaFormat>(options, tokenizer);
+  if (options.type == "completion") return std::make_unique<CompletionFormat>(options, tokenizer);
+  INLAY_ASSERT(options.type == "input_output", "a dataset of type {}", options.type);
+  return std::make_unique<InputOutputFormat>(options, tokenizer);
+}
+
+}  // namespace inlay::data

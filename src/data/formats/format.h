@@ -1,0 +1,71 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/batch.h"
+#include "data/formats/row.h"
+#include "data/template/chat_template.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace inlay::data {
+
+// How the rows of a dataset become tokens and labels. Names and meanings are axolotl's.
+struct FormatOptions {
+  std::string type = "auto";  // one of format_types(), or auto: what the first row looks like
+
+  // chat_template: where a row has its messages. Empty: messages, or conversations.
+  std::string field_messages, field_tools = "tools", field_system = "system";
+  // From the names that the template wants (role, content, ...) to those of the data. Empty: role or from, content or
+  // value.
+  std::map<std::string, std::string> message_property_mappings;
+  // From roles that the template wants to those of the data. Empty: human is user, gpt is assistant.
+  std::map<std::string, std::vector<std::string>> roles;
+  bool drop_system_message = false;
+  std::string chat_template = "tokenizer_default";  // the model's own, or a .jinja file
+
+  // What is learned: the turns of these roles, unless a message says otherwise by a boolean, or by a weight of 0.
+  std::vector<std::string> roles_to_train = {"assistant"};
+  std::string message_field_training = "training";
+  std::string message_field_weight;  // empty: weight, or loss_weight
+  // Which of the tokens that end a turn are learned: those of turns that are learned (turn), of every turn (all), the
+  // last one of the turns that are learned (last), or none.
+  std::string train_on_eos = "turn";
+  std::vector<std::string> eot_tokens;  // that end a turn; empty: the tokenizer's end-of-text token
+  bool train_on_inputs = false;         // turns of all roles; of the other types, the prompt as well
+
+  std::string field = "text";  // completion: where a row has its text
+
+  bool operator==(const FormatOptions&) const = default;
+};
+
+// Makes documents of the rows of one type. Immutable, so threads may share it.
+class RowFormat {
+ public:
+  virtual ~RowFormat() = default;
+  // A row that is not as the type wants it is a UserError that names the row and the key.
+  virtual Document make(const Row& row) const = 0;
+};
+
+// The types of text: chat_template, alpaca, completion, input_output.
+std::span<const std::string_view> format_types();
+
+// The type that a row looks like; `tokens` (input_ids, see jsonl.h) is one of the answers. UserError where it looks
+// like none.
+std::string detect_type(const Row& row);
+
+// The model's own chat template, or the file that the options name, which meets the model's special tokens all the
+// same.
+ChatTemplate load_template(const FormatOptions& options, const Tokenizer& tokenizer,
+                           const std::filesystem::path& model);
+
+// A model's chat template is read only where the type needs one.
+std::unique_ptr<RowFormat> make_format(const FormatOptions& options, const Tokenizer& tokenizer,
+                                       const std::filesystem::path& model);
+
+}  // namespace inlay::data

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/template/value.h"
+
+namespace inlay::data {
+
+// A row of data, or a value inside one, that knows where it stands: every error reads
+// `rows.jsonl:12: messages[3].content: expected a string, got 5`. Null counts as absent.
+class Row {
+ public:
+  // where: "rows.jsonl:12".
+  Row(jinja::Value value, std::string where) : value_(std::move(value)), where_(std::move(where)) {}
+
+  const jinja::Value& value() const { return value_; }
+  const std::string& where() const { return where_; }
+  const std::string& path() const { return path_; }
+
+  bool is_text() const { return value_.string() != nullptr; }
+  bool is_list() const { return value_.is_list(); }
+
+  // This value itself, checked.
+  const std::string& text() const;
+  bool boolean() const;  // 0 and 1 as well
+  double number() const;
+  std::vector<Row> elements() const;
+  const Row& expect_object() const;
+
+  // Members of an object.
+  std::optional<Row> find(std::string_view key) const;
+  Row at(std::string_view key, std::string_view expected) const;
+
+  [[noreturn]] void fail(std::string_view message) const;
+
+ private:
+  Row(jinja::Value value, std::string where, std::string path)
+      : value_(std::move(value)), where_(std::move(where)), path_(std::move(path)) {}
+  [[noreturn]] void fail_expected(std::string_view expected) const;
+
+  jinja::Value value_;
+  std::string where_, path_;
+};
+
+}  // namespace inlay::data

@@ -1,0 +1,72 @@
+#include "data/formats/text_formats.h"
+
+#include "core/error.h"
+#include "data/formats/labels.h"
+
+namespace inlay::data {
+namespace {
+
+// An end-of-text token, unless there is one already or the tokenizer knows none.
+std::vector<std::int32_t> ended(std::vector<std::int32_t> ids, const Tokenizer& tokenizer) {
+  if (const auto eos = tokenizer.eos(); eos && (ids.empty() || ids.back() != *eos)) ids.push_back(*eos);
+  return ids;
+}
+
+}  // namespace
+
+std::string alpaca_prompt(const std::string& instruction, const std::string& input) {
+  if (input.empty()) {
+    return fmt::format(
+        "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
+        "### Instruction:\n{}\n\n### Response:\n",
+        instruction);
+  }
+  return fmt::format(
+      "Below is an instruction that describes a task, paired with an input that provides further context. Write a "
+      "response that appropriately completes the request.\n\n### Instruction:\n{}\n\n### Input:\n{}\n\n### "
+      "Response:\n",
+      instruction, input);
+}
+
+AlpacaFormat::AlpacaFormat(const FormatOptions& options, Tokenizer tokenizer)
+    : train_on_inputs_(options.train_on_inputs), tokenizer_(std::move(tokenizer)) {}
+
+Document AlpacaFormat::make(const Row& row) const {
+  const auto input = row.find("input");
+  const std::string prompt =
+      alpaca_prompt(row.at("instruction", "a string").text(), input ? input->text() : std::string());
+  const std::string& answer = row.at("output", "a string").text();
+  Document document;
+  append(document, tokenizer_.encode(prompt), train_on_inputs_);
+  // Apart from the prompt, as the model will meet it.
+  append(document, ended(tokenizer_.encode(answer, false), tokenizer_), true);
+  mask_first(document);
+  return document;
+}
+
+CompletionFormat::CompletionFormat(const FormatOptions& options, Tokenizer tokenizer)
+    : field_(options.field), tokenizer_(std::move(tokenizer)) {}
+
+Document CompletionFormat::make(const Row& row) const {
+  Document document;
+  append(document, ended(tokenizer_.encode(row.at(field_, "a string").text()), tokenizer_), true);
+  mask_first(document);
+  return document;
+}
+
+InputOutputFormat::InputOutputFormat(const FormatOptions& options, Tokenizer tokenizer)
+    : train_on_inputs_(options.train_on_inputs), tokenizer_(std::move(tokenizer)) {}
+
+Document InputOutputFormat::make(const Row& row) const {
+  const Row segments = row.at("segments", "an array of {\"label\": true or false, \"text\": ...}");
+  Document document;
+  for (const Row& segment : segments.elements()) {
+    const bool label = segment.at("label", "true or false").boolean();
+    append(document, tokenizer_.encode(segment.at("text", "a string").text(), false), label || train_on_inputs_);
+  }
+  if (document.input_ids.empty()) segments.fail("hold no text");
+  mask_first(document);
+  return document;
+}
+
+}  // namespace inlay::data

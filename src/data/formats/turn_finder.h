@@ -1,0 +1,38 @@
+#pragma once
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "data/template/chat_template.h"
+
+namespace inlay::data {
+
+// Where a message came to stand in the text of a conversation. A template does not tell, so it is asked again, with
+// another text in the message's place: what differs is the message. Where the template speaks for the assistant to
+// begin (a generation prompt), the assistant's turn begins behind that.
+class TurnFinder {
+ public:
+  using Bytes = std::pair<std::size_t, std::size_t>;  // begin and end in the conversation's text
+
+  // text: what the template made of the messages with the options, whose add_generation_prompt is off.
+  TurnFinder(const ChatTemplate& chat, const std::vector<jinja::Value>& messages, const RenderOptions& options,
+             std::string_view text);
+
+  // What the message wrote, without what closes the turn. Nothing where the template writes the message differently as
+  // part of a longer conversation, and it cannot be told apart.
+  std::optional<Bytes> find(std::size_t index) const;
+
+ private:
+  std::optional<std::string> render(std::vector<jinja::Value> messages, bool generation_prompt) const;
+  std::optional<Bytes> find_at_end(std::size_t index, const jinja::Value& stand_in) const;
+  std::optional<Bytes> find_in_place(std::size_t index, const jinja::Value& stand_in) const;
+  std::size_t turn_begin(std::size_t index, std::size_t content) const;
+
+  const ChatTemplate& chat_;
+  const std::vector<jinja::Value>& messages_;
+  const RenderOptions& options_;
+  std::string_view text_;
+};
+
+}  // namespace inlay::data

@@ -1,0 +1,92 @@
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/command.h"
+
+// From conversations to a trained model, by the commands that a newcomer would type.
+namespace inlay::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CliData : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const CommandResult made = inlay({"init", folder / "base", "--preset", "tiny"});
+    ASSERT_EQ(made.code, 0) << made.err;
+    folder.write("base/chat_template.jinja",
+                 "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}\n{% endfor %}"
+                 "{% if add_generation_prompt %}assistant: {% endif %}");
+    std::string rows;
+    for (int i = 0; i < 8; ++i) {
+      rows += R"({"messages": [{"role": "user", "content": "say )" + std::to_string(i) +
+              R"("}, {"role": "assistant", "content": ")" + std::to_string(i) + "\"}]}\n";
+    }
+    folder.write("chat.jsonl", rows);
+    configure("{path: " + (folder / "chat.jsonl").string() + "}");
+  }
+
+  void configure(const std::string& dataset, const std::string& more = "") {
+    folder.write("run.yaml", "base_model: " + (folder / "base").string() +
+                                 "\noutput_dir: " + (folder / "run").string() + "\ndatasets: [" + dataset +
+                                 "]\nlearning_rate: 1e-2\nmax_steps: 3\nsequence_len: 64\n" +
+                                 "dtype: fp32\ndevice: cpu\ndataset_prepared_path: " + (folder / "prepared").string() +
+                                 "\n" + more);
+  }
+
+  TempFolder folder;
+};
+
+TEST_F(CliData, ShowsWhatIsLearned) {
+  const CommandResult shown = inlay({"data", folder / "run.yaml", "--samples", "8"});
+  ASSERT_EQ(shown.code, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("8 rows, 8 documents"));
+  EXPECT_THAT(shown.out, HasSubstr("user: say 3<|eos|>\nassistant: ⟦3<|eos|>⟧"));
+  EXPECT_THAT(shown.out, Not(HasSubstr("\x1b[")));
+  const CommandResult json = inlay({"data", folder / "run.yaml", "--json", "--sequence_len", "20"});
+  ASSERT_EQ(json.code, 0) << json.err;
+  const auto report = nlohmann::json::parse(json.out);
+  EXPECT_EQ(report.at("documents"), 8);
+  EXPECT_EQ(report.at("learned_tokens"), 16);
+  EXPECT_EQ(report.at("truncated"), 8);
+  EXPECT_EQ(report.at("files")[0].at("rows"), 8);
+}
+
+TEST_F(CliData, TrainsOnConversationsAndAnswers) {
+  const CommandResult trained = inlay({"train", folder / "run.yaml"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_TRUE(std::filesystem::exists(folder / "run/chat_template.jinja"));  // the result chats like its base
+  const CommandResult answer = inlay({"generate", folder / "run", "--prompt", "say 3", "--as", "chat", "--system", "S",
+                                      "--max-new-tokens", "4", "--device", "cpu"});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  EXPECT_THAT(answer.out, Not(HasSubstr("say 3")));
+  const CommandResult plan = inlay({"plan", folder / "run.yaml", "--json"});
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  const CommandResult eval =
+      inlay({"eval", folder / "run", "--data", folder / "chat.jsonl", "--json", "--device", "cpu"});
+  ASSERT_EQ(eval.code, 0) << eval.err;
+  EXPECT_EQ(nlohmann::json::parse(eval.out).at("tokens"), 16);
+}
+
+TEST_F(CliData, BadRowsAreErrorsOrCounted) {
+  const std::string good = read_text(folder / "chat.jsonl");
+  folder.write("chat.jsonl", good + "{\"messages\": [{\"content\": \"who?\"}]}\n");
+  const CommandResult refused = inlay({"train", folder / "run.yaml"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("chat.jsonl:9: messages[0].role: missing"));
+  const CommandResult skipped = inlay({"train", folder / "run.yaml", "--on_bad_row", "skip"});
+  EXPECT_EQ(skipped.code, 0) << skipped.err;
+  EXPECT_THAT(skipped.err, HasSubstr("1 of 9 rows are bad and were skipped"));
+}
+
+TEST_F(CliData, ATemplateThatIsMissingSaysWhatToDo) {
+  std::filesystem::remove(folder / "base/chat_template.jinja");
+  const CommandResult refused = inlay({"data", folder / "run.yaml"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("chat_template"));
+}
+
+}  // namespace
+}  // namespace inlay::testing

@@ -1,0 +1,109 @@
+#include "data/corpus.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "data/documents.h"
+#include "support/files.h"
+
+namespace inlay::data {
+namespace {
+
+using inlay::testing::read_text;
+using inlay::testing::TempFolder;
+using ::testing::ElementsAre;
+
+Corpus make(const std::vector<Document>& documents, const RowCounts& counts = {}) {
+  Corpus::Builder builder;
+  for (const Document& document : documents) builder.add(document);
+  return std::move(builder).finish(counts);
+}
+
+const std::vector<Document> three = {{{1, 2, 3}, {-100, 2, -100}}, {{7}, {-100}}, {{4, 5}, {-100, 5}}};
+
+TEST(DataCorpus, ComesBackFromDiskAsItWas) {
+  const TempFolder folder;
+  const Corpus made = make(three, {.rows = 9, .skipped = 2, .unlabelled = 4});
+  made.save(folder / "c.tokens");
+  const auto read = Corpus::open(folder / "c.tokens");
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->size(), 3);
+  EXPECT_EQ(read->counts().rows, 9);
+  EXPECT_EQ(read->counts().skipped, 2);
+  EXPECT_EQ(read->counts().unlabelled, 4);
+  EXPECT_EQ(read->digest(), made.digest());
+  for (std::int64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(read->at(i).copy().input_ids, three[static_cast<std::size_t>(i)].input_ids);
+    EXPECT_EQ(read->at(i).copy().labels, three[static_cast<std::size_t>(i)].labels);
+    EXPECT_TRUE(read->at(i).weights.empty());
+  }
+  EXPECT_EQ(make({}).size(), 0);
+}
+
+TEST(DataCorpus, WeightsOfOneDocumentGiveTheOthersOnes) {
+  std::vector<Document> documents = three;
+  documents[1].weights = {0.25f};
+  const Corpus corpus = make(documents);
+  EXPECT_THAT(corpus.at(0).weights, ElementsAre(1, 1, 1));
+  EXPECT_THAT(corpus.at(1).weights, ElementsAre(0.25f));
+  EXPECT_THAT(corpus.at(2).weights, ElementsAre(1, 1));
+  EXPECT_NE(corpus.digest(), make(three).digest());
+}
+
+// A cache that was cut, or is something else, must be noticed before it is used.
+TEST(DataCorpus, BrokenFilesAreRefused) {
+  const TempFolder folder;
+  make(three).save(folder / "c.tokens");
+  const std::string whole = read_text(folder / "c.tokens");
+  for (std::size_t length = 1; length < whole.size(); length += 3) {
+    EXPECT_FALSE(Corpus::open(folder.write("cut", whole.substr(0, length))).has_value()) << length;
+  }
+  EXPECT_FALSE(Corpus::open(folder.write("more", whole + "x")).has_value());
+  for (std::size_t at = 0; at < 104; ++at) {  // magic, sizes, offsets; the digest and the counts may be anything
+    const bool described = (at >= 32 && at < 40) || (at >= 48 && at < 72);
+    if (described) continue;
+    std::string changed = whole;
+    changed[at] = static_cast<char>(changed[at] + 1);
+    EXPECT_FALSE(Corpus::open(folder.write("changed", changed)).has_value()) << at;
+  }
+}
+
+TEST(DataDocuments, WeightsSayHowOftenADocumentStandsThere) {
+  std::vector<Document> many;
+  for (std::int32_t i = 0; i < 100; ++i) many.push_back({{i, 1}, {-100, 1}});
+  const auto corpus = std::make_shared<const Corpus>(make(many));
+  const auto counted = [&](double weight, std::uint64_t seed) {
+    Documents documents;
+    documents.add(corpus, weight, seed);
+    std::vector<int> counts(100);
+    for (std::int64_t i = 0; i < documents.size(); ++i)
+      ++counts[static_cast<std::size_t>(documents.at(i).input_ids[0])];
+    return counts;
+  };
+  EXPECT_EQ(counted(1, 1), std::vector<int>(100, 1));
+  EXPECT_EQ(counted(3, 1), std::vector<int>(100, 3));
+  const std::vector<int> half = counted(0.3, 1);
+  EXPECT_EQ(std::ranges::count(half, 1), 30);
+  EXPECT_EQ(std::ranges::count(half, 0), 70);
+  EXPECT_EQ(half, counted(0.3, 1));
+  EXPECT_NE(half, counted(0.3, 2));
+  const std::vector<int> more = counted(2.5, 1);
+  EXPECT_EQ(std::ranges::count(more, 3), 50);
+  EXPECT_EQ(std::ranges::count(more, 2), 50);
+}
+
+TEST(DataDocuments, TheFingerprintKnowsContentOrderAndWeight) {
+  const Documents documents = Documents::of(three);
+  EXPECT_EQ(documents.fingerprint(), Documents::of(three).fingerprint());
+  std::vector<Document> other = three;
+  other[2].labels[1] = ignore_label;
+  EXPECT_NE(documents.fingerprint(), Documents::of(other).fingerprint());
+  EXPECT_NE(documents.fingerprint(), Documents::of({three[0], three[2], three[1]}).fingerprint());
+  Documents twice;
+  twice.add(std::make_shared<const Corpus>(make(three)), 2);
+  EXPECT_NE(documents.fingerprint(), twice.fingerprint());
+  EXPECT_THAT(documents.lengths(), ElementsAre(3, 1, 2));
+}
+
+}  // namespace
+}  // namespace inlay::data
