@@ -193,6 +193,7 @@ bool keep(const Corpus& corpus, const fs::path& path) {
 
 std::shared_ptr<const Corpus> read_dataset(const DatasetOptions& dataset, const ReadContext& context) {
   std::error_code ignored;
+  if (!fs::exists(dataset.path, ignored)) user_error("{}: no such file", dataset.path);
   if (!fs::is_regular_file(dataset.path, ignored)) user_error("{}: is not a file", dataset.path);
   const std::string type = type_of(dataset, context);
   if (context.prepared.empty()) return std::make_shared<const Corpus>(read(dataset, type, context));

@@ -74,7 +74,8 @@ TEST_F(DataDataset, ABadRowEndsTheReadingWithItsPlace) {
   EXPECT_THAT(error_of(folder_.write("n.jsonl", R"({"prompt": 1})")), HasSubstr("n.jsonl:1: the row does not tell"));
   EXPECT_THAT(error_of(folder_.write("x.csv", "a")), HasSubstr(".jsonl, .json and .txt"));
   EXPECT_THAT(error_of(folder_.write("x.parquet", "a")), HasSubstr("read_parquet"));
-  EXPECT_THAT(error_of(folder_ / "nowhere.jsonl"), EndsWith("nowhere.jsonl: is not a file"));
+  EXPECT_THAT(error_of(folder_ / "nowhere.jsonl"), EndsWith("nowhere.jsonl: no such file"));
+  EXPECT_THAT(error_of(folder_.path()), EndsWith(": is not a file"));
 }
 
 TEST_F(DataDataset, BadRowsMayBeSkippedAndAreCounted) {
