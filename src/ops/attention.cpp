@@ -1,6 +1,7 @@
 #include "ops/attention.h"
 
 #include "ops/attention_cuda_scratch.h"
+#include "ops/attention_rules/rule.h"
 #include "ops/attention_sinks.h"
 
 namespace inlay::ops {
@@ -18,6 +19,32 @@ void check_head_tensor(std::string_view op, std::string_view name, const ConstVi
   check_shape(op, name, view, shape);
   check_dtype(op, name, view, dtype);
   INLAY_ASSERT(view.stride(2) == 1, "{}: the elements of a head of {} are not contiguous", op, name);
+}
+
+void check_rule(std::string_view op, const AttentionSpec& spec, std::int64_t heads) {
+  constexpr std::int64_t longest = 1 << 24;  // positions are fp32
+  const std::span<const std::int32_t> offsets = spec.host_cu_seqlens;
+  for (std::size_t i = 1; i < offsets.size(); ++i) {
+    INLAY_ASSERT(offsets[i] - offsets[i - 1] <= longest, "{}: document {} is too long for a rule", op, i - 1);
+  }
+  if (spec.rule->wants_prefix_lengths()) {
+    check_dtype(op, "prefix_lengths", spec.prefix_lengths, DType::i32);
+    check_shape(op, "prefix_lengths", spec.prefix_lengths, {static_cast<std::int64_t>(offsets.size()) - 1});
+  }
+  if (spec.rule->wants_head_bias()) {
+    check_dtype(op, "head_bias", spec.head_bias, DType::f32);
+    check_shape(op, "head_bias", spec.head_bias, {heads});
+  }
+}
+
+// A rule that says no more than causal and window do needs none of what rules need.
+AttentionSpec simplified(AttentionSpec spec) {
+  const std::optional<std::int64_t> window = spec.rule == nullptr ? std::nullopt : spec.rule->causal_window();
+  if (window) {
+    spec.rule = nullptr;
+    spec.window = *window;
+  }
+  return spec;
 }
 
 void check(std::string_view op, const Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec) {
@@ -45,6 +72,7 @@ void check(std::string_view op, const Exec& exec, const AttentionTensors& tensor
   for (std::size_t i = 1; i < offsets.size(); ++i) {
     INLAY_ASSERT(offsets[i - 1] <= offsets[i], "{}: document {} ends before it begins", op, i - 1);
   }
+  if (spec.rule != nullptr) check_rule(op, spec, heads);
   if (!exec.on_cuda()) return;
   check_dtype(op, "cu_seqlens", spec.cu_seqlens, DType::i32);
   check_shape(op, "cu_seqlens", spec.cu_seqlens, {static_cast<std::int64_t>(offsets.size())});
@@ -68,7 +96,8 @@ std::size_t attention_backward_workspace_bytes(Device device, ConstView q, Const
   return cuda::attention_backward_scratch_bytes(tokens, {heads, k.dim(1), head_size}, cudnn, deterministic);
 }
 
-void attention_forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec) {
+void attention_forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& wanted) {
+  const AttentionSpec spec = simplified(wanted);
   check("attention_forward", exec, tensors, spec);
   const ScratchScope scope(exec.arena());
   const std::size_t bytes = attention_forward_workspace_bytes(exec.device(), tensors.q, tensors.k);
@@ -83,8 +112,9 @@ void attention_forward(Exec& exec, const AttentionTensors& tensors, const Attent
 }
 
 void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout, const AttentionTensors& tensors,
-                        const AttentionSpec& spec) {
+                        const AttentionSpec& wanted) {
   constexpr std::string_view op = "attention_backward";
+  const AttentionSpec spec = simplified(wanted);
   check(op, exec, tensors, spec);
   const DType dtype = tensors.q.dtype();
   check_head_tensor(op, "dout", dout, tensors.q.shape(), dtype);

@@ -7,8 +7,11 @@
 #include "ops/check.h"
 
 // Causal attention over packed documents: a token sees itself and earlier tokens of its own document, at most `window`
-// of them, itself included. Query head h reads key/value head h / (heads / kv_heads).
+// of them, itself included. Query head h reads key/value head h / (heads / kv_heads). A rule puts another mask in the
+// place of that, and may change the scores.
 namespace inlay::ops {
+
+class AttentionRule;  // ops/attention_rules/rule.h
 
 struct AttentionSpec {
   float scale = 1.0f;                             // multiplies q·k
@@ -16,11 +19,15 @@ struct AttentionSpec {
   ConstView cu_seqlens;                           // device, int32 [documents + 1]
   std::span<const std::int32_t> host_cu_seqlens;  // the same on the host; when planning, a representative batch
   bool deterministic = true;                      // CUDA backward: the fixed-order variant
+  const AttentionRule* rule = nullptr;            // in the place of causal and window; absent: these
+  ConstView prefix_lengths;                       // device, int32 [documents], where the rule wants them
+  ConstView head_bias;                            // fp32 [heads], where the rule wants it; a constant, without gradient
   ConstView sinks;  // [heads] in q's dtype: a logit beside each head's scores that gives no value; absent: none
 };
 
 // q [T, heads, D]; k, v [T, kv_heads, D], tokens may be strided; out like q; lse fp32 [T, heads]: the natural logarithm
-// of the sum of exponentials of the scaled scores, and of the sink where there is one.
+// of the sum of exponentials of the scaled scores, and of the sink where there is one. A query that sees nothing has an
+// out of zeros and an lse of minus infinity.
 struct AttentionTensors {
   ConstView q, k, v;
   View out, lse;

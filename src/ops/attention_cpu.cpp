@@ -25,7 +25,7 @@ std::vector<ForwardTask> forward_tasks(const Geometry& g, const AttentionSpec& s
     for (std::int64_t first = 0; first < document.blocks(); first += blocks_each) {
       const std::int64_t last = std::min(first + blocks_each, document.blocks());
       std::int64_t pairs = 0;
-      for (std::int64_t b = first; b < last; ++b) pairs += b - first_key_block(b, g.window) + 1;
+      for (std::int64_t b = first; b < last; ++b) pairs += g.last_key(b, document) - g.first_key(b);
       for (std::int64_t kv_head = 0; kv_head < g.kv_heads; ++kv_head) {
         for (std::int64_t h = 0; h < g.group; h += heads_each) {
           const std::int64_t h_end = std::min(h + heads_each, g.group);
@@ -51,8 +51,8 @@ struct QueryState {
 // Turns the scores into probabilities relative to the running top, and rescales what was summed before.
 template <class Tiles, bool masked>
 void softmax_step(const Geometry& g, QueryState<Tiles>& state, typename Tiles::Element* p, const float* scores,
-                  std::int64_t keys, std::int64_t queries, std::int64_t distance) {
-  const f32x16 factor = splat(g.scale * log2_e);
+                  std::int64_t keys, std::int64_t queries, std::int64_t distance, float scale) {
+  const f32x16 factor = splat(scale * log2_e);
   for (std::int64_t c = 0; c < queries; c += lanes) {
     const auto score = [&](std::int64_t r) {
       const f32x16 s = backend::cpu::load(scores + r * block_size + c) * factor;
@@ -89,15 +89,17 @@ void softmax_step(const Geometry& g, QueryState<Tiles>& state, typename Tiles::E
   }
 }
 
-// out and lse of one finished block.
+// out and lse of one finished block; zeros and minus infinity for queries that saw nothing.
 template <class T, class Tiles>
 void finish(const AttentionTensors& tensors, const QueryState<Tiles>& state, std::int64_t token, std::int64_t count,
             std::int64_t head) {
   float inverse[block_size], lse[block_size];
   for (std::int64_t c = 0; c < padded(count, lanes); c += lanes) {
     const f32x16 total = backend::cpu::load(state.total + c);
-    backend::cpu::store(inverse + c, 1.0f / total);
-    backend::cpu::store(lse + c, backend::cpu::load(state.top + c) * ln_2 + log(total));
+    const i32x16 seen = total > f32x16{};
+    backend::cpu::store(inverse + c, backend::cpu::select(seen, 1.0f / total, f32x16{}));
+    const f32x16 sum = backend::cpu::load(state.top + c) * ln_2 + log(total);
+    backend::cpu::store(lse + c, backend::cpu::select(seen, sum, splat(-std::numeric_limits<float>::infinity())));
   }
   write_transposed(rows_of<T>(tensors.out, token, count, head), state.sums, inverse);
   float* to = tensors.lse.as<float>() + token * tensors.lse.stride(0) + head;
@@ -105,7 +107,7 @@ void finish(const AttentionTensors& tensors, const QueryState<Tiles>& state, std
 }
 
 template <class T, class Tiles>
-void run_task(const Geometry& g, const AttentionTensors& tensors, const ForwardTask& task) {
+void run_task(const Geometry& g, const TileRule* rule, const AttentionTensors& tensors, const ForwardTask& task) {
   using Element = typename Tiles::Element;
   static thread_local TileMemory memory;
   const std::int64_t heads = task.last_head - task.first_head, blocks = task.last_block - task.first_block;
@@ -137,18 +139,29 @@ void run_task(const Geometry& g, const AttentionTensors& tensors, const ForwardT
       Tiles::pack_b_transposed(state.q, rows_of<T>(q, document.token(block), document.count(block), head));
     }
   }
-  for (std::int64_t j = first_key_block(task.first_block, g.window); j < task.last_block; ++j) {
+  using Tile = Geometry::Tile;
+  const bool by_head = rule != nullptr && g.rule->mask_depends_on_head();
+  for (std::int64_t j = g.first_key(task.first_block); j < g.last_key(task.last_block - 1, document); ++j) {
     const std::int64_t keys = padded(document.count(j), block_step);
-    Tiles::pack_a(k, g.depth, rows_of<T>(tensors.k, document.token(j), document.count(j), task.kv_head));
-    Tiles::pack_a_transposed(v, rows_of<T>(tensors.v, document.token(j), document.count(j), task.kv_head));
-    for (std::int64_t i = std::max(j, task.first_block); i < task.last_block; ++i) {
-      if (first_key_block(i, g.window) > j) continue;
+    bool packed = false;
+    for (std::int64_t i = task.first_block; i < task.last_block; ++i) {
       const std::int64_t queries = padded(document.count(i), block_step), distance = (i - j) * block_size;
+      Tile tile = Tile::empty;
       for (std::int64_t head = task.first_head; head < task.last_head; ++head) {
+        if (by_head || head == task.first_head) tile = g.meeting(document, i, j, head);
+        if (tile == Tile::empty) continue;
+        if (!packed) {
+          Tiles::pack_a(k, g.depth, rows_of<T>(tensors.k, document.token(j), document.count(j), task.kv_head));
+          Tiles::pack_a_transposed(v, rows_of<T>(tensors.v, document.token(j), document.count(j), task.kv_head));
+          packed = true;
+        }
         QueryState<Tiles>& state = at(i, head);
         Tiles::multiply(scores, block_size, k, g.depth, state.q, block_size, keys, queries, g.depth, false);
-        const auto step = needs_mask(i, j, g.window) ? softmax_step<Tiles, true> : softmax_step<Tiles, false>;
-        step(g, state, p, scores, keys, queries, distance);
+        const bool ruled = rule != nullptr && (tile == Tile::partial || g.rule->changes_scores());
+        if (ruled) rule->apply(scores, nullptr, g.tile_place(document, i, j, head), g.scale, tile == Tile::partial);
+        const bool masked = rule == nullptr && tile == Tile::partial;
+        const auto step = masked ? softmax_step<Tiles, true> : softmax_step<Tiles, false>;
+        step(g, state, p, scores, keys, queries, distance, ruled ? 1.0f : g.scale);
         Tiles::multiply(state.sums, block_size, v, block_size, p, block_size, g.rows, queries, keys, state.begun);
         state.begun = true;
       }
@@ -156,7 +169,9 @@ void run_task(const Geometry& g, const AttentionTensors& tensors, const ForwardT
   }
   for (std::int64_t block = task.first_block; block < task.last_block; ++block) {
     for (std::int64_t head = task.first_head; head < task.last_head; ++head) {
-      finish<T>(tensors, at(block, head), document.token(block), document.count(block), head);
+      QueryState<Tiles>& state = at(block, head);
+      if (!state.begun) std::fill_n(state.sums, g.rows * block_size, 0.0f);
+      finish<T>(tensors, state, document.token(block), document.count(block), head);
     }
   }
 }
@@ -164,8 +179,9 @@ void run_task(const Geometry& g, const AttentionTensors& tensors, const ForwardT
 template <class T, class Tiles>
 void forward(const AttentionTensors& tensors, const AttentionSpec& spec) {
   const Geometry g(tensors, spec, Tiles::depth_step);
+  const std::optional<TileRule> rule = tile_rule(spec);
   std::vector<ForwardTask> tasks = forward_tasks(g, spec);
-  run_tasks(tasks, [&](const ForwardTask& task) { run_task<T, Tiles>(g, tensors, task); });
+  run_tasks(tasks, [&](const ForwardTask& task) { run_task<T, Tiles>(g, rule ? &*rule : nullptr, tensors, task); });
 }
 
 }  // namespace

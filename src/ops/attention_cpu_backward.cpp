@@ -6,8 +6,9 @@
 #include "ops/attention_cpu_blocks.h"
 
 // Backward: P = exp(scale · q·k − lse), dV = P^T dO, dS = P ∘ (dO V^T − delta), dQ = scale · dS K, dK = scale · dS^T Q,
-// with delta = the sum of dO ∘ O over a head. Sums have one order whatever the schedule: dK and dV of a block of keys
-// run over heads and then over blocks of queries, dQ of a block of queries over blocks of keys, all ascending.
+// with delta = the sum of dO ∘ O over a head; a rule puts its score into P, and its slope beside P in dS. Sums have one
+// order whatever the schedule: dK and dV of a block of keys run over heads and then over blocks of queries, dQ of a
+// block of queries over blocks of keys, all ascending.
 namespace inlay::ops::cpu {
 
 namespace {
@@ -22,6 +23,7 @@ struct BackwardTask {
 };
 
 struct BackwardTensors {
+  const TileRule* rule;  // or null
   const AttentionGrads& grads;
   ConstView dout;
   const AttentionTensors& tensors;
@@ -53,11 +55,12 @@ struct Workspace {
   Workspace(TileMemory& memory, const Geometry& g) {
     const std::int64_t tile = block_size * block_size, wide = padded(g.width, 32) * block_size;
     const std::int64_t sums = g.rows * block_size;
-    memory.reset(static_cast<std::size_t>(2 * tile + 2 * block_size + (2 * key_blocks_at_once + 1) * sums) *
+    memory.reset(static_cast<std::size_t>(3 * tile + 2 * block_size + (2 * key_blocks_at_once + 1) * sums) *
                      sizeof(float) +
                  static_cast<std::size_t>(3 * tile + (3 * key_blocks_at_once + 4) * wide) * sizeof(Element));
     scores = memory.take<float>(tile);
     dp = memory.take<float>(tile);
+    slopes = memory.take<float>(tile);
     p = memory.take<Element>(tile);
     ds_rows = memory.take<Element>(tile);
     ds_columns = Tiles::one_layout ? ds_rows : memory.take<Element>(tile);
@@ -71,6 +74,7 @@ struct Workspace {
   }
 
   float *scores, *dp;   // S^T, dP^T
+  float* slopes;        // of a rule's scores, like them
   Element* p;           // A: P^T
   Element* ds_rows;     // A: dS^T
   Element* ds_columns;  // B: the same
@@ -102,18 +106,19 @@ void pack_queries(const Geometry& g, const BackwardTensors& all, QuerySide<Tiles
   const View& lse = all.tensors.lse;
   const float* from = lse.as<float>() + token * lse.stride(0) + head;
   for (std::int64_t i = 0; i < block_size; ++i) {
-    // Queries past the end get no probability at all.
-    side.lse[i] = i < count ? from[i * lse.stride(0)] * log2_e : -far_below;
+    // Queries past the end, and those that saw nothing, get no probability at all.
+    const float sum = i < count ? from[i * lse.stride(0)] * log2_e : -far_below;
+    side.lse[i] = sum > far_below ? sum : -far_below;
     side.delta[i] = i < count ? all.delta[head * g.tokens + token + i] : 0.0f;
   }
   side.begun = false;
 }
 
 // From S^T and dP^T: P^T, and dS^T in both layouts.
-template <class Tiles, bool masked>
+template <class Tiles, bool masked, bool sloped>
 void score_gradients(const Geometry& g, Workspace<Tiles>& w, std::int64_t keys, std::int64_t queries,
-                     std::int64_t distance) {
-  const f32x16 factor = splat(g.scale * log2_e);
+                     std::int64_t distance, float scale) {
+  const f32x16 factor = splat(scale * log2_e);
   for (std::int64_t c = 0; c < queries; c += lanes) {
     const f32x16 lse = backend::cpu::load(w.query.lse + c), delta = backend::cpu::load(w.query.delta + c);
     const auto probability = [&](std::int64_t r) {
@@ -124,8 +129,13 @@ void score_gradients(const Geometry& g, Workspace<Tiles>& w, std::int64_t keys, 
     for (std::int64_t r = 0; r < keys; r += 2) {
       const f32x16 even = probability(r), odd = probability(r + 1);
       const float* dp = w.dp + r * block_size + c;
-      const f32x16 d_even = even * (backend::cpu::load(dp) - delta);
-      const f32x16 d_odd = odd * (backend::cpu::load(dp + block_size) - delta);
+      f32x16 d_even = even * (backend::cpu::load(dp) - delta);
+      f32x16 d_odd = odd * (backend::cpu::load(dp + block_size) - delta);
+      if constexpr (sloped) {
+        const float* slopes = w.slopes + r * block_size + c;
+        d_even *= backend::cpu::load(slopes);
+        d_odd *= backend::cpu::load(slopes + block_size);
+      }
       const auto ds = Tiles::round(d_even, d_odd);
       Tiles::store_a(w.p, r, c, Tiles::round(even, odd));
       Tiles::store_a(w.ds_rows, r, c, ds);
@@ -134,16 +144,41 @@ void score_gradients(const Geometry& g, Workspace<Tiles>& w, std::int64_t keys, 
   }
 }
 
+// The scores and their gradients by a rule.
+template <class Tiles>
+void score_gradients_by_rule(const Geometry& g, Workspace<Tiles>& w, const TileRule& rule, const TilePlace& at,
+                             bool partial) {
+  const bool sloped = g.rule->changes_scores();
+  if (!sloped && !partial) return score_gradients<Tiles, false, false>(g, w, at.keys, at.queries, 0, g.scale);
+  rule.apply(w.scores, sloped ? w.slopes : nullptr, at, g.scale, partial);
+  const auto score = sloped ? score_gradients<Tiles, false, true> : score_gradients<Tiles, false, false>;
+  score(g, w, at.keys, at.queries, 0, 1.0f);
+}
+
+// Where two blocks meet, and for what.
+struct Meeting {
+  const DocumentRange& document;
+  std::int64_t i, j, head;  // blocks of queries and of keys, and the query head
+  Geometry::Tile tile;
+  bool want_dq, want_dkv;
+};
+
 // One block of queries meets one block of keys; dq, dk and dv gain a term (=, where it is their first).
 template <class Tiles>
-void meet(const Geometry& g, Workspace<Tiles>& w, KeySide<Tiles>& key, const DocumentRange& document, std::int64_t i,
-          std::int64_t j, bool want_dq, bool want_dkv) {
+void meet(const Geometry& g, Workspace<Tiles>& w, const TileRule* rule, KeySide<Tiles>& key, const Meeting& meeting) {
+  const auto& [document, i, j, head, tile, want_dq, want_dkv] = meeting;
+  if (tile == Geometry::Tile::empty) return;
   QuerySide<Tiles>& query = w.query;
   const std::int64_t queries = padded(document.count(i), block_step), keys = padded(document.count(j), block_step);
   Tiles::multiply(w.scores, block_size, key.k, g.depth, query.q_columns, block_size, keys, queries, g.depth, false);
   Tiles::multiply(w.dp, block_size, key.v, g.depth, query.dout_columns, block_size, keys, queries, g.depth, false);
-  const auto score = needs_mask(i, j, g.window) ? score_gradients<Tiles, true> : score_gradients<Tiles, false>;
-  score(g, w, keys, queries, (i - j) * block_size);
+  const bool partial = tile == Geometry::Tile::partial;
+  if (rule != nullptr) {
+    score_gradients_by_rule(g, w, *rule, g.tile_place(document, i, j, head), partial);
+  } else {
+    const auto score = partial ? score_gradients<Tiles, true, false> : score_gradients<Tiles, false, false>;
+    score(g, w, keys, queries, (i - j) * block_size, g.scale);
+  }
   if (want_dkv) {
     Tiles::multiply(key.dv, g.rows, w.p, block_size, query.dout, g.rows, keys, g.rows, queries, key.begun);
     Tiles::multiply(key.dk, g.rows, w.ds_rows, block_size, query.q, g.rows, keys, g.rows, queries, key.begun);
@@ -166,8 +201,9 @@ void write_rows(const Rows<T>& to, const float* from, std::int64_t ld, float fac
 }
 
 template <class T, class Tiles>
-void write_dq(const Geometry& g, const BackwardTensors& all, const QuerySide<Tiles>& query, std::int64_t token,
+void write_dq(const Geometry& g, const BackwardTensors& all, QuerySide<Tiles>& query, std::int64_t token,
               std::int64_t count, std::int64_t head) {
+  if (!query.begun) std::fill_n(query.dq, g.rows * block_size, 0.0f);
   float scale[block_size];
   std::fill_n(scale, block_size, g.scale);
   write_transposed(rows_of<T>(all.grads.dq, token, count, head), query.dq, scale);
@@ -178,6 +214,40 @@ inline void exchange_dq(float* waiting, float* tile, std::int64_t rows, std::int
   for (std::int64_t d = 0; d < rows; ++d) {
     float *outside = waiting + d * count, *inside = tile + d * block_size;
     std::memcpy(fetch ? inside : outside, fetch ? outside : inside, static_cast<std::size_t>(count) * sizeof(float));
+  }
+}
+
+// One block of queries against the blocks of keys [at.j, last). dq is taken up where earlier keys left it, and is
+// written with the last ones that the block may see.
+template <class T, class Tiles>
+void visit_keys(const Geometry& g, const BackwardTensors& all, Workspace<Tiles>& w, const BackwardTask& task,
+                Meeting at, std::int64_t last) {
+  const DocumentRange& document = task.document;
+  const std::int64_t first = at.j, token = document.token(at.i), count = document.count(at.i);
+  const bool first_keys = g.first_key(at.i) >= first, last_keys = g.last_key(at.i, document) <= last;
+  Geometry::Tile tiles[key_blocks_at_once];
+  bool any = false;
+  for (std::int64_t j = first; j < last; ++j) {
+    tiles[j - first] = g.meeting(document, at.i, j, at.head);
+    any |= tiles[j - first] != Geometry::Tile::empty;
+  }
+  if (!any && !(at.want_dq && (first_keys || last_keys))) return;
+  pack_queries<T>(g, all, w.query, token, count, at.head, true);
+  float* waiting = all.dq + (at.head * g.tokens + token) * g.rows;
+  if (at.want_dq && !first_keys) {
+    exchange_dq(waiting, w.query.dq, g.rows, count, true);
+    w.query.begun = true;
+  }
+  for (at.j = first; at.j < last; ++at.j) {
+    at.tile = tiles[at.j - first];
+    meet(g, w, all.rule, w.keys[at.j - first], at);
+  }
+  if (!at.want_dq) return;
+  if (last_keys) {
+    write_dq<T>(g, all, w.query, token, count, at.head);
+  } else {
+    if (!w.query.begun) std::fill_n(w.query.dq, g.rows * block_size, 0.0f);
+    exchange_dq(waiting, w.query.dq, g.rows, count, false);
   }
 }
 
@@ -194,31 +264,18 @@ void run_key_task(const Geometry& g, const BackwardTensors& all, const BackwardT
     for (std::int64_t j = first; j < last; ++j) {
       pack_keys<T>(g, all, w.keys[j - first], document.token(j), document.count(j), task.head, want_dq);
     }
-    const std::int64_t last_query = last_query_block(last - 1, document, g.window);
     for (std::int64_t head = task.head * g.group; head < (task.head + 1) * g.group; ++head) {
-      for (std::int64_t i = first; i <= last_query; ++i) {
-        const std::int64_t token = document.token(i), count = document.count(i);
-        const std::int64_t first_key = first_key_block(i, g.window);
-        pack_queries<T>(g, all, w.query, token, count, head, true);
-        float* waiting = all.dq + (head * g.tokens + token) * g.rows;
-        if (want_dq && first_key < first) {
-          exchange_dq(waiting, w.query.dq, g.rows, count, true);
-          w.query.begun = true;
-        }
-        for (std::int64_t j = std::max(first, first_key); j < std::min(last, i + 1); ++j) {
-          meet(g, w, w.keys[j - first], document, i, j, want_dq, true);
-        }
-        if (!want_dq) continue;
-        if (i < last) {
-          write_dq<T>(g, all, w.query, token, count, head);
-        } else {
-          exchange_dq(waiting, w.query.dq, g.rows, count, false);
-        }
+      for (std::int64_t i = g.first_query(first); i < g.last_query(last - 1, document); ++i) {
+        visit_keys<T>(g, all, w, task, {document, i, first, head, Geometry::Tile::empty, want_dq, true}, last);
       }
     }
     for (std::int64_t j = first; j < last; ++j) {
-      const KeySide<Tiles>& side = w.keys[j - first];
+      KeySide<Tiles>& side = w.keys[j - first];
       const std::int64_t token = document.token(j), count = document.count(j);
+      if (!side.begun) {
+        std::fill_n(side.dk, block_size * g.rows, 0.0f);
+        std::fill_n(side.dv, block_size * g.rows, 0.0f);
+      }
       write_rows(rows_of<T>(all.grads.dk, token, count, task.head), side.dk, g.rows, g.scale);
       write_rows(rows_of<T>(all.grads.dv, token, count, task.head), side.dv, g.rows, 1.0f);
     }
@@ -234,9 +291,11 @@ void run_query_task(const Geometry& g, const BackwardTensors& all, const Backwar
   const DocumentRange& document = task.document;
   for (std::int64_t i = task.first; i < task.last; ++i) {
     pack_queries<T>(g, all, w.query, document.token(i), document.count(i), task.head, false);
-    for (std::int64_t j = first_key_block(i, g.window); j <= i; ++j) {
+    for (std::int64_t j = g.first_key(i); j < g.last_key(i, document); ++j) {
+      const Geometry::Tile tile = g.meeting(document, i, j, task.head);
+      if (tile == Geometry::Tile::empty) continue;
       pack_keys<T>(g, all, w.keys[0], document.token(j), document.count(j), task.head / g.group, true);
-      meet(g, w, w.keys[0], document, i, j, true, false);
+      meet(g, w, all.rule, w.keys[0], {document, i, j, task.head, tile, true, false});
     }
     write_dq<T>(g, all, w.query, document.token(i), document.count(i), task.head);
   }
@@ -269,9 +328,9 @@ void compute_delta(const Geometry& g, const BackwardTensors& all) {
 }
 
 // Pairs of blocks that meet, with blocks of keys [first, last).
-std::int64_t pairs_of(const DocumentRange& document, std::int64_t first, std::int64_t last, std::int64_t window) {
+std::int64_t pairs_of(const Geometry& g, const DocumentRange& document, std::int64_t first, std::int64_t last) {
   std::int64_t pairs = 0;
-  for (std::int64_t j = first; j < last; ++j) pairs += last_query_block(j, document, window) - j + 1;
+  for (std::int64_t j = first; j < last; ++j) pairs += g.last_query(j, document) - g.first_query(j);
   return pairs;
 }
 
@@ -280,7 +339,9 @@ void backward(const AttentionGrads& grads, ConstView dout, const AttentionTensor
               View scratch) {
   const Geometry g(tensors, spec, Tiles::depth_step);
   auto* delta = reinterpret_cast<float*>(scratch.as<std::uint8_t>());
-  const BackwardTensors all = {grads, dout, tensors, delta + g.tokens * g.heads * g.rows, delta};
+  const std::optional<TileRule> rule = tile_rule(spec);
+  const BackwardTensors all = {
+      rule ? &*rule : nullptr, grads, dout, tensors, delta + g.tokens * g.heads * g.rows, delta};
   compute_delta<T>(g, all);
 
   // Whole documents by key/value head compute everything once; pieces of them cost half as much again, because dq
@@ -290,7 +351,7 @@ void backward(const AttentionGrads& grads, ConstView dout, const AttentionTensor
   for (std::int64_t index = 0; index + 1 < std::ssize(spec.host_cu_seqlens); ++index) {
     const DocumentRange document = document_at(spec, index);
     if (document.length == 0) continue;
-    const std::int64_t cost = pairs_of(document, 0, document.blocks(), g.window) * g.group;
+    const std::int64_t cost = pairs_of(g, document, 0, document.blocks()) * g.group;
     largest = std::max(largest, cost);
     total += cost * g.kv_heads;
     for (std::int64_t head = 0; head < g.kv_heads; ++head) {
@@ -305,11 +366,11 @@ void backward(const AttentionGrads& grads, ConstView dout, const AttentionTensor
     const DocumentRange& document = task.document;
     for (std::int64_t first = 0; first < document.blocks(); first += key_blocks_at_once) {
       const std::int64_t last = std::min(first + key_blocks_at_once, document.blocks());
-      by_keys.push_back({document, task.head, first, last, pairs_of(document, first, last, g.window) * g.group});
+      by_keys.push_back({document, task.head, first, last, pairs_of(g, document, first, last) * g.group});
     }
     for (std::int64_t head = task.head * g.group; head < (task.head + 1) * g.group; ++head) {
       for (std::int64_t i = 0; i < document.blocks(); ++i) {
-        by_queries.push_back({document, head, i, i + 1, i - first_key_block(i, g.window) + 1});
+        by_queries.push_back({document, head, i, i + 1, g.last_key(i, document) - g.first_key(i)});
       }
     }
   }

@@ -5,9 +5,11 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <optional>
 #include <vector>
 
 #include "ops/attention.h"
+#include "ops/attention_cpu_rules.h"
 #include "ops/attention_cpu_tiles.h"
 
 // What forward and backward share: how a document falls into blocks, which pairs of blocks meet, and where the tiles of
@@ -15,31 +17,9 @@
 namespace inlay::ops::cpu {
 
 inline constexpr float log2_e = 1.44269504f, ln_2 = 0.69314718f;
-// Stands for "never": far below any score, yet finite, so that differences stay numbers.
-inline constexpr float far_below = -1e30f;
-
-struct Geometry {
-  std::int64_t tokens, heads, kv_heads, group, width;  // group: query heads to a key/value head; width: head size
-  std::int64_t depth;                                  // width padded for sums over it
-  std::int64_t rows;                                   // width padded to whole vectors
-  std::int64_t window;
-  float scale;
-
-  Geometry(const AttentionTensors& tensors, const AttentionSpec& spec, std::int64_t depth_step)
-      : tokens(tensors.q.dim(0)),
-        heads(tensors.q.dim(1)),
-        kv_heads(tensors.k.dim(1)),
-        group(heads / kv_heads),
-        width(tensors.q.dim(2)),
-        depth(padded(width, depth_step)),
-        rows(padded(width, lanes)),
-        window(spec.window == 0 ? std::numeric_limits<std::int32_t>::max()
-                                : std::min<std::int64_t>(spec.window, std::numeric_limits<std::int32_t>::max())),
-        scale(spec.scale) {}
-};
 
 struct DocumentRange {
-  std::int64_t begin, length;
+  std::int64_t index, begin, length;
 
   std::int64_t blocks() const { return (length + block_size - 1) / block_size; }
   std::int64_t count(std::int64_t block) const { return std::min(block_size, length - block * block_size); }
@@ -48,7 +28,7 @@ struct DocumentRange {
 
 inline DocumentRange document_at(const AttentionSpec& spec, std::int64_t index) {
   const auto at = static_cast<std::size_t>(index);
-  return {spec.host_cu_seqlens[at], spec.host_cu_seqlens[at + 1] - spec.host_cu_seqlens[at]};
+  return {index, spec.host_cu_seqlens[at], spec.host_cu_seqlens[at + 1] - spec.host_cu_seqlens[at]};
 }
 
 // The first block of keys that a block of queries sees; the last is the one of the same index.
@@ -63,6 +43,78 @@ inline std::int64_t last_query_block(std::int64_t key_block, const DocumentRange
 // Some query of the block does not see some key of the other.
 inline bool needs_mask(std::int64_t query_block, std::int64_t key_block, std::int64_t window) {
   return query_block == key_block || (query_block - key_block + 1) * block_size - 1 >= window;
+}
+
+struct Geometry {
+  std::int64_t tokens, heads, kv_heads, group, width;  // group: query heads to a key/value head; width: head size
+  std::int64_t depth;                                  // width padded for sums over it
+  std::int64_t rows;                                   // width padded to whole vectors
+  std::int64_t window;
+  float scale;
+  const AttentionSpec& spec;
+  const AttentionRule* rule;
+
+  Geometry(const AttentionTensors& tensors, const AttentionSpec& spec, std::int64_t depth_step)
+      : tokens(tensors.q.dim(0)),
+        heads(tensors.q.dim(1)),
+        kv_heads(tensors.k.dim(1)),
+        group(heads / kv_heads),
+        width(tensors.q.dim(2)),
+        depth(padded(width, depth_step)),
+        rows(padded(width, lanes)),
+        window(spec.window == 0 ? std::numeric_limits<std::int32_t>::max()
+                                : std::min<std::int64_t>(spec.window, std::numeric_limits<std::int32_t>::max())),
+        scale(spec.scale),
+        spec(spec),
+        rule(spec.rule) {}
+
+  using Tile = AttentionRule::Tile;
+  // How a block of queries sees a block of keys.
+  Tile meeting(const DocumentRange& document, std::int64_t query_block, std::int64_t key_block,
+               std::int64_t head) const {
+    if (rule != nullptr) return meeting_by_rule(document, query_block, key_block, head);
+    if (key_block > query_block || key_block < first_key_block(query_block, window)) return Tile::empty;
+    return needs_mask(query_block, key_block, window) ? Tile::partial : Tile::full;
+  }
+  // Blocks of keys that queries up to a block may see, and blocks of queries that may see keys of some blocks; last:
+  // exclusive. A rule may let anybody see anybody.
+  std::int64_t first_key(std::int64_t query_block) const {
+    return rule != nullptr ? 0 : first_key_block(query_block, window);
+  }
+  std::int64_t last_key(std::int64_t query_block, const DocumentRange& document) const {
+    return rule != nullptr ? document.blocks() : query_block + 1;
+  }
+  std::int64_t first_query(std::int64_t key_block) const { return rule != nullptr ? 0 : key_block; }
+  std::int64_t last_query(std::int64_t key_block, const DocumentRange& document) const {
+    return rule != nullptr ? document.blocks() : last_query_block(key_block, document, window) + 1;
+  }
+
+  rules::Place place(const DocumentRange& document, std::int64_t head) const {
+    const auto at = [](std::int64_t x) { return static_cast<float>(x); };
+    return {at(head),
+            at(document.index),
+            at(document.length),
+            spec.prefix_lengths ? at(spec.prefix_lengths.as<std::int32_t>()[document.index]) : 0.0f,
+            at(heads),
+            spec.head_bias ? spec.head_bias.as<float>()[head] : 0.0f};
+  }
+  TilePlace tile_place(const DocumentRange& document, std::int64_t i, std::int64_t j, std::int64_t head) const {
+    return {place(document, head), i * block_size, j * block_size, padded(document.count(i), block_step),
+            padded(document.count(j), block_step)};
+  }
+
+ private:
+  Tile meeting_by_rule(const DocumentRange& document, std::int64_t i, std::int64_t j, std::int64_t head) const {
+    const auto last = [&](std::int64_t block) { return block * block_size + document.count(block) - 1; };
+    const Tile tile = rule->classify(place(document, head), i * block_size, last(i), j * block_size, last(j));
+    // What is padded must not be seen.
+    const bool whole = document.count(i) == block_size && document.count(j) == block_size;
+    return tile == Tile::full && !whole ? Tile::partial : tile;
+  }
+};
+
+inline std::optional<TileRule> tile_rule(const AttentionSpec& spec) {
+  return spec.rule == nullptr ? std::nullopt : std::optional<TileRule>(*spec.rule);
 }
 
 // Which of sixteen queries see a key: 0 <= query - key < window. `distance` is that of the first.

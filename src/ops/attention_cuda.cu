@@ -8,9 +8,11 @@
 #include "ops/attention.h"
 #include "ops/attention_cuda_scratch.h"
 #include "ops/attention_plain_cuda.h"
+#include "ops/attention_rule_cuda.h"
 
 // Attention on a GPU takes one of two routes: cuDNN's graphs where there is one (bf16, heads of a multiple of 8), else
-// our own kernels. INLAY_ATTENTION=plain takes the second always; =cudnn makes it an error that cuDNN cannot.
+// our own kernels. INLAY_ATTENTION=plain takes the second always; =cudnn makes it an error that cuDNN cannot. A rule
+// goes to kernels compiled for it, or, where there are none and with =plain, to the interpreter.
 namespace inlay::ops::cuda {
 
 namespace {
@@ -40,14 +42,6 @@ Route wanted_route() {
 
 AttentionHeads heads_of(const AttentionTensors& tensors) {
   return {tensors.q.dim(1), tensors.k.dim(1), tensors.q.dim(2)};
-}
-
-// cuDNN moves 16 bytes at a time.
-bool fits_cudnn(std::initializer_list<ConstView> views) {
-  return std::ranges::all_of(views, [](const ConstView& view) {
-    return view.dtype() == DType::bf16 && view.dim(2) % 8 == 0 && view.stride(0) % 8 == 0 &&
-           (view.dim(1) == 1 || view.stride(1) % 8 == 0) && reinterpret_cast<std::uintptr_t>(view.data()) % 16 == 0;
-  });
 }
 
 // Documents of one length make a dense batch, where the length is a multiple of 128. Any other batch is ragged: every
@@ -218,7 +212,7 @@ const void* advance(const void* memory, std::int64_t elements, std::size_t eleme
 bool cudnn_forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec, View scratch, Route route) {
   using enum AttentionTensor;
   const AttentionLayout layout = layout_of(spec);
-  if (!fits_cudnn({tensors.q, tensors.k, tensors.v, tensors.out}) || forward_bytes(layout) > scratch.bytes())
+  if (!in_eights({tensors.q, tensors.k, tensors.v, tensors.out}) || forward_bytes(layout) > scratch.bytes())
     return false;
   const AttentionGraphKey key = key_of(layout, heads_of(tensors), tensors, spec);
   const AttentionGraph* graph = graph_of(exec, key, route);
@@ -246,7 +240,7 @@ class CudnnBackward {
 
   bool run(View scratch, Route route) {
     if (layout_.ragged && all_.head_size > 128) return false;  // cuDNN 9.14 takes it, and gets it wrong
-    if (!fits_cudnn({tensors_.q, tensors_.k, tensors_.v, tensors_.out, dout_, grads_.dq, grads_.dk, grads_.dv})) {
+    if (!in_eights({tensors_.q, tensors_.k, tensors_.v, tensors_.out, dout_, grads_.dq, grads_.dk, grads_.dv})) {
       return false;
     }
     const std::int64_t count =
@@ -381,6 +375,12 @@ class CudnnBackward {
 
 void attention_forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec, View scratch) {
   const Route route = wanted_route();
+  if (spec.rule != nullptr) {
+    if (route == Route::plain || !compiled_attention_forward(exec, tensors, spec)) {
+      interpreted_attention_forward(exec, tensors, spec);
+    }
+    return;
+  }
   if (route != Route::plain && cudnn_forward(exec, tensors, spec, scratch, route)) return;
   if (route == Route::cudnn) refuse("forward", heads_of(tensors), tensors.q.dtype());
   plain_attention_forward(exec, tensors, spec);
@@ -389,9 +389,17 @@ void attention_forward(Exec& exec, const AttentionTensors& tensors, const Attent
 void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout, const AttentionTensors& tensors,
                         const AttentionSpec& spec, View scratch) {
   const Route route = wanted_route();
+  const auto take_delta = [&] { return Carver(scratch).take<float>(tensors.q.dim(0) * tensors.q.dim(1)); };
+  if (spec.rule != nullptr) {
+    float* delta = take_delta();
+    if (route == Route::plain || !compiled_attention_backward(exec, grads, dout, tensors, spec, delta)) {
+      interpreted_attention_backward(exec, grads, dout, tensors, spec, delta);
+    }
+    return;
+  }
   if (route != Route::plain && CudnnBackward(exec, grads, dout, tensors, spec).run(scratch, route)) return;
   if (route == Route::cudnn) refuse("backward", heads_of(tensors), tensors.q.dtype());
-  auto* delta = Carver(scratch).take<float>(tensors.q.dim(0) * tensors.q.dim(1));
+  float* delta = take_delta();
   plain_attention_backward(exec, grads, dout, tensors, spec, delta);
 }
 

@@ -7,8 +7,8 @@
 #include <type_traits>
 
 // The device code of our own attention: tiles of queries against tiles of keys in shared memory, fp32 arithmetic for
-// either storage type, any head size up to the padded one. Nothing is summed by atomics: every output belongs to one
-// thread of one block, which adds in a fixed order.
+// either storage type, any head size up to the padded one, and any rule that says which pairs are seen. Nothing is
+// summed by atomics: every output belongs to one thread of one block, which adds in a fixed order.
 //
 // A block has 16 x 16 threads. In a product of two tiles, thread (row, column) owns a few neighbouring rows, and of the
 // result's columns every 16th (scores) or a few neighbours out of every 16 groups (outputs): the choice that keeps
@@ -42,23 +42,24 @@ struct Tokens {  // [tokens, heads, head_size]
 struct Shape {
   const std::int32_t* cu_seqlens;
   std::int32_t documents, heads, kv_heads, head_size;
-  std::int32_t window;      // at least 1; unlimited is larger than any document
   std::int64_t lse_stride;  // from token to token
   float scale;
   bool vectors;  // four elements may be loaded at once: head_size and strides divide by 4, the data is aligned
 };
 
-template <class T>
+template <class T, class Rule>
 struct Forward {
   Shape shape;
+  Rule rule;
   Tokens<const T> q, k, v;
   Tokens<T> out;
   float* lse;  // [tokens, heads], rows lse_stride apart
 };
 
-template <class T>
+template <class T, class Rule>
 struct Backward {
   Shape shape;
+  Rule rule;
   Tokens<const T> q, k, v, out, dout;
   Tokens<T> dq, dk, dv;
   const float* lse;  // [tokens, heads], rows lse_stride apart
@@ -93,6 +94,7 @@ __device__ inline void load(float (&to)[count], const float* from) {
 // A tile of one document. Positions count from the document's first token.
 struct Tile {
   std::int64_t document;  // its first token in the batch
+  int index;              // which document it is
   int length;             // its tokens
   int first;              // the tile's first position
   __device__ bool empty() const { return first >= length; }
@@ -111,7 +113,7 @@ __device__ inline Tile find_tile(const Shape& shape, int number, int rows) {
     }
   }
   const int begin = shape.cu_seqlens[low];
-  return {begin, shape.cu_seqlens[low + 1] - begin, (number - begin / rows - low) * rows};
+  return {begin, low, shape.cu_seqlens[low + 1] - begin, (number - begin / rows - low) * rows};
 }
 
 // to[row][d] = from[first + row][d], zero outside of the document and of the head.
@@ -260,25 +262,41 @@ struct Output {
   }
 };
 
-// A query sees the keys of the window that ends with itself.
-__device__ inline bool visible(const Shape& shape, int query, int key, int length) {
-  return query < length && key <= query && query - key < shape.window;
-}
+// What a rule makes of a pair of tokens.
+struct Pair {
+  bool seen;
+  float score, slope;  // the score, and its derivative by q · k times the scale
+};
 
-// Positions of the first key tile that any query of the tile sees, and behind the last one.
-__device__ inline int first_key(const Shape& shape, const Tile& queries, int rows) {
-  const int oldest = queries.first - shape.window + 1;  // no underflow: window is at most 2^30
-  return oldest <= 0 ? 0 : oldest / rows * rows;
-}
-__device__ inline int end_of_keys(const Tile& queries, int rows) { return min(queries.first + rows, queries.length); }
-// Behind the last query that sees any key of the tile; the first one is at the tile's own first position.
-__device__ inline int end_of_queries(const Shape& shape, const Tile& keys, int rows) {
-  const int last_key = min(keys.first + rows, keys.length) - 1;
-  return shape.window < keys.length - last_key ? last_key + shape.window : keys.length;
-}
+// The rule that is not asked for by name: a query sees the keys of the window that ends with itself.
+struct CausalWindow {
+  std::int32_t window;  // at least 1; unlimited is larger than any document
 
-template <int padded, class T>
-__global__ void __launch_bounds__(threads, 1) forward_kernel(const Forward<T> task) {
+  struct At {};  // what the rule knows of a head of a document
+  __device__ At at(const Tile&, int) const { return {}; }
+
+  __device__ Pair pair(const At&, int query, int key, int length, float score) const {
+    return {query < length && key <= query && query - key < window, score, 1.0f};
+  }
+  // Whether any pair of two tiles may be seen; every position in between is asked about.
+  __device__ bool meet(const At&, int, int, int, int, int) const { return true; }
+
+  // Positions of the first key tile that any query of the tile sees, and behind the last one.
+  __device__ int first_key(const Tile& queries, int rows) const {
+    const int oldest = queries.first - window + 1;  // no underflow: window is at most 2^30
+    return oldest <= 0 ? 0 : oldest / rows * rows;
+  }
+  __device__ int end_of_keys(const Tile& queries, int rows) const { return min(queries.first + rows, queries.length); }
+  // The same of queries that see any key of the tile.
+  __device__ int first_query(const Tile& keys) const { return keys.first; }
+  __device__ int end_of_queries(const Tile& keys, int rows) const {
+    const int last_key = min(keys.first + rows, keys.length) - 1;
+    return window < keys.length - last_key ? last_key + window : keys.length;
+  }
+};
+
+template <int padded, class T, class Rule>
+__global__ void __launch_bounds__(threads, 1) forward_kernel(const __grid_constant__ Forward<T, Rule> task) {
   constexpr int rows = tile_rows<padded>, per = Place<padded>::per;
   const Shape& shape = task.shape;
   // The heaviest tiles come last in a document, so they are started first.
@@ -286,6 +304,7 @@ __global__ void __launch_bounds__(threads, 1) forward_kernel(const Forward<T> ta
   if (tile.empty()) return;
   const int head = blockIdx.y, kv_head = head / (shape.heads / shape.kv_heads);
   const Place<padded> place;
+  const auto at = task.rule.at(tile, head);
 
   extern __shared__ float4 shared[];
   float* queries = reinterpret_cast<float*>(shared);
@@ -298,8 +317,9 @@ __global__ void __launch_bounds__(threads, 1) forward_kernel(const Forward<T> ta
 #pragma unroll
   for (int i = 0; i < per; ++i) top[i] = -INFINITY, sum[i] = 0.0f;
 
-  const int end = end_of_keys(tile, rows);
-  for (int first = first_key(shape, tile, rows); first < end; first += rows) {
+  const int end = task.rule.end_of_keys(tile, rows);
+  for (int first = task.rule.first_key(tile, rows); first < end; first += rows) {
+    if (!task.rule.meet(at, tile.first, first, rows, rows, tile.length)) continue;
     __syncthreads();  // the last tile's values are no longer read
     load_tile<padded>(keys, task.k, kv_head, tile, first, shape);
     __syncthreads();
@@ -311,8 +331,9 @@ __global__ void __launch_bounds__(threads, 1) forward_kernel(const Forward<T> ta
       float largest = top[i];
 #pragma unroll
       for (int j = 0; j < per; ++j) {
-        const bool seen = visible(shape, query, first + place.score_column(j), tile.length);
-        scores[i][j] = seen ? scores[i][j] * (shape.scale * log2_e) : -INFINITY;
+        const Pair pair =
+            task.rule.pair(at, query, first + place.score_column(j), tile.length, scores[i][j] * shape.scale);
+        scores[i][j] = pair.seen ? pair.score * log2_e : -INFINITY;
         largest = fmaxf(largest, scores[i][j]);
       }
 #pragma unroll
@@ -348,12 +369,13 @@ __global__ void __launch_bounds__(threads, 1) forward_kernel(const Forward<T> ta
       task.lse[(tile.document + query) * shape.lse_stride + head] = top[i] * ln_2 + logf(sum[i]);
     }
   }
-  output.write(task.out, head, tile, shape, [&](int i) { return 1.0f / sum[i]; });
+  output.write(task.out, head, tile, shape, [&](int i) { return sum[i] > 0.0f ? 1.0f / sum[i] : 0.0f; });
 }
 
 // delta = dout · out, a warp for every token and head.
-template <class T>
-__global__ void __launch_bounds__(threads) delta_kernel(const Backward<T> task, std::int64_t tokens) {
+template <class T, class Rule>
+__global__ void __launch_bounds__(threads)
+    delta_kernel(const __grid_constant__ Backward<T, Rule> task, std::int64_t tokens) {
   const Shape& shape = task.shape;
   const std::int64_t index = (static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x) / 32;
   if (index >= tokens * shape.heads) return;
@@ -370,10 +392,10 @@ __global__ void __launch_bounds__(threads) delta_kernel(const Backward<T> task, 
 
 // weights[query][key] = the probabilities p, and score_grads[query][key] = p (dout · v - delta), of one pair of tiles;
 // either may be absent. Both are the gradients' weights; the score's scale is left to the end.
-template <int padded, class T>
-__device__ inline void pair_of_tiles(const Backward<T>& task, const Tile& tile, int head, int first_query,
-                                     int first_key, const float* queries, const float* dout, const float* keys,
-                                     const float* values, float* weights, float* score_grads) {
+template <int padded, class T, class Rule>
+__device__ inline void pair_of_tiles(const Backward<T, Rule>& task, const typename Rule::At& rule_at, const Tile& tile,
+                                     int head, int first_query, int first_key, const float* queries, const float* dout,
+                                     const float* keys, const float* values, float* weights, float* score_grads) {
   constexpr int per = Place<padded>::per;
   const Shape& shape = task.shape;
   const Place<padded> place;
@@ -391,18 +413,19 @@ __device__ inline void pair_of_tiles(const Backward<T>& task, const Tile& tile, 
     }
 #pragma unroll
     for (int j = 0; j < per; ++j) {
-      const bool seen = visible(shape, query, first_key + place.score_column(j), tile.length);
-      const float weight = seen ? exp2f(fmaf(scores[i][j], shape.scale * log2_e, -lse)) : 0.0f;
+      const Pair pair =
+          task.rule.pair(rule_at, query, first_key + place.score_column(j), tile.length, scores[i][j] * shape.scale);
+      const float weight = pair.seen ? exp2f(fmaf(pair.score, log2_e, -lse)) : 0.0f;
       const int at = place.row(i) * weight_stride<padded> + place.score_column(j);
       if (weights != nullptr) weights[at] = weight;
-      score_grads[at] = weight * (products[i][j] - delta);
+      score_grads[at] = pair.seen ? weight * (products[i][j] - delta) * pair.slope : 0.0f;
     }
   }
 }
 
 // dk and dv of one tile of keys: the queries of all heads that read the key head, tile by tile.
-template <int padded, class T>
-__global__ void __launch_bounds__(threads, 1) key_gradient_kernel(const Backward<T> task) {
+template <int padded, class T, class Rule>
+__global__ void __launch_bounds__(threads, 1) key_gradient_kernel(const __grid_constant__ Backward<T, Rule> task) {
   constexpr int rows = tile_rows<padded>;
   const Shape& shape = task.shape;
   const Tile tile = find_tile(shape, static_cast<int>(blockIdx.x), rows);  // the first keys are seen by most queries
@@ -420,14 +443,16 @@ __global__ void __launch_bounds__(threads, 1) key_gradient_kernel(const Backward
   load_tile<padded>(keys, task.k, kv_head, tile, tile.first, shape);
   load_tile<padded>(values, task.v, kv_head, tile, tile.first, shape);
   Output<padded> dk, dv;
-  const int end = end_of_queries(shape, tile, rows);
+  const int end = task.rule.end_of_queries(tile, rows);
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    for (int first = tile.first; first < end; first += rows) {
+    const auto at = task.rule.at(tile, head);
+    for (int first = task.rule.first_query(tile); first < end; first += rows) {
+      if (!task.rule.meet(at, first, tile.first, rows, rows, tile.length)) continue;
       __syncthreads();  // the last pair's tiles are no longer read
       load_tile<padded>(queries, task.q, head, tile, first, shape);
       load_tile<padded>(dout, task.dout, head, tile, first, shape);
       __syncthreads();
-      pair_of_tiles<padded>(task, tile, head, first, tile.first, queries, dout, keys, values, weights, score_grads);
+      pair_of_tiles<padded>(task, at, tile, head, first, tile.first, queries, dout, keys, values, weights, score_grads);
       __syncthreads();
       dv.accumulate_transposed(weights, dout);
       dk.accumulate_transposed(score_grads, queries);
@@ -438,8 +463,8 @@ __global__ void __launch_bounds__(threads, 1) key_gradient_kernel(const Backward
 }
 
 // dq of one tile of queries.
-template <int padded, class T>
-__global__ void __launch_bounds__(threads, 1) query_gradient_kernel(const Backward<T> task) {
+template <int padded, class T, class Rule>
+__global__ void __launch_bounds__(threads, 1) query_gradient_kernel(const __grid_constant__ Backward<T, Rule> task) {
   constexpr int rows = tile_rows<padded>;
   const Shape& shape = task.shape;
   const Tile tile = find_tile(shape, static_cast<int>(gridDim.x - 1 - blockIdx.x), rows);
@@ -456,13 +481,15 @@ __global__ void __launch_bounds__(threads, 1) query_gradient_kernel(const Backwa
   load_tile<padded>(queries, task.q, head, tile, tile.first, shape);
   load_tile<padded>(dout, task.dout, head, tile, tile.first, shape);
   Output<padded> dq;
-  const int end = end_of_keys(tile, rows);
-  for (int first = first_key(shape, tile, rows); first < end; first += rows) {
+  const int end = task.rule.end_of_keys(tile, rows);
+  const auto at = task.rule.at(tile, head);
+  for (int first = task.rule.first_key(tile, rows); first < end; first += rows) {
+    if (!task.rule.meet(at, tile.first, first, rows, rows, tile.length)) continue;
     __syncthreads();
     load_tile<padded>(keys, task.k, kv_head, tile, first, shape);
     load_tile<padded>(values, task.v, kv_head, tile, first, shape);
     __syncthreads();
-    pair_of_tiles<padded>(task, tile, head, tile.first, first, queries, dout, keys, values, nullptr, score_grads);
+    pair_of_tiles<padded>(task, at, tile, head, tile.first, first, queries, dout, keys, values, nullptr, score_grads);
     __syncthreads();
     dq.accumulate(score_grads, keys);
   }

@@ -11,4 +11,13 @@ void plain_attention_forward(Exec& exec, const AttentionTensors& tensors, const 
 void plain_attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout, const AttentionTensors& tensors,
                               const AttentionSpec& spec, float* delta);
 
+// delta = dout · out of every row, bf16.
+void plain_attention_delta(Exec& exec, ConstView dout, const AttentionTensors& tensors, const AttentionSpec& spec,
+                           float* delta);
+
+// The same by a rule (spec.rule), interpreted pair by pair on the device: slow, and needs no compiler.
+void interpreted_attention_forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec);
+void interpreted_attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout,
+                                    const AttentionTensors& tensors, const AttentionSpec& spec, float* delta);
+
 }  // namespace inlay::ops::cuda

@@ -51,6 +51,28 @@ class TempFolder {
   std::filesystem::path path_;
 };
 
+// A variable of the environment for as long as it lives.
+class Setting {
+ public:
+  Setting(const char* name, const std::string& value) : name_(name) {
+    if (const char* before = std::getenv(name); before != nullptr) before_ = before;
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~Setting() {
+    if (before_) {
+      ::setenv(name_.c_str(), before_->c_str(), 1);
+    } else {
+      ::unsetenv(name_.c_str());
+    }
+  }
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+
+ private:
+  std::string name_;
+  std::optional<std::string> before_;
+};
+
 inline std::string read_text(const std::filesystem::path& path) {
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();

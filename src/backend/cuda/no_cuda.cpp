@@ -1,6 +1,7 @@
 #include "backend/cuda/context.h"
 #include "backend/cuda/grouped_matmul.h"
 #include "backend/cuda/matmul.h"
+#include "backend/cuda/runtime_compiler.h"
 #include "backend/eigen.h"
 #include "backend/lanes.h"
 #include "backend/matmul_f64.h"
@@ -40,6 +41,8 @@ void matmul(Exec&, View, View, ConstView, Transpose, ConstView, Transpose, Matmu
 void grouped_matmul(Exec&, View, ConstView, std::span<const ConstView>, Transpose, ConstView) { unavailable(); }
 void grouped_matmul_over_rows(Exec&, std::span<const View>, Grad, ConstView, ConstView, ConstView) { unavailable(); }
 void matmul_f64(Exec&, View, View, ConstView, Transpose, ConstView, Transpose, double, double) { unavailable(); }
+CompiledCode compile_at_run_time(const CompileRequest&) { return {.error = "built without CUDA"}; }
+void set_compile_progress(std::function<void(std::string_view)>) {}
 void symmetric_eigen(Exec&, View, View, View) { unavailable(); }
 
 }  // namespace inlay::backend::cuda

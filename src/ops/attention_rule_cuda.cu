@@ -1,0 +1,212 @@
+#include "ops/attention_rule_cuda.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <string_view>
+
+#include "backend/cuda/context_internal.h"
+#include "backend/cuda/runtime_compiler.h"
+#include "ops/attention_plain_cuda.h"
+#include "ops/attention_rules/cuda_text.h"
+#include "ops/attention_rules/device_files.h"
+#include "ops/attention_rules/flash_task.h"
+
+namespace inlay::ops::cuda {
+
+namespace {
+
+using backend::cuda::check;
+using backend::cuda::gpu;
+using backend::cuda::GpuContext;
+using backend::cuda::stream_of;
+using rules::Pass;
+
+// A pass of a rule as it lies on the device; without kernels where it could not be compiled.
+struct Program {
+  cudaLibrary_t library = nullptr;
+  cudaKernel_t forward = nullptr, query_gradients = nullptr, key_gradients = nullptr;
+  explicit operator bool() const { return library != nullptr; }
+};
+
+// All programs of a GPU. A rule that could not be compiled is not tried again.
+class Programs {
+ public:
+  explicit Programs(GpuContext& gpu) {
+    const cudaDeviceProp& device = gpu.properties();
+    able_ = device.major >= 8;
+    shared_bytes_ = static_cast<std::int64_t>(device.sharedMemPerBlockOptin);
+    // Products of a warpgroup exist in code for sm_90a alone.
+    architecture_ = fmt::format("sm_{}{}{}", device.major, device.minor, device.major == 9 ? "a" : "");
+    const char* products = std::getenv("INLAY_ATTENTION_PRODUCTS");
+    if (products != nullptr && std::string_view(products) == "warp") definitions_.push_back("INLAY_WITHOUT_WGMMA");
+  }
+  ~Programs() {
+    for (auto& [key, program] : programs_) {
+      if (program) cudaLibraryUnload(program.library);
+    }
+  }
+  Programs(const Programs&) = delete;
+  Programs& operator=(const Programs&) = delete;
+
+  bool able(std::int64_t shared_bytes) const { return able_ && shared_bytes <= shared_bytes_; }
+
+  const Program& find(const AttentionRule& rule, Pass pass, int head_size) {
+    const auto [at, made] = programs_.try_emplace(Key{rule.id(), pass, head_size});
+    if (made) at->second = make(rule, pass, head_size);
+    return at->second;
+  }
+
+ private:
+  using Key = std::tuple<std::uint64_t, Pass, int>;
+
+  Program make(const AttentionRule& rule, Pass pass, int head_size) {
+    const backend::cuda::CompiledCode compiled = backend::cuda::compile_at_run_time(
+        {.what = fmt::format("attention's {} pass for heads of {}", pass == Pass::forward ? "forward" : "backward",
+                             head_size),
+         .text = rules::cuda_program(rule, pass, head_size),
+         .files = rules::device_files(),
+         .architecture = architecture_,
+         .definitions = definitions_});
+    Program program;
+    if (compiled.code.empty()) {
+      warn(compiled.error);
+      return program;
+    }
+    const cudaError_t status =
+        cudaLibraryLoadData(&program.library, compiled.code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+    if (status != cudaSuccess) {
+      cudaGetLastError();  // it is dealt with
+      warn(cudaGetErrorString(status));
+      return {};
+    }
+    const auto kernel = [&](const char* name) {
+      cudaKernel_t result = nullptr;
+      check(cudaLibraryGetKernel(&result, program.library, name), "attention");
+      return result;
+    };
+    if (pass == Pass::forward) {
+      program.forward = kernel("attention_forward");
+    } else {
+      program.query_gradients = kernel("attention_query_gradients");
+      program.key_gradients = kernel("attention_key_gradients");
+    }
+    return program;
+  }
+
+  void warn(std::string_view reason) {
+    if (warned_) return;
+    warned_ = true;
+    fmt::print(stderr,
+               "inlay: warning: attention by a rule is interpreted, and slow: its kernels did not compile ({})\n",
+               reason);
+  }
+
+  bool able_ = false, warned_ = false;
+  std::int64_t shared_bytes_ = 0;
+  std::string architecture_;
+  std::vector<std::string> definitions_;
+  std::map<Key, Program> programs_;
+};
+
+flash::Tokens tokens_of(const ConstView& view) {
+  return {static_cast<unsigned short*>(const_cast<void*>(view.data())), view.stride(0), view.stride(1)};
+}
+
+flash::Task task_of(const AttentionTensors& tensors, const AttentionSpec& spec) {
+  flash::Task task{};
+  task.q = tokens_of(tensors.q);
+  task.k = tokens_of(tensors.k);
+  task.v = tokens_of(tensors.v);
+  task.out = tokens_of(tensors.out);
+  task.lse = static_cast<float*>(tensors.lse.data());
+  task.lse_stride = tensors.lse.stride(0);
+  task.cu_seqlens = static_cast<const int*>(spec.cu_seqlens.data());
+  task.prefix_lengths = static_cast<const int*>(spec.prefix_lengths.data());
+  task.head_bias = static_cast<const float*>(spec.head_bias.data());
+  task.documents = static_cast<int>(spec.cu_seqlens.dim(0)) - 1;
+  task.heads = static_cast<int>(tensors.q.dim(1));
+  task.kv_heads = static_cast<int>(tensors.k.dim(1));
+  task.scale = spec.scale;
+  return task;
+}
+
+// Shared memory of a kernel with its list of tiles, for documents of the batch.
+template <int head_size>
+std::int64_t bytes_of(Pass pass, std::int64_t tokens) {
+  constexpr std::int64_t static_bytes = 1024;
+  const std::int64_t columns = pass == Pass::forward ? flash::forward_keys : flash::gradient_columns;
+  const std::int64_t tiles = pass == Pass::forward ? flash::forward_bytes<head_size> : flash::gradient_bytes<head_size>;
+  return static_bytes + tiles + (tokens / columns + 8) * 2;
+}
+std::int64_t bytes_of(Pass pass, std::int64_t head_size, std::int64_t tokens) {
+  return head_size == 64   ? bytes_of<64>(pass, tokens)
+         : head_size == 96 ? bytes_of<96>(pass, tokens)
+                           : bytes_of<128>(pass, tokens);
+}
+
+// The program, or none where the tensors or the GPU are not for it.
+const Program* program_of(Exec& exec, Pass pass, const AttentionTensors& tensors, const AttentionSpec& spec,
+                          std::int64_t shared_bytes) {
+  constexpr std::int64_t most_tiles = 1 << 15;
+  const std::int64_t head_size = tensors.q.dim(2);
+  if (head_size != 64 && head_size != 96 && head_size != 128) return nullptr;
+  if (!(spec.scale > 0) || tensors.q.dim(0) > most_tiles * flash::gradient_columns) return nullptr;
+  auto& programs = gpu(exec).part<Programs>();
+  if (!programs.able(shared_bytes)) return nullptr;
+  const Program& program = programs.find(*spec.rule, pass, static_cast<int>(head_size));
+  return program ? &program : nullptr;
+}
+
+void launch(Exec& exec, cudaKernel_t kernel, flash::Task& task, std::int64_t tokens, std::int64_t heads,
+            std::int64_t shared_bytes) {
+  constexpr std::int64_t static_bytes = 1024;
+  const auto dynamic_bytes = static_cast<std::size_t>(shared_bytes - static_bytes);
+  const void* function = reinterpret_cast<const void*>(kernel);
+  check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(dynamic_bytes)),
+        "attention");
+  const auto tiles = static_cast<unsigned>(tokens / flash::block_rows + task.documents);  // see find_tile
+  void* arguments[] = {&task};
+  check(cudaLaunchKernel(function, dim3(tiles, static_cast<unsigned>(heads)), dim3(flash::threads), arguments,
+                         dynamic_bytes, stream_of(exec)),
+        "attention");
+}
+
+}  // namespace
+
+bool in_eights(std::initializer_list<ConstView> views) {
+  return std::ranges::all_of(views, [](const ConstView& view) {
+    return view.dtype() == DType::bf16 && view.dim(2) % 8 == 0 && view.stride(0) % 8 == 0 &&
+           (view.dim(1) == 1 || view.stride(1) % 8 == 0) && reinterpret_cast<std::uintptr_t>(view.data()) % 16 == 0;
+  });
+}
+
+bool compiled_attention_forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec) {
+  if (!in_eights({tensors.q, tensors.k, tensors.v, tensors.out})) return false;
+  const std::int64_t tokens = tensors.q.dim(0), bytes = bytes_of(Pass::forward, tensors.q.dim(2), tokens);
+  const Program* program = program_of(exec, Pass::forward, tensors, spec, bytes);
+  if (program == nullptr) return false;
+  flash::Task task = task_of(tensors, spec);
+  launch(exec, program->forward, task, tokens, task.heads, bytes);
+  return true;
+}
+
+bool compiled_attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout,
+                                 const AttentionTensors& tensors, const AttentionSpec& spec, float* delta) {
+  if (!in_eights({tensors.q, tensors.k, tensors.v, tensors.out, dout, grads.dq, grads.dk, grads.dv})) return false;
+  const std::int64_t tokens = tensors.q.dim(0), bytes = bytes_of(Pass::backward, tensors.q.dim(2), tokens);
+  const Program* program = program_of(exec, Pass::backward, tensors, spec, bytes);
+  if (program == nullptr) return false;
+  plain_attention_delta(exec, dout, tensors, spec, delta);
+  flash::Task task = task_of(tensors, spec);
+  task.dout = tokens_of(dout);
+  task.dq = tokens_of(grads.dq);
+  task.dk = tokens_of(grads.dk);
+  task.dv = tokens_of(grads.dv);
+  task.delta = delta;
+  launch(exec, program->key_gradients, task, tokens, task.kv_heads, bytes);
+  launch(exec, program->query_gradients, task, tokens, task.heads, bytes);
+  return true;
+}
+
+}  // namespace inlay::ops::cuda

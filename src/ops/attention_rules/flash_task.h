@@ -1,0 +1,36 @@
+#pragma once
+
+// What the kernels of attention by a rule are told. Compiled at run time too: no headers.
+namespace inlay::ops::flash {
+
+struct Tokens {  // bf16 [tokens, heads, head size], strides in elements
+  unsigned short* data;
+  long long token_stride, head_stride;
+};
+
+struct Task {
+  Tokens q, k, v, out, dout, dq, dk, dv;
+  float* lse;          // [tokens, heads], rows lse_stride apart
+  const float* delta;  // [tokens, heads]: dout · out
+  long long lse_stride;
+  const int* cu_seqlens;
+  const int* prefix_lengths;  // of every document, or null
+  const float* head_bias;     // of every head, or null
+  int documents, heads, kv_heads;
+  float scale;
+};
+
+// Blocks of 256 threads: two warpgroups of 64 rows each. The other side's tile is as wide as registers allow.
+constexpr int threads = 256, block_rows = 128, forward_keys = 128, gradient_columns = 64;
+
+template <int rows, int columns>  // a tile in shared memory: panels of 64 columns, lines of 128 bytes
+constexpr int tile_bytes = rows * 128 * ((columns + 63) / 64);
+
+// Shared memory beside the list of tiles, which takes two bytes a tile of the other side.
+template <int head_size>
+constexpr int forward_bytes = tile_bytes<block_rows, head_size> + 4 * tile_bytes<forward_keys, head_size>;
+template <int head_size>
+constexpr int gradient_bytes =
+    2 * tile_bytes<block_rows, head_size> + 4 * tile_bytes<gradient_columns, head_size> + 4 * gradient_columns * 4;
+
+}  // namespace inlay::ops::flash
