@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "bench/bench.h"
+#include "ops/attention_rules/rule.h"
 #include "train/session.h"
 
 namespace inlay::bench {
@@ -10,9 +11,41 @@ namespace inlay::bench {
 namespace {
 
 struct Arguments : Common {
-  std::int64_t documents = 1, length = 16384, heads = 32, kv_heads = 8, head_dim = 128, window = 0;
+  std::int64_t documents = 1, length = 16384, heads = 32, kv_heads = 8, head_dim = 128, window = 0, prefix = 0;
   bool nondeterministic = false;
+  std::string mask, score;
+
+  bool ruled() const { return !mask.empty() || !score.empty(); }
 };
+
+// The pairs of a document that a rule lets be seen, averaged over heads: whole tiles are counted, of others a few pairs
+// are asked.
+double pairs_of(const ops::AttentionRule& rule, const Arguments& a) {
+  constexpr std::int64_t tile = 128;
+  using Tile = ops::AttentionRule::Tile;
+  double pairs = 0;
+  const std::int64_t heads = rule.mask_depends_on_head() ? a.heads : 1;
+  const auto number = [](std::int64_t x) { return static_cast<float>(x); };
+  for (std::int64_t head = 0; head < heads; ++head) {
+    const ops::rules::Place place = {number(head), 0.0f, number(a.length), number(a.prefix), number(a.heads), 0.0f};
+    for (std::int64_t q = 0; q < a.length; q += tile) {
+      for (std::int64_t k = 0; k < a.length; k += tile) {
+        const std::int64_t rows = std::min(tile, a.length - q), columns = std::min(tile, a.length - k);
+        const Tile kind = rule.classify(place, q, q + rows - 1, k, k + columns - 1);
+        double share = kind == Tile::full ? 1 : 0;
+        if (kind == Tile::partial) {
+          constexpr std::int64_t asked = 61;  // prime, so that no period of the mask hides
+          for (std::int64_t i = 0; i < asked; ++i) {
+            const ops::rules::Pair pair = {place, number(q + i * 37 % rows), number(k + i * 59 % columns), 0};
+            share += evaluate(rule.expressions(), rule.mask(), pair) / static_cast<double>(asked);
+          }
+        }
+        pairs += share * static_cast<double>(rows * columns);
+      }
+    }
+  }
+  return pairs / static_cast<double>(heads);
+}
 
 Report run(const Arguments& a) {
   const Device device = train::resolve_device(a.device);
@@ -20,6 +53,9 @@ Report run(const Arguments& a) {
   const std::int64_t tokens = a.documents * a.length, width = (a.heads + 2 * a.kv_heads) * a.head_dim;
   std::vector<std::int32_t> cu_seqlens;
   for (std::int64_t d = 0; d <= a.documents; ++d) cu_seqlens.push_back(static_cast<std::int32_t>(d * a.length));
+
+  const auto rule = a.ruled() ? ops::AttentionRule::parse(a.mask, a.score) : nullptr;
+  const std::vector<std::int32_t> prefixes(static_cast<std::size_t>(a.documents), static_cast<std::int32_t>(a.prefix));
 
   double forward = 0, backward = 0;
   const auto work = [&](backend::Exec& exec) {
@@ -35,6 +71,10 @@ Report run(const Arguments& a) {
     View lse = arena.keep(MemoryClass::activations, "lse", DType::f32, {tokens, a.heads});
     View offsets = arena.keep(MemoryClass::batch, "cu_seqlens", DType::i32, {a.documents + 1});
     exec.upload(offsets, cu_seqlens.data());
+    View prefix_lengths = arena.keep(MemoryClass::batch, "prefix_lengths", DType::i32, {a.documents});
+    exec.upload(prefix_lengths, prefixes.data());
+    View bias = arena.keep(MemoryClass::weights, "head_bias", DType::f32, {a.heads});
+    if (!exec.planning()) fill_random(exec, bias, 1.0f, 1);
     const auto split = [&](View fused, int part) {
       const std::int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
       if (part == 0) return fused.slice_cols(0, q).split_cols(a.heads);
@@ -46,7 +86,10 @@ Report run(const Arguments& a) {
                                      .window = a.window,
                                      .cu_seqlens = offsets,
                                      .host_cu_seqlens = cu_seqlens,
-                                     .deterministic = !a.nondeterministic};
+                                     .deterministic = !a.nondeterministic,
+                                     .rule = rule.get(),
+                                     .prefix_lengths = prefix_lengths,
+                                     .head_bias = bias};
     const std::size_t before = arena.used();
     const auto forward_call = [&] { ops::attention_forward(exec, tensors, spec); };
     const auto backward_call = [&] {
@@ -70,7 +113,8 @@ Report run(const Arguments& a) {
   // Scores and values, forward twice and backward five times a product over the band that is not masked.
   const auto length = static_cast<double>(a.length);
   const double reach = a.window > 0 ? std::min(length, static_cast<double>(a.window)) : length;
-  const double pairs = static_cast<double>(a.documents) * (reach * (reach + 1) / 2 + (length - reach) * reach);
+  const double band = reach * (reach + 1) / 2 + (length - reach) * reach;
+  const double pairs = static_cast<double>(a.documents) * (rule != nullptr ? pairs_of(*rule, a) : band);
   const double flops = 2.0 * pairs * static_cast<double>(a.heads * a.head_dim) * (2 + 5);
   return {{"ms", forward + backward},
           {"forward_ms", forward},
@@ -84,6 +128,8 @@ Report run(const Arguments& a) {
           {"kv_heads", a.kv_heads},
           {"head_dim", a.head_dim},
           {"window", a.window},
+          {"mask", a.mask},
+          {"score", a.score},
           {"deterministic", !a.nondeterministic},
           {"device", name_of(device)},
           {"dtype", name_of(dtype)}};
@@ -92,7 +138,7 @@ Report run(const Arguments& a) {
 }  // namespace
 
 Benchmark attention_benchmark() {
-  return {"attention", "causal attention over packed documents, forward and backward",
+  return {"attention", "attention over packed documents, causal or by a rule, forward and backward",
           [](CLI::App& command) -> std::function<Report()> {
             auto a = std::make_shared<Arguments>();
             add_common(command, *a);
@@ -102,6 +148,10 @@ Benchmark attention_benchmark() {
             command.add_option("--kv-heads", a->kv_heads);
             command.add_option("--head-dim", a->head_dim);
             command.add_option("--window", a->window);
+            command.add_option("--mask", a->mask,
+                               "Which pairs are seen, such as \"causal and (window(128) or k < 4)\"");
+            command.add_option("--score", a->score, "What becomes of scores, such as \"softcap(50)\"");
+            command.add_option("--prefix", a->prefix, "Every document's prefix_length");
             command.add_flag("--nondeterministic", a->nondeterministic, "Let the backward pass sum in any order");
             return [a] { return run(*a); };
           }};

@@ -131,19 +131,20 @@ flash::Task task_of(const AttentionTensors& tensors, const AttentionSpec& spec) 
   return task;
 }
 
-// Shared memory of a kernel with its list of tiles, for documents of the batch.
-template <int head_size>
-std::int64_t bytes_of(Pass pass, std::int64_t tokens) {
-  constexpr std::int64_t static_bytes = 1024;
-  const std::int64_t columns = pass == Pass::forward ? flash::forward_keys : flash::gradient_columns;
-  const std::int64_t tiles = pass == Pass::forward ? flash::forward_bytes<head_size> : flash::gradient_bytes<head_size>;
-  return static_bytes + tiles + (tokens / columns + 8) * 2;
-}
-std::int64_t bytes_of(Pass pass, std::int64_t head_size, std::int64_t tokens) {
-  return head_size == 64   ? bytes_of<64>(pass, tokens)
-         : head_size == 96 ? bytes_of<96>(pass, tokens)
-                           : bytes_of<128>(pass, tokens);
-}
+// Shared memory of the kernels: what they hold themselves, their tiles, and the list of a document's tiles.
+constexpr std::int64_t static_bytes = 1024;
+struct SharedBytes {
+  std::int64_t forward, query_gradients, key_gradients;
+  SharedBytes(std::int64_t head_size, std::int64_t tokens) {
+    const std::int64_t more = static_bytes + (tokens / flash::narrowest_tile + 8) * 2;
+    const auto set = [&]<int size>() {
+      forward = flash::forward_bytes<size> + more;
+      query_gradients = flash::query_gradient_bytes<size> + more;
+      key_gradients = flash::key_gradient_bytes<size> + more;
+    };
+    head_size == 64 ? set.operator()<64>() : head_size == 96 ? set.operator()<96>() : set.operator()<128>();
+  }
+};
 
 // The program, or none where the tensors or the GPU are not for it.
 const Program* program_of(Exec& exec, Pass pass, const AttentionTensors& tensors, const AttentionSpec& spec,
@@ -151,7 +152,7 @@ const Program* program_of(Exec& exec, Pass pass, const AttentionTensors& tensors
   constexpr std::int64_t most_tiles = 1 << 15;
   const std::int64_t head_size = tensors.q.dim(2);
   if (head_size != 64 && head_size != 96 && head_size != 128) return nullptr;
-  if (!(spec.scale > 0) || tensors.q.dim(0) > most_tiles * flash::gradient_columns) return nullptr;
+  if (!(spec.scale > 0) || tensors.q.dim(0) > most_tiles * flash::narrowest_tile) return nullptr;
   auto& programs = gpu(exec).part<Programs>();
   if (!programs.able(shared_bytes)) return nullptr;
   const Program& program = programs.find(*spec.rule, pass, static_cast<int>(head_size));
@@ -160,7 +161,6 @@ const Program* program_of(Exec& exec, Pass pass, const AttentionTensors& tensors
 
 void launch(Exec& exec, cudaKernel_t kernel, flash::Task& task, std::int64_t tokens, std::int64_t heads,
             std::int64_t shared_bytes) {
-  constexpr std::int64_t static_bytes = 1024;
   const auto dynamic_bytes = static_cast<std::size_t>(shared_bytes - static_bytes);
   const void* function = reinterpret_cast<const void*>(kernel);
   check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(dynamic_bytes)),
@@ -183,19 +183,22 @@ bool in_eights(std::initializer_list<ConstView> views) {
 
 bool compiled_attention_forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec) {
   if (!in_eights({tensors.q, tensors.k, tensors.v, tensors.out})) return false;
-  const std::int64_t tokens = tensors.q.dim(0), bytes = bytes_of(Pass::forward, tensors.q.dim(2), tokens);
-  const Program* program = program_of(exec, Pass::forward, tensors, spec, bytes);
+  const std::int64_t tokens = tensors.q.dim(0);
+  const SharedBytes bytes(tensors.q.dim(2), tokens);
+  const Program* program = program_of(exec, Pass::forward, tensors, spec, bytes.forward);
   if (program == nullptr) return false;
   flash::Task task = task_of(tensors, spec);
-  launch(exec, program->forward, task, tokens, task.heads, bytes);
+  launch(exec, program->forward, task, tokens, task.heads, bytes.forward);
   return true;
 }
 
 bool compiled_attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout,
                                  const AttentionTensors& tensors, const AttentionSpec& spec, float* delta) {
   if (!in_eights({tensors.q, tensors.k, tensors.v, tensors.out, dout, grads.dq, grads.dk, grads.dv})) return false;
-  const std::int64_t tokens = tensors.q.dim(0), bytes = bytes_of(Pass::backward, tensors.q.dim(2), tokens);
-  const Program* program = program_of(exec, Pass::backward, tensors, spec, bytes);
+  const std::int64_t tokens = tensors.q.dim(0);
+  const SharedBytes bytes(tensors.q.dim(2), tokens);
+  const Program* program =
+      program_of(exec, Pass::backward, tensors, spec, std::max(bytes.query_gradients, bytes.key_gradients));
   if (program == nullptr) return false;
   plain_attention_delta(exec, dout, tensors, spec, delta);
   flash::Task task = task_of(tensors, spec);
@@ -204,8 +207,8 @@ bool compiled_attention_backward(Exec& exec, const AttentionGrads& grads, ConstV
   task.dk = tokens_of(grads.dk);
   task.dv = tokens_of(grads.dv);
   task.delta = delta;
-  launch(exec, program->key_gradients, task, tokens, task.kv_heads, bytes);
-  launch(exec, program->query_gradients, task, tokens, task.heads, bytes);
+  launch(exec, program->key_gradients, task, tokens, task.kv_heads, bytes.key_gradients);
+  launch(exec, program->query_gradients, task, tokens, task.heads, bytes.query_gradients);
   return true;
 }
 

@@ -303,7 +303,7 @@ class OpsRuleAttentionRoutes : public ::testing::Test {
   }
   static void expect_all_right() {
     for (const std::int64_t head_size : {64, 96, 128}) {
-      for (const Rule* rule : {&masks()[1], &masks()[3], &masks()[5], &scores()[0], &scores()[3]}) {
+      for (const Rule* rule : {&masks()[3], &scores()[3]}) {
         expect_right(Device::cuda, DType::bf16, {{200, 1, 66}, 4, 2, head_size}, *rule);
       }
     }

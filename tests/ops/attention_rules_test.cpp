@@ -127,6 +127,24 @@ TEST(OpsAttentionRules, KnowsCausalWindows) {
   EXPECT_EQ(window("causal", "softcap(50)"), std::nullopt);
 }
 
+// Composed in C++, a rule is the one that the text means.
+TEST(OpsAttentionRules, ComposeInCode) {
+  Expressions e;
+  const Term mask = e.both(e.causal(), e.either(e.window(e.number(128)), e.negation(e.prefix())));
+  const Term score = e.alibi(e.softcap(e.make(Op::score), e.number(50)), e.number(0.5f));
+  const AttentionRule composed(e, mask, score);
+  const auto parsed = AttentionRule::parse("causal and (window(128) or not prefix)", "softcap(50) then alibi(0.5)");
+  for (int q = 0; q < 300; q += 7) {
+    for (int k = 0; k < 300; k += 11) {
+      const Pair pair = {somewhere, static_cast<float>(q), static_cast<float>(k), 0.01f * static_cast<float>(q - k)};
+      ASSERT_EQ(evaluate(composed.expressions(), composed.mask(), pair),
+                evaluate(parsed->expressions(), parsed->mask(), pair));
+      ASSERT_EQ(evaluate(composed.expressions(), composed.slope(), pair),
+                evaluate(parsed->expressions(), parsed->slope(), pair));
+    }
+  }
+}
+
 // Random expressions, deep enough for everything to meet everything.
 class RandomText {
  public:

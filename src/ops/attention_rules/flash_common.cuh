@@ -96,21 +96,32 @@ __device__ __forceinline__ int list_tiles(unsigned short* list, int length, cons
   return total;
 }
 
-// Begins to copy `rows` tokens of a head from a position on; tokens past the document's end are zero.
+// Begins to copy `rows` tokens of a head from a position on; tokens past the document's end are zero. A thread moves
+// the same piece of every so many rows, so that its addresses differ by constants.
 template <int rows, int head_size>
 __device__ __forceinline__ void fetch_tile(unsigned to, const Tokens& from, int head, const DocumentTile& tile,
                                            int first) {
-  constexpr int chunks = head_size / 8;
-  const unsigned short* base = from.data + tile.begin * from.token_stride + head * from.head_stride;
+  constexpr int across = head_size <= 64 ? 8 : 16, step = threads / across;
+  const int row = threadIdx.x / across, chunk = threadIdx.x % across;
+  if (head_size % (8 * across) != 0 && chunk * 8 >= head_size) return;
+  const int remaining = tile.length - first - row;
+  const unsigned short* source =
+      from.data + (tile.begin + first + row) * from.token_stride + head * from.head_stride + chunk * 8;
+  const unsigned target = address_of<rows>(to, row, chunk);
 #pragma unroll
-  for (int i = 0; i < rows * chunks / threads; ++i) {
-    const int index = i * threads + threadIdx.x, row = index / chunks, chunk = index % chunks;
-    const bool there = first + row < tile.length;
-    const unsigned short* source = base + (there ? first + row : 0) * from.token_stride + chunk * 8;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address_of<rows>(to, row, chunk)),
-                 "l"(__cvta_generic_to_global(source)), "r"(there ? 16 : 0)
+  for (int i = 0; i < rows / step; ++i) {
+    // With a size of 0 nothing is read, wherever the address points.
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target + i * (step * line_bytes)),
+                 "l"(__cvta_generic_to_global(source + i * step * from.token_stride)),
+                 "r"(i * step < remaining ? 16 : 0)
                  : "memory");
   }
+}
+// Begins to copy a number of a query; 0 past the document's end.
+__device__ __forceinline__ void fetch_number(float* to, const float* from, bool there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)),
+               "l"(__cvta_generic_to_global(from)), "r"(there ? 4 : 0)
+               : "memory");
 }
 __device__ __forceinline__ void end_fetch() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // All copies that this thread began are there, and after the barrier all threads'.

@@ -70,7 +70,7 @@ __device__ __forceinline__ void forward(const Task& task) {
   extern __shared__ __align__(1024) unsigned char memory[];
   constexpr int stage = tile_bytes<forward_keys, head_size>;
   const unsigned queries = shared_address(memory), keys = queries + tile_bytes<block_rows, head_size>;
-  const unsigned values = keys + 2 * stage;
+  const unsigned values = keys + forward_stages * stage;
   auto* list = reinterpret_cast<unsigned short*>(memory + forward_bytes<head_size>);
 
   fetch_tile<block_rows, head_size>(queries, task.q, head, tile, tile.first);
@@ -79,11 +79,18 @@ __device__ __forceinline__ void forward(const Task& task) {
                          positions(first, forward_keys, tile.length));
   });
   const auto first_of = [&](int i) { return static_cast<int>(list[i] & (partial_bit - 1)) * forward_keys; };
-  const auto fetch = [&](unsigned to, const Tokens& from, int i) {
-    if (i < count) fetch_tile<forward_keys, head_size>(to + i % 2 * stage, from, kv_head, tile, first_of(i));
+  const auto fetch = [&](int key_tile, int value_tile) {
+    if (key_tile < count) {
+      fetch_tile<forward_keys, head_size>(keys + key_tile % forward_stages * stage, task.k, kv_head, tile,
+                                          first_of(key_tile));
+    }
+    if (value_tile >= 0 && value_tile < count) {
+      fetch_tile<forward_keys, head_size>(values + value_tile % forward_stages * stage, task.v, kv_head, tile,
+                                          first_of(value_tile));
+    }
+    end_fetch();
   };
-  fetch(keys, task.k, 0);
-  end_fetch();
+  fetch(0, -1);
   await_fetches();
 
   const unsigned left = queries + lane.group * 64 * line_bytes;
@@ -92,19 +99,7 @@ __device__ __forceinline__ void forward(const Task& task) {
   float sums[head_size / 8][4] = {};
   float scores[forward_keys / 8][4];
   unsigned weights[forward_keys / 16][4];
-  for (int i = 0; i < count; ++i) {
-    if (i > 0) await_fetches();  // the keys of this tile and the values of the last; all have left the stages before
-    fetch(keys, task.k, i + 1);
-    fetch(values, task.v, i);
-    end_fetch();
-    multiply_rows<forward_keys, head_size, block_rows, forward_keys>(scores, left, keys + i % 2 * stage);
-    if (i > 0) {
-      multiply_columns<head_size, forward_keys>(sums, weights, values + (i - 1) % 2 * stage);
-      await_products<1>();
-    } else {
-      await_products<0>();
-    }
-    pin(scores);
+  const auto weigh = [&](int i) {
     const int query = tile.first + lane.row, key = first_of(i) + lane.column;
     if (list[i] & partial_bit) {
       apply_rule<Rule, true, forward_keys>(scores, place, query, key, tile.length, task.scale);
@@ -112,6 +107,24 @@ __device__ __forceinline__ void forward(const Task& task) {
       apply_rule<Rule, false, forward_keys>(scores, place, query, key, tile.length, task.scale);
     }
     softmax.template step<forward_keys>(scores, unit);
+    pin(scores);
+  };
+  if (count > 0) {
+    multiply_rows<forward_keys, head_size, block_rows, forward_keys>(scores, left, keys);
+    fetch(1, 0);
+    await_products<0>();
+    pin(scores);
+    weigh(0);
+    pack<forward_keys>(weights, scores);
+  }
+  for (int i = 1; i < count; ++i) {
+    await_fetches();  // the keys of this tile and the values of the last; all have left the stages before
+    multiply_rows<forward_keys, head_size, block_rows, forward_keys>(scores, left, keys + i % forward_stages * stage);
+    multiply_columns<head_size, forward_keys>(sums, weights, values + (i - 1) % forward_stages * stage);
+    fetch(i + 1, i);
+    await_products<1>();
+    pin(scores);
+    weigh(i);
     await_products<0>();
     pin(sums);
 #pragma unroll
@@ -123,7 +136,7 @@ __device__ __forceinline__ void forward(const Task& task) {
   }
   if (count > 0) {
     await_fetches();
-    multiply_columns<head_size, forward_keys>(sums, weights, values + (count - 1) % 2 * stage);
+    multiply_columns<head_size, forward_keys>(sums, weights, values + (count - 1) % forward_stages * stage);
     await_products<0>();
     pin(sums);
   }
