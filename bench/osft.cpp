@@ -1,6 +1,5 @@
 #include "bench/step.h"
-#include "io/json.h"
-#include "model/families/family.h"
+#include "model/presets.h"
 #include "train/session.h"
 
 namespace inlay::bench {
@@ -14,15 +13,8 @@ struct Arguments : Common {
   bool train_head = false, deterministic = false;
 };
 
-// The shape of Llama-3.1-8B, so that a benchmark needs no file.
-constexpr const char* llama_8b = R"({"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
-  "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256,
-  "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": false,
-  "hidden_act": "silu", "torch_dtype": "bfloat16"})";
-
 model::ModelConfig config_of(const Arguments& a) {
-  model::ModelConfig config =
-      a.model == "llama-8b" ? model::parse_llama(io::Json::parse(llama_8b, "llama-8b")) : model::load_config(a.model);
+  model::ModelConfig config = model::shape_or_config(a.model);
   if (a.layers > 0) config.layers.resize(static_cast<std::size_t>(a.layers), config.layers.front());
   return config;
 }
@@ -74,7 +66,7 @@ Benchmark osft_benchmark() {
       [](CLI::App& command) -> std::function<Report()> {
         auto a = std::make_shared<Arguments>();
         add_common(command, *a);
-        command.add_option("--model", a->model, "llama-8b, or a config.json");
+        command.add_option("--model", a->model, "llama-8b, gpt-oss-20b, qwen3-30b-a3b, or a config.json");
         command.add_option("--tokens", a->tokens, "Of a step")->check(CLI::PositiveNumber);
         command.add_option("--documents", a->documents, "The tokens are split evenly")->check(CLI::PositiveNumber);
         command.add_option("--basis", a->basis, "activations, weights, or none: plain fine-tuning")

@@ -1,5 +1,5 @@
 #include "bench/step.h"
-#include "model/families/family.h"
+#include "model/presets.h"
 #include "train/session.h"
 
 namespace inlay::bench {
@@ -14,7 +14,7 @@ struct Arguments : Common {
 };
 
 Report run(const Arguments& a) {
-  const model::ModelConfig config = model::load_config(a.config);
+  const model::ModelConfig config = model::shape_or_config(a.config);
   train::EngineOptions options;
   options.device = train::resolve_device(a.device);
   options.compute = train::resolve_dtype(a.dtype, options.device);
@@ -37,23 +37,23 @@ Report run(const Arguments& a) {
 }  // namespace
 
 Benchmark train_step_benchmark() {
-  return {"train-step", "forward, backward and AdamW of a model's shape with random weights",
-          [](CLI::App& command) -> std::function<Report()> {
-            auto a = std::make_shared<Arguments>();
-            add_common(command, *a);
-            command.add_option("--config", a->config, "config.json of the shape")->required();
-            command.add_option("--documents", a->documents)->check(CLI::PositiveNumber);
-            command.add_option("--length", a->length)->check(CLI::PositiveNumber);
-            command.add_option("--optimizer", a->optimizer, "adamw, or none: forward and backward alone")
-                ->check(CLI::IsMember({"adamw", "none"}));
-            command.add_option("--policy", a->policy, "Activation policy, or auto");
-            command.add_option("--mlp-tile", a->tile, "Rows the MLP works on at once; 0: all; absent: what fits");
-            command.add_option("--host-layers", a->host_layers, "Layers that live on the host; absent: what must");
-            command.add_option("--disk", a->disk, "Folder for what the host cannot hold");
-            command.add_flag("--nondeterministic", a->nondeterministic,
-                             "Let attention's backward pass sum in any order");
-            return [a] { return run(*a); };
-          }};
+  return {
+      "train-step", "forward, backward and AdamW of a model's shape with random weights",
+      [](CLI::App& command) -> std::function<Report()> {
+        auto a = std::make_shared<Arguments>();
+        add_common(command, *a);
+        command.add_option("--config", a->config, "llama-8b, gpt-oss-20b, qwen3-30b-a3b, or a config.json")->required();
+        command.add_option("--documents", a->documents)->check(CLI::PositiveNumber);
+        command.add_option("--length", a->length)->check(CLI::PositiveNumber);
+        command.add_option("--optimizer", a->optimizer, "adamw, or none: forward and backward alone")
+            ->check(CLI::IsMember({"adamw", "none"}));
+        command.add_option("--policy", a->policy, "Activation policy, or auto");
+        command.add_option("--mlp-tile", a->tile, "Rows the MLP works on at once; 0: all; absent: what fits");
+        command.add_option("--host-layers", a->host_layers, "Layers that live on the host; absent: what must");
+        command.add_option("--disk", a->disk, "Folder for what the host cannot hold");
+        command.add_flag("--nondeterministic", a->nondeterministic, "Let attention's backward pass sum in any order");
+        return [a] { return run(*a); };
+      }};
 }
 
 }  // namespace inlay::bench

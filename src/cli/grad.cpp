@@ -32,13 +32,15 @@ int run(const GradArguments& arguments) {
   const double loss = engine->decoder().read_loss(engine->exec()).loss;
 
   std::vector<NamedTensor> tensors;
-  engine->decoder().parameters().for_each([&](weights::Parameter& p) {
-    if (!p.grad_written()) engine->exec().fill_zero(p.grad);
-    for (const weights::Part& part : p.parts) {
-      tensors.push_back({{"grad." + part.checkpoint_name, DType::f32, model::part_shape(p, part).extents()},
-                         model::read_gradient(engine->exec(), p, part)});
+  for (const model::CheckpointTensor& tensor : model::checkpoint_tensors(engine->decoder().parameters())) {
+    std::vector<float> values;
+    for (const auto& [parameter, part] : tensor.parts) {
+      parameter->ensure_grad(engine->exec());
+      const std::vector<float> mine = model::read_gradient(engine->exec(), *parameter, *part);
+      values.insert(values.end(), mine.begin(), mine.end());
     }
-  });
+    tensors.push_back({{"grad." + tensor.name, DType::f32, tensor.shape.extents()}, std::move(values)});
+  }
   if (arguments.logits) {
     // Document by document, so that each can be held against a model that saw it alone.
     for (std::size_t d = 0; d < documents.size(); ++d) {

@@ -7,7 +7,6 @@
 #include "backend/cpu/gemm.h"
 #include "cli/commands.h"
 #include "core/text.h"
-#include "model/families/family.h"
 #include "train/find_bases.h"
 #include "train/metrics.h"
 #include "train/session.h"
@@ -153,7 +152,7 @@ int run(const std::string& file, const train::Overrides& overrides, bool as_json
   const std::size_t base_bytes = train::resident_bytes();
   Plan p;
   p.options = train::load_options(file, overrides);
-  p.config = model::load_config(p.options.base_model);
+  p.config = train::config_of(p.options);
   std::size_t document_bytes = 0;
   const train::BatchBounds batch = bounds(p.options, p.config.vocab, document_bytes, p.from_data, quiet);
   p.engine = train::engine_options(p.options, batch);

@@ -40,7 +40,8 @@ ops::AttentionSpec AttentionBlock::spec(const LayerContext& context) const {
           .window = layer_.window,
           .cu_seqlens = context.batch.cu_seqlens,
           .host_cu_seqlens = context.batch.host_cu_seqlens,
-          .deterministic = context.deterministic_attention};
+          .deterministic = context.deterministic_attention,
+          .sinks = parameters_.sinks.value};
 }
 
 ops::AttentionTensors AttentionBlock::tensors(View rotated, const Saved& saved) const {
@@ -139,9 +140,9 @@ void AttentionBlock::decode(Exec& exec, View delta, ConstView x, const LayerCont
     const View qk = rotated(exec, qkv, context);
     ops::cast(exec, cache.key(position), qk.slice_cols(q, q + kv).split_cols(config_.kv_heads));
     ops::cast(exec, cache.value(position), qkv.slice_cols(q + kv, q + 2 * kv).split_cols(config_.kv_heads));
-    ops::decode_attention(exec, out.split_cols(config_.heads), qk.slice_cols(0, q).split_cols(config_.heads),
-                          cache.keys, cache.values,
-                          {.scale = scale(), .length = position + 1, .window = layer_.window});
+    ops::decode_attention(
+        exec, out.split_cols(config_.heads), qk.slice_cols(0, q).split_cols(config_.heads), cache.keys, cache.values,
+        {.scale = scale(), .length = position + 1, .window = layer_.window, .sinks = parameters_.sinks.value});
   }
   output(exec, delta, {.out = out});
 }
@@ -179,8 +180,10 @@ void AttentionBlock::backward(Exec& exec, View grad, ConstView x, const LayerCon
     const View dq = dqkv.slice_cols(0, q).split_cols(config_.heads);
     const View dk = dqkv.slice_cols(q, q + kv).split_cols(config_.kv_heads);
     const View dv = dqkv.slice_cols(q + kv, q + 2 * kv).split_cols(config_.kv_heads);
-    ops::attention_backward(exec, {.dq = dq, .dk = dk, .dv = dv}, dout.split_cols(config_.heads), tensors(qk, saved),
-                            spec(context));
+    weights::Parameter& sinks = parameters_.sinks;
+    ops::attention_backward(exec,
+                            {.dq = dq, .dk = dk, .dv = dv, .dsinks = sinks.grad, .dsinks_mode = sinks.next_grad_mode()},
+                            dout.split_cols(config_.heads), tensors(qk, saved), spec(context));
     ops::rope(exec, dqkv.slice_cols(0, q + kv).split_cols(config_.heads + config_.kv_heads), context.batch.positions,
               context.rope_table, ops::Rotation::backward);
     if (config_.qk_norm) {

@@ -14,6 +14,7 @@ struct AttentionParameters {
   weights::Parameter norm, qkv, output;
   weights::Parameter qkv_bias, output_bias;  // empty shape where the model has none
   weights::Parameter q_norm, k_norm;
+  weights::Parameter sinks;  // a logit beside every head's scores
 };
 
 // What one step gives to all layers.

@@ -19,7 +19,7 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
   if (options_.prepare) options_.prepare(parameters_);
   const std::int64_t first_on_host = config_.layer_count() - options_.host_layers;
   parameters_.for_each_in_layers([&](std::int64_t layer, weights::Parameter& p) {
-    p.on_host = layer >= first_on_host && p.shape.rank() > 1;  // vectors are small, and many places read them
+    p.on_host = layer >= first_on_host && p.is_matrix();  // vectors are small, and many places read them
   });
   parameters_.for_each([&](weights::Parameter& p) { weights::allocate_value(exec, p, options_.compute); });
   const auto make_weight = [this](Exec& e, weights::Parameter& p) -> std::unique_ptr<ops::Linear> {
@@ -29,7 +29,8 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
     return weight;
   };
   for (std::size_t l = 0; l < parameters_.layers.size(); ++l) {
-    layers_.push_back(std::make_unique<Layer>(exec, config_, config_.layers[l], *parameters_.layers[l], make_weight));
+    layers_.push_back(
+        std::make_unique<Layer>(exec, config_, config_.layers[l], *parameters_.layers[l], make_weight, balance_));
   }
   head_ = make_weight(exec, config_.tied_embeddings ? parameters_.embedding : parameters_.head);
   if (config_.tied_embeddings) tied_ = dynamic_cast<weights::SubspaceWeight*>(head_.get());
@@ -51,6 +52,21 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
   if (!exec.planning()) exec.upload(rope_table_, rope_table(config_.rope, options_.max_positions).data());
   loss_ = arena.keep(MemoryClass::batch, "loss", DType::f32, {1});
   correct_ = arena.keep(MemoryClass::batch, "correct predictions", DType::i32, {1});
+  if (options_.training && config_.experts.balance > 0 && config_.expert_layers() > 0) {
+    const Shape experts{config_.experts.count};
+    balance_.sums.assigned = arena.keep(MemoryClass::batch, "experts' tokens", DType::i32, experts);
+    balance_.sums.probability = arena.keep(MemoryClass::batch, "experts' probabilities", DType::f32, experts);
+  }
+}
+
+Decoder::Layer::Layer(Exec& exec, const ModelConfig& config, const LayerConfig& layer, LayerParameters& parameters,
+                      const weights::WeightFactory& make_weight, const RouterBalance& balance)
+    : attention(exec, config, layer, parameters.attention, make_weight) {
+  if (layer.experts) {
+    mlp = std::make_unique<MoeBlock>(exec, config, parameters.moe, make_weight, balance);
+  } else {
+    mlp = std::make_unique<MlpBlock>(exec, config, parameters.mlp, make_weight);
+  }
 }
 
 LayerContext Decoder::context(const DeviceBatch& batch) const {
@@ -100,7 +116,7 @@ void Decoder::forward_layer(Exec& exec, std::size_t layer, View out, ConstView x
                       ? arena.keep(MemoryClass::activations, "residual", x.dtype(), x.shape())
                       : arena.scratch("residual", x.dtype(), x.shape());
   layers_[layer]->attention.forward(exec, residual, x, context, policy, saved.attention);
-  layers_[layer]->mlp.forward(exec, out, residual, x, policy, options_.mlp_tile, saved.mlp);
+  layers_[layer]->mlp->forward(exec, out, residual, x, policy, options_.mlp_tile, saved.mlp);
   if (policy.keeps(Activation::residual)) saved.mlp.residual = residual;
 }
 
@@ -108,9 +124,9 @@ void Decoder::decode_layer(Exec& exec, std::size_t layer, View out, ConstView x,
                            const KvCache& cache, std::int64_t position) {
   const ScratchScope scope(exec.arena());
   View residual = exec.arena().scratch("residual", x.dtype(), x.shape());
-  MlpBlock::Saved nothing;
+  FeedForward::Saved nothing;
   layers_[layer]->attention.decode(exec, residual, x, context, cache.layer(layer), position);
-  layers_[layer]->mlp.forward(exec, out, residual, x, LayerPolicy::recompute_all(), options_.mlp_tile, nothing);
+  layers_[layer]->mlp->forward(exec, out, residual, x, LayerPolicy::recompute_all(), options_.mlp_tile, nothing);
 }
 
 void Decoder::head_loss(Exec& exec, View hidden, const DeviceBatch& batch, double normalizer, bool gradients) {

@@ -35,7 +35,7 @@ struct LossSums {
   std::int64_t correct = 0;
 };
 
-// A dense decoder: embedding, layers, final norm, head. Owns the parameters and their memory in the Exec's arena; the
+// A decoder: embedding, layers, final norm, head. Owns the parameters and their memory in the Exec's arena; the
 // activations of a step live there only during the step.
 class Decoder {
  public:
@@ -92,16 +92,14 @@ class Decoder {
  private:
   struct Layer {
     Layer(Exec& exec, const ModelConfig& config, const LayerConfig& layer, LayerParameters& parameters,
-          const weights::WeightFactory& make_weight)
-        : attention(exec, config, layer, parameters.attention, make_weight),
-          mlp(exec, config, parameters.mlp, make_weight) {}
+          const weights::WeightFactory& make_weight, const RouterBalance& balance);
     AttentionBlock attention;
-    MlpBlock mlp;
+    std::unique_ptr<FeedForward> mlp;
   };
   struct LayerSaved {
     std::size_t mark = 0;  // the arena's bottom before this layer kept anything
     AttentionBlock::Saved attention;
-    MlpBlock::Saved mlp;
+    FeedForward::Saved mlp;
   };
 
   LayerContext context(const DeviceBatch& batch) const;
@@ -117,6 +115,9 @@ class Decoder {
   void remake_input(Exec& exec, std::int64_t layer, View out, ConstView in, const LayerContext& context);
   // The final hidden state without keeping anything, in scratch.
   View forward_only(Exec& exec, const DeviceBatch& batch);
+  // Around the forward pass of a micro-batch: its load-balancing loss counts as its labels do.
+  void begin_balance(Exec& exec);
+  void finish_balance(Exec& exec, const DeviceBatch& batch, double normalizer);
   void head_loss(Exec& exec, View hidden, const DeviceBatch& batch, double normalizer, bool gradients);
 
   ModelConfig config_;
@@ -130,6 +131,7 @@ class Decoder {
   weights::StreamedWeights* streamed_ = nullptr;
   StashPlace stash_place_;
   View rope_table_, loss_, correct_;
+  RouterBalance balance_;  // of the micro-batch at hand
 };
 
 }  // namespace inlay::model

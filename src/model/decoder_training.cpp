@@ -24,7 +24,7 @@ void Decoder::backward_layer(Exec& exec, std::size_t layer, View grad, ConstView
       blocks.attention.output(exec, saved.mlp.residual, saved.attention);
       ops::add(exec, saved.mlp.residual, x);
     }
-    blocks.mlp.backward(exec, grad, saved.mlp.residual, options_.mlp_tile, saved.mlp);
+    blocks.mlp->backward(exec, grad, saved.mlp.residual, options_.mlp_tile, saved.mlp);
   }
   blocks.attention.backward(exec, grad, x, context, saved.attention);
 }
@@ -34,6 +34,23 @@ void Decoder::remake_input(Exec& exec, std::int64_t layer, View out, ConstView i
   access_->acquire(exec, layer, Pass::forward);
   forward_layer(exec, static_cast<std::size_t>(layer), out, in, context, LayerPolicy::recompute_all(), nothing);
   access_->release(exec, layer, Pass::forward);
+}
+
+void Decoder::begin_balance(Exec& exec) {
+  if (!balance_.sums.assigned) return;
+  exec.fill_zero(balance_.sums.assigned);
+  exec.fill_zero(balance_.sums.probability);
+  balance_.counting = true;
+}
+
+// It is a mean over the micro-batch's tokens, so a step weights it by the share of labels that the micro-batch has.
+void Decoder::finish_balance(Exec& exec, const DeviceBatch& batch, double normalizer) {
+  if (!balance_.sums.assigned) return;
+  balance_.counting = false;
+  const double rows = static_cast<double>(batch.token_count) * static_cast<double>(config_.expert_layers());
+  const double factor = config_.experts.balance * static_cast<double>(batch.valid_count) / normalizer;
+  ops::moe_balance_loss(exec, loss_, balance_.sums, rows, factor);
+  balance_.factor = static_cast<float>(factor * static_cast<double>(config_.experts.count) / (rows * rows));
 }
 
 void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double normalizer) {
@@ -51,6 +68,7 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
   AttentionResults results(exec, options_.policy, config_, batch.token_count, options_.compute, &stash_place_);
   std::vector<LayerSaved> saved(layers_.size());
 
+  begin_balance(exec);
   View x = inputs.open(exec, 0);
   ops::embedding_forward(exec, x, batch.tokens, parameters_.embedding.value);
   inputs.written(exec, 0);
@@ -69,6 +87,7 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
   }
 
   arena.begin_phase("loss");
+  finish_balance(exec, batch, normalizer);
   View grad = arena.scratch(MemoryClass::activations, "residual gradient", options_.compute, stream_shape);
   {
     const ScratchScope scope(arena);

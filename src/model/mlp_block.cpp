@@ -1,7 +1,5 @@
 #include "model/mlp_block.h"
 
-#include <algorithm>
-
 #include "ops/elementwise.h"
 #include "ops/rms_norm.h"
 #include "ops/swiglu.h"
@@ -10,17 +8,6 @@ namespace inlay::model {
 
 using backend::Grad;
 using backend::ScratchScope;
-
-namespace {
-
-// Calls body(begin, end) for each tile of rows; the last one may be smaller. tile 0 means all rows at once.
-template <class Body>
-void for_each_tile(std::int64_t rows, std::int64_t tile, const Body& body) {
-  const std::int64_t step = tile > 0 ? tile : std::max<std::int64_t>(rows, 1);
-  for (std::int64_t begin = 0; begin < rows; begin += step) body(begin, std::min(begin + step, rows));
-}
-
-}  // namespace
 
 MlpBlock::MlpBlock(Exec& exec, const ModelConfig& config, MlpParameters& parameters,
                    const weights::WeightFactory& make_weight)

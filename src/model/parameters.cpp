@@ -1,5 +1,7 @@
 #include "model/parameters.h"
 
+#include <fmt/format.h>
+
 namespace inlay::model {
 
 using weights::Parameter;
@@ -34,6 +36,56 @@ Parameter stacked(std::string name, std::vector<std::pair<std::string, std::int6
   return parameter;
 }
 
+// Experts that share their tensors: gate and up are one, and a bias has a row for each of them.
+void add_stacked_experts(MoeParameters& m, const ModelConfig& c, const std::string& ours,
+                         const std::function<std::string(const std::string&)>& named) {
+  const ExpertsConfig& e = c.experts;
+  const auto expert = [&](const char* name, const std::string& pattern, std::int64_t index, Shape shape) {
+    Parameter p = single(fmt::format("{}experts.{}.{}", ours, index, name), named(pattern), shape);
+    p.parts[0].stacked = e.count;
+    p.parts[0].index = index;
+    return p;
+  };
+  const auto bias = [&](const char* name, const std::string& pattern, std::int64_t width) {
+    Parameter p = single(ours + name, named(pattern) + "_bias", {e.count, width});
+    p.vectors = true;
+    return p;
+  };
+  for (std::int64_t i = 0; i < e.count; ++i) {
+    m.gate_up.push_back(expert("gate_up", c.names.expert_gate_up, i, {2 * e.intermediate, c.hidden}));
+    m.down.push_back(expert("down", c.names.expert_down, i, {c.hidden, e.intermediate}));
+  }
+  if (!e.bias) return;
+  m.gate_up_bias = bias("gate_up_bias", c.names.expert_gate_up, 2 * e.intermediate);
+  m.down_bias = bias("down_bias", c.names.expert_down, c.hidden);
+}
+
+// The router and the experts of a layer, each expert with matrices of its own.
+MoeParameters moe_parameters(const ModelConfig& c, std::int64_t layer) {
+  const NameMap& names = c.names;
+  const ExpertsConfig& e = c.experts;
+  const auto named = [&](const std::string& pattern) { return layer_name(pattern, layer); };
+  const std::string ours = "layers." + std::to_string(layer) + ".mlp.";
+  MoeParameters m;
+  m.norm = single(ours + "norm", named(names.mlp_norm), {c.hidden});
+  m.router = single(ours + "router", named(names.router) + ".weight", {e.count, c.hidden});
+  if (e.router_bias) m.router_bias = single(ours + "router_bias", named(names.router) + ".bias", {e.count});
+  if (names.experts_stacked) {
+    add_stacked_experts(m, c, ours, named);
+    return m;
+  }
+  for (std::int64_t i = 0; i < e.count; ++i) {
+    // The layer's number stands in the first place, the expert's in the second.
+    const auto weight = [&](const std::string& pattern) { return layer_name(named(pattern), i) + ".weight"; };
+    const std::string expert = ours + "experts." + std::to_string(i) + ".";
+    m.gate_up.push_back(
+        stacked(expert + "gate_up",
+                {{weight(names.expert_gate), e.intermediate}, {weight(names.expert_up), e.intermediate}}, c.hidden));
+    m.down.push_back(single(expert + "down", weight(names.expert_down), {c.hidden, e.intermediate}));
+  }
+  return m;
+}
+
 std::unique_ptr<LayerParameters> layer_parameters(const ModelConfig& c, std::int64_t layer) {
   const NameMap& names = c.names;
   const auto named = [&](const std::string& pattern) { return layer_name(pattern, layer); };
@@ -56,6 +108,12 @@ std::unique_ptr<LayerParameters> layer_parameters(const ModelConfig& c, std::int
     a.k_norm = single(ours + "attention.k_norm", named(names.k_norm), {c.head_dim});
   }
 
+  if (c.sinks) a.sinks = single(ours + "attention.sinks", named(names.sinks), {c.heads});
+
+  if (c.layers[static_cast<std::size_t>(layer)].experts) {
+    result->moe = moe_parameters(c, layer);
+    return result;
+  }
   MlpParameters& m = result->mlp;
   m.norm = single(ours + "mlp.norm", named(names.mlp_norm), {c.hidden});
   const auto gate_up = [&](const std::string& suffix) {
@@ -86,10 +144,16 @@ void ModelParameters::for_each_in_layers(const std::function<void(std::int64_t, 
       if (parameter.shape.rank() > 0) visit(static_cast<std::int64_t>(i), parameter);
     };
     AttentionParameters& a = layers[i]->attention;
-    for (Parameter* p : {&a.norm, &a.qkv, &a.qkv_bias, &a.q_norm, &a.k_norm, &a.output, &a.output_bias})
+    for (Parameter* p : {&a.norm, &a.qkv, &a.qkv_bias, &a.q_norm, &a.k_norm, &a.sinks, &a.output, &a.output_bias})
       visit_present(*p);
     MlpParameters& m = layers[i]->mlp;
     for (Parameter* p : {&m.norm, &m.gate_up, &m.gate_up_bias, &m.down, &m.down_bias}) visit_present(*p);
+    MoeParameters& x = layers[i]->moe;
+    for (Parameter* p : {&x.norm, &x.router, &x.router_bias}) visit_present(*p);
+    for (Parameter& p : x.gate_up) visit_present(p);
+    visit_present(x.gate_up_bias);
+    for (Parameter& p : x.down) visit_present(p);
+    visit_present(x.down_bias);
   }
 }
 

@@ -6,12 +6,14 @@
 
 #include "model/attention_block.h"
 #include "model/mlp_block.h"
+#include "model/moe_block.h"
 
 namespace inlay::model {
 
 struct LayerParameters {
   AttentionParameters attention;
-  MlpParameters mlp;
+  MlpParameters mlp;  // empty where the layer has experts
+  MoeParameters moe;  // empty where it has not
 };
 
 // All tensors of a model, named and shaped after its configuration, without memory yet.

@@ -7,6 +7,7 @@
 
 #include "core/philox.h"
 #include "io/safetensors_writer.h"
+#include "model/families/family.h"
 #include "model/parameters.h"
 #include "model/weights_io.h"
 
@@ -23,6 +24,37 @@ struct Size {
 constexpr Size sizes[] = {
     {"tiny", "1 M parameters: learns small tasks within a minute on two cores", 128, 384, 4, 4, 2},
     {"small", "13 M parameters", 384, 1024, 8, 6, 2},
+};
+
+struct PublishedShape {
+  const char* name;
+  const char* meaning;
+  const char* config_json;
+};
+
+constexpr PublishedShape published[] = {
+    {"llama-8b", "Llama 3.1 8B", R"({
+  "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+  "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256,
+  "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": false,
+  "hidden_act": "silu", "torch_dtype": "bfloat16"
+})"},
+    {"gpt-oss-20b", "GPT-OSS 20B, experts in bf16", R"({
+  "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880,
+  "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 201088,
+  "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128, "attention_bias": true,
+  "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 150000.0, "rope_scaling": {
+    "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false,
+    "original_max_position_embeddings": 4096},
+  "swiglu_limit": 7.0, "tie_word_embeddings": false, "hidden_act": "silu", "torch_dtype": "bfloat16"
+})"},
+    {"qwen3-30b-a3b", "Qwen3 30B-A3B", R"({
+  "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144,
+  "moe_intermediate_size": 768, "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4,
+  "head_dim": 128, "vocab_size": 151936, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": true,
+  "decoder_sparse_step": 1, "mlp_only_layers": [], "max_position_embeddings": 40960, "rms_norm_eps": 1e-6,
+  "rope_theta": 1000000.0, "tie_word_embeddings": false, "hidden_act": "silu", "torch_dtype": "bfloat16"
+})"},
 };
 
 template <class T>
@@ -44,7 +76,7 @@ std::vector<std::byte> encode(const std::vector<float>& values, DType dtype) {
 // The deviation of a parameter's initial values; 0 stands for all ones (norms), and negative for zeros (biases).
 double deviation(const ModelConfig& config, const weights::Parameter& parameter) {
   if (parameter.name.ends_with("norm")) return 0;
-  if (parameter.shape.rank() == 1) return -1;
+  if (!parameter.is_matrix()) return -1;
   const bool writes_stream = parameter.name.ends_with(".output") || parameter.name.ends_with(".down");
   return writes_stream ? 0.02 / std::sqrt(2.0 * static_cast<double>(config.layer_count())) : 0.02;
 }
@@ -79,28 +111,44 @@ std::vector<Preset> presets(std::int64_t vocab, std::int32_t bos, std::int32_t e
   return result;
 }
 
+std::vector<Preset> published_shapes() {
+  std::vector<Preset> result;
+  for (const PublishedShape& shape : published) result.push_back({shape.name, shape.meaning, shape.config_json});
+  return result;
+}
+
+ModelConfig shape_or_config(const std::string& name) {
+  for (const PublishedShape& shape : published) {
+    if (name == shape.name) return parse_config(io::Json::parse(shape.config_json, name));
+  }
+  return load_config(name);
+}
+
 void write_random_weights(const ModelConfig& config, std::uint64_t seed, const std::filesystem::path& folder) {
   ModelParameters parameters(config);
+  const std::vector<CheckpointTensor> tensors = checkpoint_tensors(parameters);
   std::vector<io::TensorSpec> specs;
-  parameters.for_each([&](weights::Parameter& p) {
-    for (const weights::Part& part : p.parts) {
-      specs.push_back({part.checkpoint_name, config.dtype, part_shape(p, part).extents()});
-    }
-  });
+  for (const CheckpointTensor& tensor : tensors) {
+    specs.push_back({tensor.name, config.dtype, tensor.shape.extents()});
+  }
   io::ShardedWriter writer(folder, specs);
   const Philox philox{seed};
   std::uint64_t stream = 0;
-  parameters.for_each([&](weights::Parameter& p) {
-    for (const weights::Part& part : p.parts) {
-      const double scale = deviation(config, p);
-      std::vector<float> values(static_cast<std::size_t>(part_shape(p, part).size()), scale == 0 ? 1.0f : 0.0f);
-      for (std::size_t i = 0; scale > 0 && i < values.size(); ++i) {
+  for (const CheckpointTensor& tensor : tensors) {
+    std::uint64_t offset = 0;
+    for (const auto& [parameter, part] : tensor.parts) {
+      const double scale = deviation(config, *parameter);
+      const auto count = static_cast<std::size_t>(parameter->size() / parameter->rows() * part->rows);
+      std::vector<float> values(count, scale == 0 ? 1.0f : 0.0f);
+      for (std::size_t i = 0; scale > 0 && i < count; ++i) {
         values[i] = static_cast<float>(scale) * philox.normal(i, stream);
       }
       ++stream;
-      writer.write(part.checkpoint_name, encode(values, config.dtype));
+      const std::vector<std::byte> bytes = encode(values, config.dtype);
+      writer.write_part(tensor.name, offset, bytes);
+      offset += bytes.size();
     }
-  });
+  }
   writer.finish();
 }
 

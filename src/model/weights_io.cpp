@@ -1,7 +1,10 @@
 #include "model/weights_io.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 
+#include "model/host_transpose.h"
 #include "ops/adamw.h"
 #include "ops/elementwise.h"
 
@@ -29,25 +32,6 @@ Shape piece_shape(const Parameter& parameter, std::int64_t rows) {
   return shape;
 }
 
-// The file's tensor, checked against what the model's configuration says.
-ConstView checked_tensor(const io::Checkpoint& checkpoint, const Parameter& parameter, const Part& part) {
-  const Shape expected = part_shape(parameter, part);
-  const io::TensorInfo* info = checkpoint.find(part.checkpoint_name);
-  if (info == nullptr) {
-    user_error("{}: tensor {} is missing; by config.json it should be there with shape {}",
-               checkpoint.folder().string(), part.checkpoint_name, expected.str());
-  }
-  const std::string file = checkpoint.path_of(part.checkpoint_name).string();
-  if (info->shape.size() != static_cast<std::size_t>(expected.rank()) || Shape(info->shape) != expected) {
-    user_error("{}: tensor {} has shape {}, but by config.json it should be {}", file, part.checkpoint_name,
-               info->shape_text(), expected.str());
-  }
-  if (!info->dtype || !is_floating(*info->dtype) || *info->dtype == DType::f64) {
-    user_error("{}: tensor {} is {}; weights must be F32, F16 or BF16", file, part.checkpoint_name, info->format_dtype);
-  }
-  return checkpoint.tensor(part.checkpoint_name);
-}
-
 void load_piece(Exec& device, Parameter& parameter, std::int64_t row, const ConstView* source, const Shape& shape) {
   Exec& exec = parameter.home(device);
   Arena& arena = exec.arena();
@@ -71,24 +55,21 @@ void load_piece(Exec& device, Parameter& parameter, std::int64_t row, const Cons
 
 }  // namespace
 
-Shape part_shape(const Parameter& parameter, const Part& part) { return piece_shape(parameter, part.rows); }
-
 void load_weights(Exec& exec, ModelParameters& parameters, const io::Checkpoint* checkpoint, const Progress& progress) {
   INLAY_ASSERT(checkpoint != nullptr || exec.planning(), "weights are loaded from nowhere");
   std::uint64_t done = 0;
   parameters.for_each([&](Parameter& parameter) {
     for (const Part& part : parameter.parts) {
-      ConstView tensor;
-      if (checkpoint != nullptr) tensor = checked_tensor(*checkpoint, parameter, part);
+      std::optional<PartReader> reader;
+      if (checkpoint != nullptr) reader.emplace(*checkpoint, parameter, part);
       for_each_piece(parameter, part, [&](std::int64_t begin, std::int64_t end) {
-        const ConstView piece = checkpoint != nullptr ? tensor.slice_rows(begin, end) : ConstView();
-        load_piece(exec, parameter, part.row + begin, checkpoint != nullptr ? &piece : nullptr,
-                   piece_shape(parameter, end - begin));
+        const ConstView piece = reader ? reader->rows(begin, end) : ConstView();
+        load_piece(exec, parameter, part.row + begin, reader ? &piece : nullptr, piece_shape(parameter, end - begin));
       });
-      if (checkpoint == nullptr) continue;
-      done += tensor.bytes();
+      if (!reader) continue;
+      done += reader->file_bytes();
       exec.synchronize();
-      checkpoint->drop(part.checkpoint_name);
+      reader->drop();
       if (progress) progress(done, checkpoint->total_bytes());
     }
   });
@@ -127,15 +108,28 @@ View master_piece(Exec& exec, const Parameter& parameter, const ConstView* base,
 }  // namespace
 
 void load_part(Exec& exec, View to, const Parameter& parameter, const Part& part, const io::Checkpoint* checkpoint) {
-  ConstView tensor;
-  if (checkpoint != nullptr) tensor = checked_tensor(*checkpoint, parameter, part);
+  std::optional<PartReader> reader;
+  if (checkpoint != nullptr) reader.emplace(*checkpoint, parameter, part);
   for_each_piece(parameter, part, [&](std::int64_t begin, std::int64_t end) {
-    const ConstView piece = checkpoint != nullptr ? tensor.slice_rows(begin, end) : ConstView();
-    stage(exec, to.slice_rows(begin, end), checkpoint != nullptr ? &piece : nullptr);
+    const ConstView piece = reader ? reader->rows(begin, end) : ConstView();
+    stage(exec, to.slice_rows(begin, end), reader ? &piece : nullptr);
   });
-  if (checkpoint == nullptr) return;
+  if (!reader) return;
   exec.synchronize();
-  checkpoint->drop(part.checkpoint_name);
+  reader->drop();
+}
+
+std::vector<CheckpointTensor> checkpoint_tensors(ModelParameters& parameters) {
+  std::vector<CheckpointTensor> tensors;
+  std::map<std::string, std::size_t> stacks;
+  parameters.for_each([&](Parameter& p) {
+    for (const Part& part : p.parts) {
+      const auto [found, is_new] = stacks.try_emplace(part.checkpoint_name, tensors.size());
+      if (is_new) tensors.push_back({part.checkpoint_name, tensor_shape(p, part), {}});
+      tensors[found->second].parts.emplace_back(&p, &part);
+    }
+  });
+  return tensors;
 }
 
 void read_part(Exec& device, const Parameter& parameter, const Part& part, DType dtype, const io::Checkpoint* base,
@@ -143,21 +137,30 @@ void read_part(Exec& device, const Parameter& parameter, const Part& part, DType
   INLAY_ASSERT(base != nullptr || parameter.trainable || device.planning(), "{} without its base", parameter.name);
   // What trains is read where it lives; what was learned for a frozen one is known to the device.
   Exec& exec = parameter.trainable ? parameter.home(device) : device;
-  ConstView tensor;
-  if (base != nullptr && !parameter.trainable) tensor = checked_tensor(*base, parameter, part);
+  std::optional<PartReader> reader;
+  if (base != nullptr && !parameter.trainable) reader.emplace(*base, parameter, part);
   std::vector<std::byte> host;
+  std::size_t filled = 0;
   for_each_piece(parameter, part, [&](std::int64_t begin, std::int64_t end) {
     const ScratchScope scope(exec.arena());
     const Shape shape = piece_shape(parameter, end - begin);
-    const ConstView base_piece = tensor.absent() ? ConstView() : tensor.slice_rows(begin, end);
+    const ConstView base_piece = reader ? reader->rows(begin, end) : ConstView();
     View converted = exec.arena().scratch("file piece", dtype, shape);
-    const View master = master_piece(exec, parameter, tensor.absent() ? nullptr : &base_piece, part.row + begin, shape);
+    const View master = master_piece(exec, parameter, reader ? &base_piece : nullptr, part.row + begin, shape);
     ops::cast(exec, converted, master);
     if (exec.planning()) return;
-    host.resize(converted.bytes());
-    exec.download(host.data(), converted);
-    sink(host);
+    host.resize(filled + converted.bytes());
+    exec.download(host.data() + filled, converted);
+    if (part.stacked > 0) {
+      filled = host.size();  // to be turned round as a whole
+    } else {
+      sink(host);
+    }
   });
+  if (part.stacked == 0 || exec.planning()) return;
+  std::vector<std::byte> turned(host.size());
+  host_transpose(turned.data(), ConstView(host.data(), dtype, piece_shape(parameter, part.rows)));
+  sink(turned);
 }
 
 std::vector<float> read_gradient(Exec& exec, const Parameter& parameter, const Part& part) {
@@ -165,7 +168,10 @@ std::vector<float> read_gradient(Exec& exec, const Parameter& parameter, const P
   std::vector<float> host(static_cast<std::size_t>(gradient.size()));
   if (parameter.on_host) exec.synchronize();  // it may be on its way
   parameter.home(exec).download(host.data(), gradient);
-  return host;
+  if (part.stacked == 0) return host;
+  std::vector<float> turned(host.size());
+  host_transpose(reinterpret_cast<std::byte*>(turned.data()), ConstView(host.data(), DType::f32, gradient.shape()));
+  return turned;
 }
 
 }  // namespace inlay::model

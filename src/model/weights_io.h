@@ -4,6 +4,7 @@
 
 #include "io/checkpoint.h"
 #include "model/parameters.h"
+#include "model/part_reader.h"
 
 // Between a checkpoint's tensors and the model's parameters: parts are cut out of and put together to fused matrices,
 // and dtypes converted, a bounded piece at a time.
@@ -21,15 +22,20 @@ void load_weights(Exec& exec, ModelParameters& parameters, const io::Checkpoint*
 void load_part(Exec& exec, View to, const weights::Parameter& parameter, const weights::Part& part,
                const io::Checkpoint* checkpoint);
 
-// One part as host bytes in the given dtype, exact where the dtype can hold the fp32 master. What does not train itself
-// comes from the base model's own tensor, so that nothing is lost to the compute dtype, with the fp32 change that was
-// learned for it, if any. `sink` gets consecutive pieces. When planning, the base may be null.
+// A tensor of a checkpoint, and the parts that make it up, in order: one, or those of all experts.
+struct CheckpointTensor {
+  std::string name;
+  Shape shape;
+  std::vector<std::pair<weights::Parameter*, const weights::Part*>> parts;
+};
+std::vector<CheckpointTensor> checkpoint_tensors(ModelParameters& parameters);
+
+// One part as host bytes in the given dtype and as its tensor has it, exact where the dtype can hold the fp32 master.
+// What does not train itself comes from the base model's own tensor, so that nothing is lost to the compute dtype, with
+// the fp32 change that was learned for it, if any. `sink` gets consecutive pieces. When planning, the base may be null.
 void read_part(Exec& exec, const weights::Parameter& parameter, const weights::Part& part, DType dtype,
                const io::Checkpoint* base, const std::function<void(std::span<const std::byte>)>& sink);
 // The same for the part's gradient, in fp32.
 std::vector<float> read_gradient(Exec& exec, const weights::Parameter& parameter, const weights::Part& part);
-
-// The shape of a part in the checkpoint.
-Shape part_shape(const weights::Parameter& parameter, const weights::Part& part);
 
 }  // namespace inlay::model

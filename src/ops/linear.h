@@ -18,6 +18,9 @@ class Linear {
   // the gradient of W += dyᵀ x
   virtual void accumulate(Exec& exec, ConstView dy, ConstView x, const float* device_alpha = nullptr) = 0;
   virtual bool trainable() const = 0;  // accumulate() does something
+  // W [out, in] as it stands, where forward and backward_input are plain products with it: many such weights can be
+  // multiplied by at once. Absent where they are something else.
+  virtual ConstView matrix() const { return {}; }
 };
 
 }  // namespace inlay::ops

@@ -29,18 +29,21 @@ Calibration::Moments Calibration::begin(Exec& exec, const std::string& name, wei
   Moments moments;
   moments.name = name;
   moments.weight = &weight;
-  if (2 * tokens_ < in) {
+  // How many rows an expert will see nobody knows; and all experts of a layer freeze as many directions, so that they
+  // are multiplied by together.
+  const bool expert = name.find(".experts.") != std::string::npos;
+  if (2 * tokens_ < in && !expert) {
     moments.rows = exec.arena().keep(MemoryClass::bases, name + " inputs", dtype, {tokens_, in});
   } else {
     moments.covariance = exec.arena().keep(MemoryClass::bases, name + " second moments", DType::f32, {in, in});
+    exec.fill_zero(moments.covariance);
   }
   return moments;
 }
 
 void Calibration::see(Exec& exec, Moments& moments, ConstView x) {
-  const bool first = moments.filled == 0;
   if (moments.rows.absent()) {
-    matmul(exec, moments.covariance, x, Transpose::yes, x, Transpose::no, {.beta = first ? 0.0f : 1.0f});
+    matmul(exec, moments.covariance, x, Transpose::yes, x, Transpose::no, {.beta = 1.0f});
   } else {
     ops::cast(exec, moments.rows.slice_rows(moments.filled, moments.filled + x.dim(0)), x);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -76,6 +77,55 @@ void write_optimizer(Engine& engine, const fs::path& path) {
   writer.finish();
 }
 
+bool unchanged(const model::CheckpointTensor& tensor) {
+  return std::all_of(tensor.parts.begin(), tensor.parts.end(),
+                     [](const auto& part) { return !part.first->trainable && !part.first->change; });
+}
+
+// How a model is written: as the base model has it, tensor by tensor. Experts in MXFP4 stay so where none of them
+// changed, byte for byte; otherwise all become bf16, which holds every such number.
+struct Layout {
+  Layout(model::Decoder& decoder, const io::Checkpoint& source)
+      : tensors(model::checkpoint_tensors(decoder.parameters())) {
+    std::set<std::string> packed;  // the tensors that MXFP4 ones are made of
+    for (const model::CheckpointTensor& tensor : tensors) {
+      by_name[tensor.name] = &tensor;
+      if (!model::is_mxfp4(source, tensor.name)) continue;
+      packed.insert({tensor.name + "_blocks", tensor.name + "_scales"});
+      decodes = decodes || !unchanged(tensor);
+    }
+    // A tied model may carry its head as a tensor of its own: it is the embedding once more.
+    const model::NameMap& names = decoder.config().names;
+    if (decoder.config().tied_embeddings) by_name[names.head] = by_name.at(names.embedding);
+
+    for (const std::string& name : source.names()) {
+      const io::TensorInfo& info = *source.find(name);
+      if (!info.dtype) {
+        user_error("{}: tensor {} is {}, which cannot be written back", source.path_of(name).string(), name,
+                   info.format_dtype);
+      }
+      if (!decodes || !packed.contains(name)) specs.push_back({name, *info.dtype, info.shape});
+    }
+    for (const model::CheckpointTensor& tensor : tensors) {
+      if (decodes && model::is_mxfp4(source, tensor.name)) {
+        specs.push_back({tensor.name, DType::bf16, tensor.shape.extents()});
+      }
+    }
+  }
+
+  std::vector<model::CheckpointTensor> tensors;
+  std::map<std::string, const model::CheckpointTensor*> by_name;
+  std::vector<io::TensorSpec> specs;
+  bool decodes = false;  // the base model's MXFP4
+};
+
+// The base model's configuration, no longer quantised.
+void write_plain_config(const fs::path& base, const fs::path& folder) {
+  nlohmann::json config = io::Json::read(base / "config.json").raw();
+  config.erase("quantization_config");
+  io::write_file_atomic(folder / "config.json", config.dump(2) + "\n");
+}
+
 void create_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
@@ -88,44 +138,31 @@ void save_model(Engine& engine, const fs::path& base, const fs::path& folder) {
   create_folder(folder);
   engine.optimizer().settle();
   const io::Checkpoint source(base);
-  std::map<std::string, std::pair<weights::Parameter*, const weights::Part*>> parts;
-  engine.decoder().parameters().for_each([&](weights::Parameter& p) {
-    for (const weights::Part& part : p.parts) parts[part.checkpoint_name] = {&p, &part};
-  });
-  // A tied model may carry its head as a tensor of its own: it is the embedding once more.
-  const model::NameMap& names = engine.decoder().config().names;
-  if (engine.decoder().config().tied_embeddings) parts[names.head] = parts.at(names.embedding);
-
-  std::vector<io::TensorSpec> specs;
-  for (const std::string& name : source.names()) {
-    const io::TensorInfo& info = *source.find(name);
-    if (!info.dtype)
-      user_error("{}: tensor {} is {}, which cannot be written back", source.path_of(name).string(), name,
-                 info.format_dtype);
-    specs.push_back({name, *info.dtype, info.shape});
-  }
-  io::ShardedWriter writer(folder, specs);
-  for (const io::TensorSpec& spec : specs) {
-    const auto found = parts.find(spec.name);
-    if (found == parts.end()) {  // not a tensor that trains: as it was
+  const Layout layout(engine.decoder(), source);
+  io::ShardedWriter writer(folder, layout.specs);
+  for (const io::TensorSpec& spec : layout.specs) {
+    const auto found = layout.by_name.find(spec.name);
+    if (found == layout.by_name.end()) {  // not a tensor that trains: as it was
       writer.write(spec.name, source.tensor(spec.name));
       source.drop(spec.name);
       continue;
     }
-    const auto [parameter, part] = found->second;
     std::uint64_t offset = 0;
-    model::read_part(engine.exec(), *parameter, *part, spec.dtype, &source, [&](std::span<const std::byte> piece) {
-      writer.write_part(spec.name, offset, piece);
-      offset += piece.size();
-    });
+    for (const auto& [parameter, part] : found->second->parts) {
+      model::read_part(engine.exec(), *parameter, *part, spec.dtype, &source, [&](std::span<const std::byte> piece) {
+        writer.write_part(spec.name, offset, piece);
+        offset += piece.size();
+      });
+    }
   }
   writer.finish();
+  if (layout.decodes) write_plain_config(base, folder);
   copy_companions(base, folder);
 }
 
 fs::path save_checkpoint(Engine& engine, const fs::path& base, const fs::path& output_dir, const TrainerState& state) {
   const fs::path target = output_dir / (std::string(prefix) + std::to_string(state.step));
-  const fs::path partial = output_dir / ("." + target.filename().string() + ".partial");
+  const fs::path partial = output_dir / fmt::format(".{}.partial", target.filename().string());
   std::error_code ignored;
   fs::remove_all(partial, ignored);
   try {

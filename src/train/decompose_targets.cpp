@@ -48,7 +48,7 @@ void decompose_targets(Exec& exec, const OsftLayout& layout, const model::ModelC
       const weights::Decomposition d{.u = arena.scratch("u", DType::f32, {full, out}),
                                      .s = arena.scratch("s", DType::f32, {full}),
                                      .v = arena.scratch("v", DType::f32, {full, in})};
-      weights::decompose(exec, d, w, p.parts[i].checkpoint_name);
+      weights::decompose(exec, d, w, p.parts[i].label());
       const std::string prefix = fmt::format("{}.{}", p.name, i);
       put_rows(exec, store, prefix + ".u", d.u.slice_rows(frozen, full), compute);
       put_rows(exec, store, prefix + ".v", d.v.slice_rows(frozen, full), compute);

@@ -110,7 +110,7 @@ class Search {
         device_(device),
         compute_(compute),
         step_(step),
-        targets_(options.osft, config),
+        targets_(options.osft, config, frozen_of(options, config)),
         layout_(nominal_layout(targets_, config, step)) {}
 
   const OsftLayout& layout() const { return layout_; }

@@ -43,7 +43,7 @@ void Optimizer::start_host(Exec& exec, model::Decoder& decoder) {
 }
 
 bool Optimizer::decays(const weights::Parameter& p) const {
-  return p.decays && (p.shape.rank() > 1 || options_.decay_vectors);
+  return p.decays && (p.is_matrix() || options_.decay_vectors);
 }
 
 ops::AdamWSettings Optimizer::settings(std::int64_t step, double learning_rate) const {

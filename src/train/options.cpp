@@ -28,7 +28,7 @@ const std::vector<Field>& osft_fields() {
       positive_share("osft.unfreeze_rank_ratio", INLAY_MEMBER(unfreeze_rank_ratio),
                      "share of each target's directions that train, rounded up to aligned ranks; required"),
       words("osft.targets", INLAY_MEMBER(targets),
-            {"auto", "q", "k", "v", "o", "gate", "up", "down", "head", "attention", "mlp"},
+            {"auto", "q", "k", "v", "o", "gate", "up", "down", "router", "head", "attention", "mlp"},
             "weights that train in a subspace; auto: all of the layers', and the head with basis activations"),
       shares("osft.ratios", INLAY_MEMBER(ratios),
              "other ratios for tensors whose checkpoint name matches a pattern (* stands for anything)"),
@@ -107,6 +107,11 @@ const std::vector<Field>& fields() {
       integer("eval_steps", &O::eval_steps, 0, "steps between evaluations on test_datasets; 0: at the end only"),
       integer("save_steps", &O::save_steps, 0, "steps between checkpoints; 0: at the end only"),
       integer("save_total_limit", &O::save_total_limit, 0, "checkpoints to keep; 0: all"),
+      texts("freeze", &O::freeze, "none, or a list of patterns",
+            "tensors that do not train, by their names in the checkpoint (* stands for anything): "
+            "\"model.layers.*.mlp.experts.*\""),
+      or_auto("router_aux_loss_coef", &O::router_aux_loss_coef, 0,
+              "factor of the loss that keeps the experts of a mixture evenly used; auto: as config.json says"),
       text("activation_policy", &O::activation_policy, "policy",
            "auto, keep, recompute_norms, recompute_mlp, recompute, offload_attention, offload, offload_half, names to "
            "keep, or some of these for the first layers and the rest (12*recompute+keep); any gives the same bits "

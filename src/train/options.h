@@ -61,6 +61,9 @@ struct TrainOptions {
   std::int64_t save_steps = 0;
   std::int64_t save_total_limit = 0;
 
+  std::vector<std::string> freeze = {"none"};  // patterns of tensors that do not train
+  std::optional<double> router_aux_loss_coef;  // absent: as config.json says
+
   std::string activation_policy = "auto";
   std::optional<std::int64_t> mlp_tile;  // absent: auto
   bool deterministic = false;

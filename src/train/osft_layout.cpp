@@ -10,16 +10,20 @@ namespace inlay::train {
 
 namespace {
 
-// What the configuration calls the tensors of a parameter, in the order of its parts; empty: not a matrix of these.
-std::vector<std::string> target_names(const weights::Parameter& parameter, bool tied) {
+// What the configuration calls the first tensor of a parameter, whose others train with it; empty: not a matrix of
+// these. A single expert's are called as an MLP's.
+std::string target_name(const weights::Parameter& parameter, bool tied) {
   const std::string& name = parameter.name;
-  if (name.ends_with("attention.qkv")) return {"q", "k", "v"};
-  if (name.ends_with("attention.output")) return {"o"};
-  if (name.ends_with("mlp.gate_up")) return {"gate", "up"};
-  if (name.ends_with("mlp.down")) return {"down"};
-  if (name == "head" || (tied && name == "embedding")) return {"head"};
+  if (name.ends_with("attention.qkv")) return "q";
+  if (name.ends_with("attention.output")) return "o";
+  if (name.ends_with(".gate_up")) return "gate";
+  if (name.ends_with(".down")) return "down";
+  if (name.ends_with("mlp.router")) return "router";
+  if (name == "head" || (tied && name == "embedding")) return "head";
   return {};
 }
+
+bool of_expert(const weights::Parameter& parameter) { return parameter.name.find(".experts.") != std::string::npos; }
 
 bool holds(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
@@ -27,8 +31,8 @@ bool holds(const std::vector<std::string>& words, const std::string& word) {
 
 }  // namespace
 
-OsftTargets::OsftTargets(const OsftOptions& options, const model::ModelConfig& config)
-    : options_(options), tied_(config.tied_embeddings) {
+OsftTargets::OsftTargets(const OsftOptions& options, const model::ModelConfig& config, std::set<std::string> frozen)
+    : options_(options), tied_(config.tied_embeddings), frozen_(std::move(frozen)) {
   if (!on_activations() && holds(options.targets, "head") && tied_) {
     user_error(
         "osft.targets: head: this model's head is its embedding, which has no decomposition; leave it out, or "
@@ -44,30 +48,30 @@ OsftTargets::OsftTargets(const OsftOptions& options, const model::ModelConfig& c
     bool used = false;
     parameters.for_each([&](weights::Parameter& p) {
       if (!ratios(p)) return;
-      for (const weights::Part& part : p.parts) used = used || matches(part.checkpoint_name, pattern);
+      for (const weights::Part& part : p.parts) used = used || matches(part.label(), pattern);
     });
     if (!used)
       user_error("osft.ratios: '{}' matches no target; a target is named like {}", pattern,
-                 parameters.layers[0]->mlp.down.parts[0].checkpoint_name);
+                 parameters.layers[0]->attention.output.parts[0].checkpoint_name);
   }
 }
 
 bool OsftTargets::targeted(const std::string& target) const {
   const auto& chosen = options_.targets;
   if (holds(chosen, target)) return true;
-  const bool of_head = target == "head", of_mlp = target == "gate" || target == "up" || target == "down";
+  const bool of_head = target == "head", of_mlp = holds({"gate", "up", "down", "router"}, target);
   if (holds(chosen, of_mlp ? "mlp" : "attention") && !of_head) return true;
   return holds(chosen, "auto") && (!of_head || on_activations());
 }
 
 std::optional<TargetRatios> OsftTargets::ratios(const weights::Parameter& parameter) const {
-  const std::vector<std::string> names = target_names(parameter, tied_);
-  if (names.empty() || !targeted(names.front()) || frozen(parameter)) return std::nullopt;
+  const std::string name = target_name(parameter, tied_);
+  if (name.empty() || !targeted(name) || frozen(parameter)) return std::nullopt;
   TargetRatios result;
   for (const weights::Part& part : parameter.parts) {
     double ratio = options_.unfreeze_rank_ratio;
     for (const auto& [pattern, other] : options_.ratios) {
-      if (matches(part.checkpoint_name, pattern)) ratio = other;
+      if (matches(part.label(), pattern)) ratio = other;
     }
     result.parts.push_back(ratio);
   }
@@ -81,6 +85,7 @@ std::optional<TargetRatios> OsftTargets::ratios(const weights::Parameter& parame
 
 bool OsftTargets::frozen(const weights::Parameter& parameter) const {
   const std::string& name = parameter.name;
+  if (frozen_.contains(name)) return true;
   // A norm's scale and a bias act on every token alike: an input that never rests. Letting them train forgets a little
   // more and learns nothing (docs/forgetting.md), so basis activations leaves them.
   const bool automatic = holds(options_.freeze, "auto") && on_activations();
@@ -90,7 +95,7 @@ bool OsftTargets::frozen(const weights::Parameter& parameter) const {
   if (name == "embedding") return asked("embeddings") || (tied_ && asked("head"));
   if (name == "head") return asked("head");
   if (name.ends_with("norm")) return asked("norms");
-  if (name.ends_with("bias")) return asked("biases");
+  if (name.ends_with("bias") || name.ends_with("sinks")) return asked("biases");
   return false;
 }
 
@@ -100,6 +105,14 @@ namespace {
 double adapted(double ratio, double importance, double floor) {
   const double target = 1 - ratio;
   return 1 - std::clamp(floor + importance * (target - floor), 0.0, 0.999999);
+}
+
+// The cheapest way to the gradients of a target in a step of so many calls. The rows of many experts are multiplied at
+// once, which factors cannot.
+weights::Route route_of(const weights::Parameter& p, const weights::RouteShape& shape) {
+  if (!of_expert(p)) return weights::cheapest_route(shape);
+  using enum weights::Route;
+  return weights::route_cost(direct, shape) < weights::route_cost(dense, shape) ? direct : dense;
 }
 
 // The layer of "layers.3.mlp.down"; -1 for what is outside the layers.
@@ -146,9 +159,11 @@ OsftLayout nominal_layout(const OsftTargets& targets, const model::ModelConfig& 
       rank = std::max(rank, free);
     }
     const auto forced = weights::parse_route(targets.options().route);
-    factors.route = forced ? *forced
-                           : weights::cheapest_route(
-                                 {.out = p.parts.front().rows, .in = in, .rank = rank, .tokens = tile, .calls = calls});
+    const model::ExpertsConfig& experts = config.experts;
+    const std::int64_t rows = of_expert(p) ? tile * experts.chosen / experts.count : tile;  // in the mean
+    factors.route =
+        forced ? *forced
+               : route_of(p, {.out = p.parts.front().rows, .in = in, .rank = rank, .tokens = rows, .calls = calls});
     factors.one_call = calls == 1;
     layout.targets[p.name] = factors;
   });

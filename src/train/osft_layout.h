@@ -2,6 +2,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 
@@ -20,7 +21,8 @@ struct TargetRatios {
 // Which of a model's matrices train in a subspace, by the options; errors name the target.
 class OsftTargets {
  public:
-  OsftTargets(const OsftOptions& options, const model::ModelConfig& config);
+  // frozen: parameters that do not train anyway.
+  OsftTargets(const OsftOptions& options, const model::ModelConfig& config, std::set<std::string> frozen = {});
 
   bool on_activations() const { return options_.basis == "activations"; }
   const OsftOptions& options() const { return options_; }
@@ -34,6 +36,7 @@ class OsftTargets {
 
   OsftOptions options_;
   bool tied_;
+  std::set<std::string> frozen_;
 };
 
 // Everything an engine must know of OSFT: the ranks of every target, and what does not train at all. By the options

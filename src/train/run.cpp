@@ -14,7 +14,6 @@
 #include "backend/cuda/context.h"
 #include "core/text.h"
 #include "io/file.h"
-#include "model/families/family.h"
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
 #include "train/find_bases.h"
@@ -130,7 +129,7 @@ class Run {
       : options_(options),
         console_(console),
         output_(options.output_dir),
-        config_(model::load_config(options.base_model)),
+        config_(config_of(options)),
         documents_(read_datasets(options.datasets, options, config_.vocab, console)),
         test_documents_(read_datasets(options.test_datasets, options, config_.vocab, console).copies()),
         sampler_(documents_.lengths(), batch_options(options)) {
@@ -200,6 +199,8 @@ class Run {
       found = find_bases(options_, config_, engine.device, engine.compute, step_shape(options_, bounds), console_);
       engine.osft = std::make_shared<OsftLayout>(found.layout);
       state_.basis_fingerprint = found.bases.fingerprint();
+    } else {
+      plan_frozen(options_, config_, engine);
     }
     const MemoryChoice memory = resolve_memory(options_, config_, engine);
     plan_ = memory.plan;

@@ -9,6 +9,8 @@
 #include "core/cache.h"
 #include "core/text.h"
 #include "data/dataset.h"
+#include "model/families/family.h"
+#include "train/freeze.h"
 
 namespace inlay::train {
 
@@ -126,11 +128,34 @@ StepShape step_shape(const TrainOptions& options, const BatchBounds& bounds) {
           .mlp_tile = options.mlp_tile.value_or(0)};
 }
 
+model::ModelConfig config_of(const TrainOptions& options) {
+  model::ModelConfig config = model::load_config(options.base_model);
+  if (!options.router_aux_loss_coef) return config;
+  if (config.expert_layers() == 0) {
+    user_error("router_aux_loss_coef: {} has no experts; leave the key out", options.base_model);
+  }
+  config.experts.balance = *options.router_aux_loss_coef;
+  return config;
+}
+
+std::set<std::string> frozen_of(const TrainOptions& options, const model::ModelConfig& config) {
+  if (options.freeze == std::vector<std::string>{"none"}) return {};
+  return frozen_by_name(options.freeze, config);
+}
+
+void plan_frozen(const TrainOptions& options, const model::ModelConfig& config, EngineOptions& engine) {
+  const std::set<std::string> frozen = frozen_of(options, config);
+  if (frozen.empty()) return;
+  auto layout = std::make_shared<OsftLayout>();
+  layout->frozen.assign(frozen.begin(), frozen.end());
+  engine.osft = std::move(layout);
+}
+
 void plan_osft(const TrainOptions& options, const model::ModelConfig& config, const BatchBounds& bounds,
                EngineOptions& engine) {
-  if (!options.osft.enabled) return;
-  engine.osft = std::make_shared<OsftLayout>(
-      nominal_layout(OsftTargets(options.osft, config), config, step_shape(options, bounds)));
+  if (!options.osft.enabled) return plan_frozen(options, config, engine);
+  engine.osft = std::make_shared<OsftLayout>(nominal_layout(
+      OsftTargets(options.osft, config, frozen_of(options, config)), config, step_shape(options, bounds)));
 }
 
 EngineOptions engine_options(const TrainOptions& o, const BatchBounds& bounds) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include "data/sampler.h"
@@ -33,6 +34,11 @@ BatchBounds bounds_of(const TrainOptions& options);
 StepShape step_shape(const TrainOptions& options, const BatchBounds& bounds);
 // Everything but the policy, which needs a plan, and what OSFT finds, which needs the model.
 EngineOptions engine_options(const TrainOptions& options, const BatchBounds& bounds);
+// The base model's configuration, with what the options say otherwise.
+model::ModelConfig config_of(const TrainOptions& options);
+// The parameters that options.freeze names; and, without OSFT, an engine that leaves them.
+std::set<std::string> frozen_of(const TrainOptions& options, const model::ModelConfig& config);
+void plan_frozen(const TrainOptions& options, const model::ModelConfig& config, EngineOptions& engine);
 // Under OSFT: the layout by the options alone, before any direction was found.
 void plan_osft(const TrainOptions& options, const model::ModelConfig& config, const BatchBounds& bounds,
                EngineOptions& engine);

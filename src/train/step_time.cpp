@@ -36,7 +36,9 @@ struct LayerWork {
     const auto tokens = static_cast<double>(o.max_tokens), h = static_cast<double>(c.hidden);
     qkv = 2 * tokens * h * static_cast<double>(c.qkv_width());
     output = 2 * tokens * h * static_cast<double>(c.q_width());
-    gate_up = 4 * tokens * h * static_cast<double>(c.intermediate);
+    const bool experts = c.layers[static_cast<std::size_t>(layer)].experts;
+    const std::int64_t width = experts ? c.experts.chosen * c.experts.intermediate : c.intermediate;
+    gate_up = 4 * tokens * h * static_cast<double>(width);
     down = gate_up / 2;
     const auto length = static_cast<double>(std::min(o.max_document, o.max_tokens));
     const auto window = static_cast<double>(c.layers[static_cast<std::size_t>(layer)].window);

@@ -1,11 +1,13 @@
 #include "weights/factor_subspace.h"
 
-#include "backend/matmul.h"
+#include "backend/grouped_matmul.h"
 #include "ops/adamw.h"
 #include "ops/elementwise.h"
 
 namespace inlay::weights {
 
+using backend::grouped_matmul;
+using backend::grouped_matmul_over_rows;
 using backend::matmul;
 using backend::MatmulScale;
 using backend::ScratchScope;
@@ -155,7 +157,7 @@ void FactorSubspace::accumulate(Exec& exec, ConstView dy, ConstView x, const flo
   const ScratchScope scope(exec.arena());
   View g = exec.arena().scratch("dense gradient", x.dtype(), dense().shape);
   matmul(exec, g, dy, yes, x, no, {.device_alpha = device_alpha});
-  for (const auto& f : parts_) accumulate_from(exec, *f, g.slice_rows(f->part.row, f->part.row + f->part.rows));
+  accumulate_from(exec, g);
 }
 
 void FactorSubspace::accumulate_direct(Exec& exec, PartFactors& f, ConstView dy, ConstView x,
@@ -179,21 +181,73 @@ void FactorSubspace::accumulate_from(Exec& exec, PartFactors& f, ConstView g) {
   matmul(exec, f.v->offset.grad, f.u->value(exec), no, g, no, {.beta = beta_of(v_mode)});
 }
 
+void FactorSubspace::accumulate_from(Exec& exec, ConstView g) {
+  const ScratchScope scope(exec.arena());
+  ConstView rounded = g;
+  if (dense().value.dtype() != g.dtype()) {
+    View cast = exec.arena().scratch("dense gradient", dense().value.dtype(), dense().shape);
+    ops::cast(exec, cast, g);
+    rounded = cast;
+  }
+  for (const auto& f : parts_) accumulate_from(exec, *f, rounded.slice_rows(f->part.row, f->part.row + f->part.rows));
+}
+
+void FactorSubspace::accumulate_group(Exec& exec, std::span<FactorSubspace* const> group, ConstView dy, ConstView x,
+                                      ConstView offsets) {
+  const FactorLayout& layout = group.front()->layout_;
+  INLAY_ASSERT(layout.route != Route::factored, "{}: no group takes the factored route", group.front()->dense().name);
+  if (layout.route == Route::direct) {
+    for (std::size_t part = 0; part < layout.parts.size(); ++part) {
+      accumulate_group_direct(exec, group, part, dy, x, offsets);
+    }
+    return;
+  }
+  const ScratchScope scope(exec.arena());
+  std::vector<View> gradients;
+  Grad mode = Grad::overwrite;
+  for (FactorSubspace* weight : group) {
+    if (layout.one_call) {
+      gradients.push_back(exec.arena().scratch("dense gradients", DType::f32, weight->dense().shape));
+      continue;
+    }
+    gradients.push_back(weight->dense_gradient_);
+    mode = std::exchange(weight->dense_written_, true) ? Grad::accumulate : Grad::overwrite;
+  }
+  grouped_matmul_over_rows(exec, gradients, mode, dy, x, offsets);
+  for (std::size_t g = 0; layout.one_call && g < group.size(); ++g) group[g]->accumulate_from(exec, gradients[g]);
+}
+
+void FactorSubspace::accumulate_group_direct(Exec& exec, std::span<FactorSubspace* const> group, std::size_t part,
+                                             ConstView dy, ConstView x, ConstView offsets) {
+  const auto factors = [&](FactorSubspace* weight) -> PartFactors& { return *weight->parts_[part]; };
+  const ConstView dout = columns_of(dy, factors(group.front()).part);
+  const auto add = [&](std::unique_ptr<Side> PartFactors::*to, std::unique_ptr<Side> PartFactors::*through,
+                       ConstView dy_or_x, ConstView x_or_dy) {
+    const ScratchScope scope(exec.arena());
+    std::vector<ConstView> directions;
+    std::vector<View> gradients;
+    Grad mode = Grad::skip;
+    for (FactorSubspace* weight : group) {
+      PartFactors& f = factors(weight);
+      directions.push_back((f.*through)->value(exec));
+      gradients.push_back((f.*to)->offset.grad);
+      mode = (f.*to)->offset.next_grad_mode();
+    }
+    View inner = exec.arena().scratch("inner", x.dtype(), {x.dim(0), directions.front().dim(0)});
+    grouped_matmul(exec, inner, x_or_dy, directions, yes, offsets);
+    grouped_matmul_over_rows(exec, gradients, mode, inner, dy_or_x, offsets);
+  };
+  add(&PartFactors::u, &PartFactors::v, dout, x);
+  add(&PartFactors::v, &PartFactors::u, x, dout);
+}
+
 void FactorSubspace::accumulate_lookup(Exec&, ConstView, const ops::TokenGroups&) {
   INLAY_ASSERT(false, "{}: an embedding has no factors", dense().name);
 }
 
 void FactorSubspace::finish_gradients(Exec& exec) {
   Arena& arena = exec.arena();
-  if (std::exchange(dense_written_, false)) {
-    const ScratchScope scope(arena);
-    View g = dense_gradient_;
-    if (dense().value.dtype() != DType::f32) {
-      g = arena.scratch("dense gradient", dense().value.dtype(), dense().shape);
-      ops::cast(exec, g, dense_gradient_);
-    }
-    for (const auto& f : parts_) accumulate_from(exec, *f, g.slice_rows(f->part.row, f->part.row + f->part.rows));
-  }
+  if (std::exchange(dense_written_, false)) accumulate_from(exec, dense_gradient_);
   for (const auto& f : parts_) {
     const ScratchScope scope(arena);
     f->u->offset.ensure_grad(exec);

@@ -19,19 +19,26 @@ struct FactorLayout {
     // On a side of this width, being orthogonal to the frozen rows is lying in the span of the free ones (together they
     // span everything), and the span is the narrower way to say it: the frozen rows need not be stored.
     bool span_suffices(std::int64_t width) const { return free + frozen == width && free <= frozen; }
+    bool operator==(const PartRanks&) const = default;
   };
   std::vector<PartRanks> parts;
   Route route = Route::dense;
   bool one_call = true;  // a step calls accumulate() once: the dense route then needs G in scratch only
+  bool operator==(const FactorLayout&) const = default;
 };
 
 class FactorSubspace final : public SubspaceWeight {
  public:
   FactorSubspace(Exec& exec, Parameter& dense, const FactorLayout& layout, BasisPlace place);
 
+  ConstView matrix() const override { return layout_.route == Route::factored ? ConstView() : dense().value; }
   void forward(Exec& exec, View y, ConstView x) override;
   void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const float* device_alpha) override;
   void accumulate(Exec& exec, ConstView dy, ConstView x, const float* device_alpha) override;
+  // accumulate() of weights of one layout, not the factored route's, that share rows, each its own
+  // (backend/grouped_matmul.h).
+  static void accumulate_group(Exec& exec, std::span<FactorSubspace* const> group, ConstView dy, ConstView x,
+                               ConstView offsets);
   void accumulate_lookup(Exec& exec, ConstView dout, const ops::TokenGroups& groups) override;
   void for_each_factor(const std::function<void(Parameter&)>& visit) override;
   void finish_gradients(Exec& exec) override;
@@ -69,6 +76,9 @@ class FactorSubspace final : public SubspaceWeight {
  private:
   void accumulate_direct(Exec& exec, PartFactors& f, ConstView dy, ConstView x, const float* device_alpha);
   void accumulate_from(Exec& exec, PartFactors& f, ConstView g);
+  void accumulate_from(Exec& exec, ConstView g);  // of all parts, in any dtype
+  static void accumulate_group_direct(Exec& exec, std::span<FactorSubspace* const> group, std::size_t part,
+                                      ConstView dy, ConstView x, ConstView offsets);
 
   FactorLayout layout_;
   std::vector<std::unique_ptr<PartFactors>> parts_;

@@ -1,11 +1,13 @@
 #include "weights/input_subspace.h"
 
-#include "backend/matmul.h"
+#include "backend/grouped_matmul.h"
 #include "ops/adamw.h"
 #include "ops/elementwise.h"
 
 namespace inlay::weights {
 
+using backend::grouped_matmul;
+using backend::grouped_matmul_over_rows;
 using backend::matmul;
 using backend::ScratchScope;
 using backend::Transpose;
@@ -65,6 +67,24 @@ void InputSubspace::accumulate(Exec& exec, ConstView dy, ConstView x, const floa
   View seen = exec.arena().scratch("input in the subspace", x.dtype(), {x.dim(0), layout_.free});
   matmul(exec, seen, x, Transpose::no, basis_.rows(exec), Transpose::yes);
   matmul(exec, factor_.grad, dy, Transpose::yes, seen, Transpose::no, scale_of(mode, device_alpha));
+}
+
+void InputSubspace::accumulate_group(Exec& exec, std::span<InputSubspace* const> group, ConstView dy, ConstView x,
+                                     ConstView offsets) {
+  const ScratchScope scope(exec.arena());
+  const InputLayout& layout = group.front()->layout_;
+  std::vector<View> gradients;
+  std::vector<ConstView> bases;
+  Grad mode = Grad::skip;
+  for (InputSubspace* weight : group) {
+    gradients.push_back(weight->factor_.grad);
+    mode = weight->factor_.next_grad_mode();
+    if (!layout.stores_frozen()) bases.push_back(weight->basis_.rows(exec));
+  }
+  if (layout.stores_frozen()) return grouped_matmul_over_rows(exec, gradients, mode, dy, x, offsets);
+  View seen = exec.arena().scratch("input in the subspace", x.dtype(), {x.dim(0), layout.free});
+  grouped_matmul(exec, seen, x, bases, Transpose::yes, offsets);
+  grouped_matmul_over_rows(exec, gradients, mode, dy, seen, offsets);
 }
 
 void InputSubspace::accumulate_lookup(Exec& exec, ConstView dout, const ops::TokenGroups& groups) {

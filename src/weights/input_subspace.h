@@ -16,6 +16,7 @@ struct InputLayout {
   // H is stored, and the change itself trains, where it has fewer rows than V.
   bool stores_frozen() const { return frozen < free; }
   std::int64_t stored() const { return stores_frozen() ? frozen : free; }
+  bool operator==(const InputLayout&) const = default;
 };
 
 class InputSubspace final : public SubspaceWeight {
@@ -23,6 +24,9 @@ class InputSubspace final : public SubspaceWeight {
   InputSubspace(Exec& exec, Parameter& dense, const InputLayout& layout, BasisPlace place);
 
   void accumulate(Exec& exec, ConstView dy, ConstView x, const float* device_alpha) override;
+  // accumulate() of weights of one layout that share rows, each its own (backend/grouped_matmul.h).
+  static void accumulate_group(Exec& exec, std::span<InputSubspace* const> group, ConstView dy, ConstView x,
+                               ConstView offsets);
   void accumulate_lookup(Exec& exec, ConstView dout, const ops::TokenGroups& groups) override;
   void for_each_factor(const std::function<void(Parameter&)>& visit) override { visit(factor_); }
   void update_value(Exec& exec) override;

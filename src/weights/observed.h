@@ -14,6 +14,8 @@ class ObservedWeight final : public ops::Linear {
   std::int64_t in_features() const override { return dense_.in_features(); }
   std::int64_t out_features() const override { return dense_.out_features(); }
   bool trainable() const override { return false; }
+  // Whoever looks must see the inputs of this weight alone.
+  ConstView matrix() const override { return observe ? ConstView() : dense_.matrix(); }
   void forward(Exec& exec, View y, ConstView x) override {
     if (observe) observe(exec, x);
     dense_.forward(exec, y, x);

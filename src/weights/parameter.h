@@ -18,6 +18,11 @@ using backend::Grad;
 struct Part {
   std::string checkpoint_name;
   std::int64_t row = 0, rows = 0;
+  // Where one tensor, [stacked, in, out], has the matrices of so many experts: which of them this is.
+  std::int64_t stacked = 0, index = 0;
+
+  // How a user can call it: a part of a stacked tensor has no name of its own in the checkpoint.
+  std::string label() const { return stacked > 0 ? checkpoint_name + "." + std::to_string(index) : checkpoint_name; }
 };
 
 // What is projected. Changes add up over a run, so what is left of them outside must be smaller.
@@ -28,6 +33,7 @@ struct Parameter {
   std::vector<Part> parts;  // in order, covering all rows
   Shape shape;
   bool trainable = true;
+  bool vectors = false;  // no matrix although it has rows: a bias for every expert
   bool on_host = false;  // lives in memory of the host and comes to the device for use (weights/streamed.h)
 
   View value;  // compute dtype
@@ -46,6 +52,7 @@ struct Parameter {
   Exec& home(Exec& exec) const { return on_host ? exec.host() : exec; }
   std::int64_t rows() const { return shape[0]; }
   std::int64_t size() const { return shape.size(); }
+  bool is_matrix() const { return shape.rank() > 1 && !vectors; }
 
   // The mode of the next write to grad: the first one of a step overwrites, so that nobody has to clear it.
   Grad next_grad_mode() {

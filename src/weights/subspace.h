@@ -22,6 +22,7 @@ class SubspaceWeight : public ops::Linear {
   std::int64_t in_features() const override { return dense_->shape[1]; }
   std::int64_t out_features() const override { return dense_->shape[0]; }
   bool trainable() const override { return true; }
+  ConstView matrix() const override { return dense_->value; }
   void forward(Exec& exec, View y, ConstView x) override;
   void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const float* device_alpha) override;
   // The gradient where the matrix is looked up by token instead of multiplied by.

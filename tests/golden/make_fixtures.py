@@ -9,7 +9,8 @@ A folder holds a random model as transformers saves it, and
                         from the stored weights (rotary tables stay fp32, as transformers makes them) and rounded to
                         fp32 to be stored
   expected.json         loss, valid_labels: sum of cross entropies / labels that count, over all documents, each
-                        attended alone; loss_fp64: the same in fp64
+                        attended alone, and the load-balancing loss of all documents' tokens where the configuration
+                        has output_router_logits; loss_fp64: the same in fp64
                         adamw: its options, and the losses of ten steps on all documents, in fp32
                         fp32, bf16: by how much PyTorch itself, in that dtype, misses the fp64 truth,
                         ||x - truth|| / ||truth||, for "loss", "logits" (all documents together) and every tensor of
@@ -30,7 +31,8 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import (
+    GptOssConfig, LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig)
 
 LENGTHS = [13, 1, 29, 7, 22]
 ADAMW = dict(lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
@@ -88,6 +90,33 @@ MODELS = {
             sliding_window=9, max_window_layers=1,
             rope_parameters=dict(rope_type="default", rope_theta=1000000.0), **COMMON),
         dtype=torch.float32, max_shard_size="5GB", edit=None),
+    # Three of five experts, and a load-balancing loss large enough to be seen in every gradient.
+    "mixtral_balance": dict(
+        config=MixtralConfig(
+            hidden_size=36, intermediate_size=22, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=10, vocab_size=107, rms_norm_eps=1e-5, tie_word_embeddings=False, num_local_experts=5,
+            num_experts_per_tok=3, output_router_logits=True, router_aux_loss_coef=0.5, sliding_window=None,
+            rope_parameters=dict(rope_type="default", rope_theta=1000000.0), **COMMON),
+        dtype=torch.float32, max_shard_size="5GB", edit=None),
+    # Experts' weights as the softmax over all says, a layer without experts, a load-balancing loss.
+    "qwen3_moe_mixed": dict(
+        config=Qwen3MoeConfig(
+            hidden_size=28, intermediate_size=44, moe_intermediate_size=18, num_hidden_layers=3, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=12, vocab_size=101, rms_norm_eps=1e-6, tie_word_embeddings=True,
+            num_experts=7, num_experts_per_tok=2, norm_topk_prob=False, mlp_only_layers=[1], decoder_sparse_step=1,
+            output_router_logits=True, router_aux_loss_coef=0.3,
+            rope_parameters=dict(rope_type="default", rope_theta=10000.0), **COMMON),
+        dtype=torch.float32, max_shard_size="5GB", edit=None),
+    # Sinks, windows on every second layer, YaRN, biases everywhere, stacked experts, a load-balancing loss.
+    "gpt_oss_balance": dict(
+        config=GptOssConfig(
+            hidden_size=32, intermediate_size=20, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
+            head_dim=10, vocab_size=103, rms_norm_eps=1e-5, tie_word_embeddings=False, sliding_window=5,
+            num_local_experts=5, num_experts_per_tok=2, output_router_logits=True, router_aux_loss_coef=0.4,
+            max_position_embeddings=64,
+            rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0,
+                                 truncate=False, original_max_position_embeddings=16), **COMMON),
+        dtype=torch.float32, max_shard_size="60KB", edit=None),
 }
 
 
@@ -106,7 +135,7 @@ def randomise(model, generator):
             noise = torch.randn(parameter.shape, generator=generator)
             if "norm" in name:
                 parameter.copy_(1 + 0.2 * noise)
-            elif parameter.dim() == 1:
+            elif parameter.dim() == 1 or name.endswith("bias"):
                 parameter.copy_(0.2 * noise)
             elif "embed_tokens" in name:
                 parameter.copy_(0.5 * noise if not model.config.tie_word_embeddings else 0.2 * noise)
@@ -114,33 +143,66 @@ def randomise(model, generator):
                 parameter.copy_(noise / math.sqrt(parameter.shape[1]))
 
 
-def make_documents(vocabulary, generator):
+def decided(model, ids):
+    """Whether no token's choice of experts hangs on the rounding of bf16: the last that is chosen and the first that is
+    not are well apart, measured by how far the logits spread."""
+    chosen = getattr(model.config, "num_experts_per_tok", None)
+    if chosen is None:
+        return True
+    with torch.no_grad():
+        logits = torch.cat(model(input_ids=ids[None], output_router_logits=True).router_logits)
+    ordered = logits.sort(dim=-1, descending=True).values
+    return bool((ordered[:, chosen - 1] - ordered[:, chosen] > 0.05 * logits.std()).all())
+
+
+def make_documents(model, generator):
     documents = []
     for length in LENGTHS:
-        ids = torch.randint(3, vocabulary, (length,), generator=generator)
+        while True:
+            ids = torch.randint(3, model.config.vocab_size, (length,), generator=generator)
+            if decided(model, ids):
+                break
         learned = torch.rand(length, generator=generator) < 0.7
         documents.append(dict(input_ids=ids.tolist(), labels=torch.where(learned, ids, -100).tolist()))
     return documents
 
 
 def load(folder, dtype):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
+    # Sinks are beyond PyTorch's own attention.
+    kind = json.loads((folder / "config.json").read_text())["model_type"]
+    attention = "eager" if kind == "gpt_oss" else "sdpa"
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, attn_implementation=attention, experts_implementation="eager")
     return model.train()
+
+
+def balance_loss(config, router_logits, wide):
+    """Experts * sum over them of (share of rows that chose it) * (mean probability), over all layers' rows."""
+    probabilities = torch.softmax(torch.cat(router_logits).to(wide), dim=-1)
+    chosen = torch.topk(probabilities, config.num_experts_per_tok, dim=-1).indices
+    experts = probabilities.shape[1]
+    share = torch.bincount(chosen.flatten(), minlength=experts) / len(probabilities)
+    return experts * (share * probabilities.mean(dim=0)).sum()
 
 
 def forward(model, documents):
     """Loss, its summands, and logits. Cross entropy is taken in fp32 or, where the model is, in fp64."""
     wide = torch.float64 if model.dtype == torch.float64 else torch.float32
-    entropies, valid, logits = [], 0, []
+    entropies, valid, logits, router_logits = [], 0, [], []
     for document in documents:
         ids, labels = (torch.tensor(document[key]) for key in ("input_ids", "labels"))
-        output = model(input_ids=ids[None]).logits[0]
+        answer = model(input_ids=ids[None])
+        output = answer.logits[0]
+        router_logits += [layer for layer in getattr(answer, "router_logits", None) or [] if layer is not None]
         targets = labels[1:]
         entropies.append(torch.nn.functional.cross_entropy(output[:-1].to(wide), targets, reduction="none"))
         valid += int((targets != -100).sum())
         logits.append(output)
     entropies = torch.cat(entropies)  # 0 where the label does not count
-    return entropies.sum() / valid, entropies, logits, valid
+    loss = entropies.sum() / valid
+    if router_logits:
+        loss = loss + model.config.router_aux_loss_coef * balance_loss(model.config, router_logits, wide)
+    return loss, entropies, logits, valid
 
 
 def evaluate(folder, documents, dtype):
@@ -182,14 +244,14 @@ def make(name, spec, folder, seed):
     shutil.rmtree(folder, ignore_errors=True)
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
-    model = transformers.AutoModelForCausalLM.from_config(spec["config"])
+    model = transformers.AutoModelForCausalLM.from_config(spec["config"], experts_implementation="eager")
     randomise(model, generator)
+    documents = make_documents(model, generator)
     model.to(spec["dtype"]).save_pretrained(folder, max_shard_size=spec["max_shard_size"])
     if spec["edit"]:
         config = json.loads((folder / "config.json").read_text())
         spec["edit"](config)
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    documents = make_documents(spec["config"].vocab_size, generator)
     (folder / "data.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
 
     truth, valid = evaluate(folder, documents, torch.float64)

@@ -5,6 +5,7 @@
 
 #include "io/json.h"
 #include "model/families/family.h"
+#include "model/presets.h"
 #include "model/rope_table.h"
 #include "support/files.h"
 
@@ -83,7 +84,19 @@ TEST(ModelConfigs, RealConfigurationsHaveTheirParameterCounts) {
   EXPECT_EQ(model::load_config(folder / "Qwen--Qwen3-0.6B_config.json").parameter_count(), 596049920);
   EXPECT_EQ(model::load_config(folder / "qwen2.5_0.5b.json").parameter_count(), 494032768);
   EXPECT_EQ(model::load_config(folder / "mistral_7b_instruct.json").parameter_count(), 7241732096);
-  EXPECT_THROW(model::load_config(folder / "openai--gpt-oss-20b_config.json"), UserError);
+  EXPECT_EQ(model::load_config(folder / "mistralai--Mixtral-8x7B-v0.1_config.json").parameter_count(), 46702792704);
+  EXPECT_EQ(model::load_config(folder / "Qwen--Qwen3-30B-A3B_config.json").parameter_count(), 30532122624);
+  EXPECT_EQ(model::load_config(folder / "openai--gpt-oss-20b_config.json").parameter_count(), 20914757184);
+}
+
+TEST(ModelConfigs, PublishedShapesAreThoseOfTheModels) {
+  EXPECT_EQ(model::shape_or_config("llama-8b").parameter_count(), 8030261248);
+  EXPECT_EQ(model::shape_or_config("qwen3-30b-a3b").parameter_count(), 30532122624);
+  const model::ModelConfig oss = model::shape_or_config("gpt-oss-20b");
+  EXPECT_EQ(oss.parameter_count(), 20914757184);
+  EXPECT_EQ(oss.layers[0].window, 128);
+  EXPECT_EQ(oss.layers[1].window, 0);
+  EXPECT_EQ(oss.model_type, "gpt_oss");
 }
 
 std::string experts(const std::string& more) {

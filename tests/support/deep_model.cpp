@@ -1,16 +1,11 @@
 #include "support/deep_model.h"
 
-#include <algorithm>
-
 #include "core/philox.h"
 
 namespace inlay::testing {
 
 DeepModel::DeepModel(std::int64_t layers, const std::string& fixture) {
-  const auto fixtures = model_fixtures();
-  const auto found = std::find_if(fixtures.begin(), fixtures.end(),
-                                  [&](const std::filesystem::path& p) { return p.filename() == fixture; });
-  config = model::load_config(*found);
+  config = model::load_config(model_fixture(fixture));
   config.layers.assign(static_cast<std::size_t>(layers), config.layers.front());
   config.dtype = DType::f32;
   model::write_random_weights(config, 5, folder.path());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/text.h"
 #include "data/jsonl.h"
 #include "io/json.h"
 #include "support/device_tensors.h"
@@ -26,7 +27,17 @@ std::vector<fs::path> model_fixtures() {
     }
   }
   std::sort(found.begin(), found.end());
+  std::stable_partition(found.begin(), found.end(), [](const fs::path& folder) {
+    return !io::Json::read(folder / "config.json").has("num_experts_per_tok");
+  });
   return found;
+}
+
+fs::path model_fixture(const std::string& name) {
+  for (const fs::path& folder : model_fixtures()) {
+    if (folder.filename() == name) return folder;
+  }
+  throw std::runtime_error("no fixture " + name);
 }
 
 Fixture::Fixture(const fs::path& path)
@@ -65,12 +76,29 @@ std::string fixture_case_name(const ::testing::TestParamInfo<FixtureCase>& info)
   return info.param.folder.filename().string() + (shared ? "_shared_" : "_") + std::string(name_of(info.param.device));
 }
 
+namespace {
+
+// transformers' name of a part's gradient: it has one tensor for all experts of a layer, whatever the checkpoint has.
+std::string gradient_name(const weights::Parameter& p, const weights::Part& part) {
+  const std::vector<std::string> words = split(p.name, '.');
+  if (words.size() == 6 && words[3] == "experts") {
+    return fmt::format("grad.model.layers.{}.mlp.experts.{}_proj", words[1], words[5]);
+  }
+  std::string name = part.checkpoint_name;
+  const std::string_view old = "block_sparse_moe";
+  if (const auto at = name.find(old); at != std::string::npos) name.replace(at, old.size(), "mlp");
+  return "grad." + name;
+}
+
+}  // namespace
+
 std::map<std::string, std::vector<double>> gradients_of(train::Engine& engine) {
   std::map<std::string, std::vector<double>> result;
   engine.decoder().parameters().for_each([&](weights::Parameter& p) {
     for (const weights::Part& part : p.parts) {
       const std::vector<float> values = model::read_gradient(engine.exec(), p, part);
-      result["grad." + part.checkpoint_name] = {values.begin(), values.end()};
+      std::vector<double>& whole = result[gradient_name(p, part)];
+      whole.insert(whole.end(), values.begin(), values.end());
     }
   });
   return result;

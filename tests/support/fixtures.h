@@ -17,7 +17,9 @@ namespace inlay::testing {
 
 // Models made by transformers, with what PyTorch computed for them: those of tests/golden, and those of the shared test
 // data where it is there.
+// Dense models come first.
 std::vector<std::filesystem::path> model_fixtures();
+std::filesystem::path model_fixture(const std::string& name);
 
 // A model fixture opened for use.
 struct Fixture {

@@ -22,6 +22,8 @@ std::span<const Family> families();
 // Reads config.json of a model folder (or the file itself) and picks the family by model_type, never by a path.
 ModelConfig load_config(const std::filesystem::path& folder_or_file);
 
+ModelConfig parse_config(const io::Json& json);
+
 // What the families share: sizes, dtype, rotation, activation; with the Llama family's defaults.
 ModelConfig parse_common(const io::Json& json);
 

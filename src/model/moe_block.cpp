@@ -1,0 +1,181 @@
+#include "model/moe_block.h"
+
+#include "ops/elementwise.h"
+#include "ops/rms_norm.h"
+
+namespace inlay::model {
+
+using backend::Grad;
+using backend::ScratchScope;
+
+MoeBlock::MoeBlock(Exec& exec, const ModelConfig& config, MoeParameters& parameters,
+                   const weights::WeightFactory& make_weight, const RouterBalance& balance)
+    : config_(config),
+      parameters_(parameters),
+      balance_(balance),
+      router_(make_weight(exec, parameters.router)),
+      gate_up_(exec, parameters.gate_up, make_weight),
+      down_(exec, parameters.down, make_weight) {}
+
+ops::RouteWeights MoeBlock::weighting() const {
+  return config_.experts.normalized ? ops::RouteWeights::softmax_of_chosen : ops::RouteWeights::chosen_of_softmax;
+}
+
+ops::ExpertRows MoeBlock::rows(const Routing& routing) const {
+  return {.kind = config_.experts.clamped_glu ? ops::Glu::clamped : ops::Glu::silu,
+          .bias = parameters_.gate_up_bias.value,
+          .experts = routing.experts,
+          .order = routing.order};
+}
+
+MoeBlock::Routing MoeBlock::take_routing(Exec& exec, std::int64_t begin, std::int64_t end, const Saved& saved) const {
+  Arena& arena = exec.arena();
+  const Shape pairs{end - begin, config_.experts.chosen};
+  const bool kept = !saved.experts.absent();
+  return {.experts = kept ? saved.experts.slice_rows(begin, end) : arena.scratch("chosen experts", DType::i32, pairs),
+          .weights = kept ? saved.weights.slice_rows(begin, end) : arena.scratch("router weights", DType::f32, pairs),
+          .order = {.offsets = arena.scratch("expert offsets", DType::i32, {config_.experts.count + 1}),
+                    .pairs = arena.scratch("rows by expert", DType::i32, {pairs.size()}),
+                    .rows = arena.scratch("rows of tokens", DType::i32, pairs)}};
+}
+
+// In fp32, whatever the model computes in: which expert comes first must not hang on rounding.
+View MoeBlock::router_logits(Exec& exec, ConstView norm) {
+  Arena& arena = exec.arena();
+  View logits = arena.scratch("router logits", DType::f32, {norm.dim(0), config_.experts.count});
+  router_->forward(exec, logits, norm);
+  if (config_.experts.router_bias) {
+    const ScratchScope scope(arena);
+    View bias = arena.scratch("router bias", DType::f32, {config_.experts.count});
+    ops::cast(exec, bias, parameters_.router_bias.value);
+    ops::add_bias(exec, logits, bias);
+  }
+  return logits;
+}
+
+void MoeBlock::forward(Exec& exec, View out, View residual, ConstView x, const LayerPolicy& policy, std::int64_t tile,
+                       Saved& saved) {
+  Arena& arena = exec.arena();
+  const std::int64_t tokens = x.dim(0), chosen = config_.experts.chosen, width = config_.experts.intermediate;
+  const DType dtype = x.dtype();
+  if (policy.keeps(Activation::mlp_norm)) {
+    saved.norm = arena.keep(MemoryClass::activations, "mlp norm", dtype, x.shape());
+  }
+  if (policy.keeps(Activation::gate_up)) {
+    saved.gate_up = arena.keep(MemoryClass::activations, "gate and up", dtype, {tokens * chosen, 2 * width});
+    saved.experts = arena.keep(MemoryClass::activations, "chosen experts", DType::i32, {tokens, chosen});
+    saved.weights = arena.keep(MemoryClass::activations, "router weights", DType::f32, {tokens, chosen});
+  }
+  for_each_tile(tokens, tile, [&](std::int64_t begin, std::int64_t end) {
+    const ScratchScope scope(arena);
+    const std::int64_t pairs = (end - begin) * chosen;
+    const View stream = residual.slice_rows(begin, end);
+    const Routing routing = take_routing(exec, begin, end, saved);
+    View sorted = arena.scratch("rows of experts", dtype, {pairs, config_.hidden});
+    View gate_up = saved.gate_up.absent() ? arena.scratch("gate and up", dtype, {pairs, 2 * width})
+                                          : saved.gate_up.slice_rows(begin * chosen, end * chosen);
+    {
+      const ScratchScope norm_scope(arena);
+      View norm =
+          saved.norm.absent() ? arena.scratch("mlp norm", dtype, stream.shape()) : saved.norm.slice_rows(begin, end);
+      ops::residual_rms_norm_forward(exec, norm, stream, x.slice_rows(begin, end), stream, parameters_.norm.value,
+                                     config_.norm_eps);
+      const View logits = router_logits(exec, norm);
+      ops::moe_route(exec, routing.experts, routing.weights, logits, weighting());
+      if (balance_.counting) ops::moe_balance_add(exec, balance_.sums, logits, routing.experts);
+      ops::moe_sort(exec, routing.order, routing.experts);
+      ops::moe_gather(exec, sorted, norm, routing.order);
+    }
+    gate_up_.forward(exec, gate_up, sorted, routing.order.offsets);
+    const ScratchScope act_scope(arena);
+    View act = arena.scratch("mlp activation", dtype, {pairs, width});
+    ops::expert_glu_forward(exec, act, gate_up, rows(routing));
+    const View answers = sorted;  // has served; its memory takes the experts' answers
+    down_.forward(exec, answers, act, routing.order.offsets);
+    ops::moe_combine(exec, out.slice_rows(begin, end),
+                     {.y = answers,
+                      .weights = routing.weights,
+                      .bias = parameters_.down_bias.value,
+                      .experts = routing.experts,
+                      .residual = stream},
+                     routing.order);
+  });
+}
+
+// dnorm += through the router, and the router's own gradients.
+void MoeBlock::backward_router(Exec& exec, View dnorm, ConstView dweights, ConstView norm, ConstView logits,
+                               const Routing& routing) {
+  const ScratchScope scope(exec.arena());
+  View dlogits = exec.arena().scratch("router gradient", norm.dtype(), logits.shape());
+  ops::RouteGrads grads = {.dweights = dweights};
+  if (balance_.sums.assigned) {
+    grads.assigned = balance_.sums.assigned;
+    grads.balance_factor = balance_.factor;
+  }
+  ops::moe_route_backward(exec, dlogits, grads, routing.experts, logits, weighting());
+  if (config_.experts.router_bias) {
+    weights::Parameter& bias = parameters_.router_bias;
+    ops::bias_backward(exec, bias.grad, bias.next_grad_mode(), dlogits);
+  }
+  router_->accumulate(exec, dlogits, norm);
+  router_->backward_input(exec, dnorm, Grad::accumulate, dlogits);
+}
+
+void MoeBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t tile, const Saved& saved) {
+  Arena& arena = exec.arena();
+  const std::int64_t chosen = config_.experts.chosen, width = config_.experts.intermediate;
+  for_each_tile(residual.dim(0), tile, [&](std::int64_t begin, std::int64_t end) {
+    const ScratchScope scope(arena);
+    const std::int64_t pairs = (end - begin) * chosen;
+    const ConstView stream = residual.slice_rows(begin, end);
+    const View dstream = grad.slice_rows(begin, end);
+    const DType dtype = stream.dtype();
+
+    View norm =
+        saved.norm.absent() ? arena.scratch("mlp norm", dtype, stream.shape()) : saved.norm.slice_rows(begin, end);
+    if (saved.norm.absent()) ops::rms_norm_forward(exec, norm, stream, parameters_.norm.value, config_.norm_eps);
+    const Routing routing = take_routing(exec, begin, end, saved);
+    const View logits = router_logits(exec, norm);
+    if (saved.experts.absent()) ops::moe_route(exec, routing.experts, routing.weights, logits, weighting());
+    ops::moe_sort(exec, routing.order, routing.experts);
+    const ConstView offsets = routing.order.offsets;
+    View sorted = arena.scratch("rows of experts", dtype, {pairs, config_.hidden});
+    ops::moe_gather(exec, sorted, norm, routing.order);
+    View gate_up = saved.gate_up.absent() ? arena.scratch("gate and up", dtype, {pairs, 2 * width})
+                                          : saved.gate_up.slice_rows(begin * chosen, end * chosen);
+    if (saved.gate_up.absent()) gate_up_.forward(exec, gate_up, sorted, offsets);
+
+    View dweights = arena.scratch("router weight gradients", DType::f32, {end - begin, chosen});
+    {
+      const ScratchScope answer_scope(arena);
+      View danswers = arena.scratch("gradient of the experts' answers", dtype, {pairs, config_.hidden});
+      ops::moe_combine_backward(exec, danswers, dweights, dstream,
+                                {.bias = parameters_.down_bias.value, .experts = routing.experts}, routing.order);
+      View dact = arena.scratch("mlp activation gradient", dtype, {pairs, width});
+      down_.backward_input(exec, dact, danswers, offsets);
+      // gate_up becomes its own gradient; dact becomes the weighted activation, for down's weight gradient.
+      ops::expert_glu_backward(exec, {.dgate_up = gate_up, .act = dact, .dweights = dweights}, dact, gate_up,
+                               routing.weights, rows(routing));
+      down_.accumulate(exec, danswers, dact, offsets);
+      if (config_.experts.bias) {
+        weights::Parameter &down = parameters_.down_bias, &both = parameters_.gate_up_bias;
+        ops::moe_bias_backward(exec, down.grad, down.next_grad_mode(), danswers, routing.weights, routing.order);
+        ops::moe_bias_backward(exec, both.grad, both.next_grad_mode(), gate_up, {}, routing.order);
+      }
+    }
+    gate_up_.accumulate(exec, gate_up, sorted, offsets);
+    const View dsorted = sorted;  // has served; its memory takes the gradient
+    gate_up_.backward_input(exec, dsorted, gate_up, offsets);
+    View dnorm = arena.scratch("mlp norm gradient", dtype, stream.shape());
+    ops::moe_combine(exec, dnorm, {.y = dsorted}, routing.order);
+    backward_router(exec, dnorm, dweights, norm, logits, routing);
+    ops::rms_norm_backward(exec,
+                           {.dx = dstream,
+                            .dx_mode = Grad::accumulate,
+                            .dweight = parameters_.norm.grad,
+                            .dweight_mode = parameters_.norm.next_grad_mode()},
+                           dnorm, stream, parameters_.norm.value, config_.norm_eps);
+  });
+}
+
+}  // namespace inlay::model

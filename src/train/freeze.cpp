@@ -1,0 +1,44 @@
+#include "train/freeze.h"
+
+#include <algorithm>
+
+#include "core/text.h"
+#include "model/parameters.h"
+
+namespace inlay::train {
+
+std::set<std::string> frozen_by_name(const std::vector<std::string>& patterns, const model::ModelConfig& config) {
+  std::set<std::string> frozen;
+  if (patterns.empty()) return frozen;
+  std::set<std::string> used;
+  const auto matched = [&](const weights::Part& part) {
+    bool any = false;
+    for (const std::string& pattern : patterns) {
+      if (!matches(part.label(), pattern)) continue;
+      used.insert(pattern);
+      any = true;
+    }
+    return any;
+  };
+  model::ModelParameters parameters(config);
+  parameters.for_each([&](weights::Parameter& p) {
+    const weights::Part* stays = nullptr;
+    const weights::Part* trains = nullptr;
+    for (const weights::Part& part : p.parts) (matched(part) ? stays : trains) = &part;
+    if (stays == nullptr) return;
+    if (trains != nullptr) {
+      user_error("freeze: {} is frozen and {} is not, but they are one product: name both or neither", stays->label(),
+                 trains->label());
+    }
+    frozen.insert(p.name);
+  });
+  for (const std::string& pattern : patterns) {
+    if (!used.contains(pattern)) {
+      user_error("freeze: '{}' matches no tensor; tensors are named like {}", pattern,
+                 parameters.layers[0]->attention.output.parts[0].label());
+    }
+  }
+  return frozen;
+}
+
+}  // namespace inlay::train
