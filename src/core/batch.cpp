@@ -13,6 +13,16 @@ double PackedBatch::valid_weight() const {
   return sum;
 }
 
+std::vector<std::int32_t> PackedBatch::prefix_lengths() const {
+  std::vector<std::int32_t> lengths;
+  for (std::size_t d = 0; d + 1 < cu_seqlens.size(); ++d) {
+    const std::int32_t begin = cu_seqlens[d], end = cu_seqlens[d + 1];
+    const auto first = std::ranges::lower_bound(valid_rows, begin);
+    lengths.push_back(first != valid_rows.end() && *first < end ? *first - begin + 1 : end - begin);
+  }
+  return lengths;
+}
+
 PackedBatch pack(std::span<const Document> documents) {
   PackedBatch batch;
   const bool weighted = std::ranges::any_of(documents, [](const Document& d) { return !d.weights.empty(); });

@@ -31,6 +31,8 @@ struct PackedBatch {
   std::int64_t valid_count() const { return static_cast<std::int64_t>(valid_rows.size()); }
   // What the loss of the batch is divided by to be a mean: the weights of its valid targets.
   double valid_weight() const;
+  // Of each document, the tokens before the first one that is learned; all of them where none is.
+  std::vector<std::int32_t> prefix_lengths() const;
 };
 
 PackedBatch pack(std::span<const Document> documents);

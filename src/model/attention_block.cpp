@@ -26,12 +26,14 @@ ops::RmsNormGrads norm_grads(View dx, Grad mode, weights::Parameter& weight) {
 }  // namespace
 
 AttentionBlock::AttentionBlock(Exec& exec, const ModelConfig& config, const LayerConfig& layer,
-                               AttentionParameters& parameters, const weights::WeightFactory& make_weight)
+                               AttentionParameters& parameters, const weights::WeightFactory& make_weight,
+                               const AttentionText& text)
     : config_(config),
       layer_(layer),
       parameters_(parameters),
       qkv_(make_weight(exec, parameters.qkv)),
-      output_(make_weight(exec, parameters.output)) {}
+      output_(make_weight(exec, parameters.output)),
+      rule_(attention_rule(text, config.heads, layer.window)) {}
 
 float AttentionBlock::scale() const { return 1.0f / std::sqrt(static_cast<float>(config_.head_dim)); }
 
@@ -41,6 +43,9 @@ ops::AttentionSpec AttentionBlock::spec(const LayerContext& context) const {
           .cu_seqlens = context.batch.cu_seqlens,
           .host_cu_seqlens = context.batch.host_cu_seqlens,
           .deterministic = context.deterministic_attention,
+          .rule = rule_.get(),
+          .prefix_lengths = context.batch.prefix_lengths,
+          .head_bias = context.head_bias,
           .sinks = parameters_.sinks.value};
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "model/activations.h"
+#include "model/attention_text.h"
 #include "model/config.h"
 #include "model/device_batch.h"
 #include "ops/attention.h"
@@ -21,6 +22,7 @@ struct AttentionParameters {
 struct LayerContext {
   const DeviceBatch& batch;
   ConstView rope_table;
+  ConstView head_bias;  // of the attention's rule, where it wants one
   bool deterministic_attention = true;
 };
 
@@ -29,7 +31,7 @@ struct LayerCache;  // model/decoding.h
 class AttentionBlock {
  public:
   AttentionBlock(Exec& exec, const ModelConfig& config, const LayerConfig& layer, AttentionParameters& parameters,
-                 const weights::WeightFactory& make_weight);
+                 const weights::WeightFactory& make_weight, const AttentionText& text);
 
   // Kept tensors; those the policy does not keep are absent between forward and backward.
   struct Saved {
@@ -65,6 +67,7 @@ class AttentionBlock {
   LayerConfig layer_;
   AttentionParameters& parameters_;
   std::unique_ptr<ops::Linear> qkv_, output_;
+  std::shared_ptr<const ops::AttentionRule> rule_;  // absent: causal, within the layer's window
 };
 
 }  // namespace inlay::model

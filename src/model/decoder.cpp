@@ -29,8 +29,8 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
     return weight;
   };
   for (std::size_t l = 0; l < parameters_.layers.size(); ++l) {
-    layers_.push_back(
-        std::make_unique<Layer>(exec, config_, config_.layers[l], *parameters_.layers[l], make_weight, balance_));
+    layers_.push_back(std::make_unique<Layer>(exec, config_, config_.layers[l], *parameters_.layers[l], make_weight,
+                                              balance_, options_.attention));
   }
   head_ = make_weight(exec, config_.tied_embeddings ? parameters_.embedding : parameters_.head);
   if (config_.tied_embeddings) tied_ = dynamic_cast<weights::SubspaceWeight*>(head_.get());
@@ -50,6 +50,10 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
   const Shape table_shape{options_.max_positions, config_.rope.rotary_dim / 2, 2};
   rope_table_ = arena.keep(MemoryClass::batch, "rope table", DType::f32, table_shape);
   if (!exec.planning()) exec.upload(rope_table_, rope_table(config_.rope, options_.max_positions).data());
+  if (const std::vector<float>& bias = options_.attention.head_bias; !bias.empty()) {
+    head_bias_ = arena.keep(MemoryClass::batch, "attention head bias", DType::f32, {config_.heads});
+    if (!exec.planning()) exec.upload(head_bias_, bias.data());
+  }
   loss_ = arena.keep(MemoryClass::batch, "loss", DType::f32, {1});
   correct_ = arena.keep(MemoryClass::batch, "correct predictions", DType::i32, {1});
   if (options_.training && config_.experts.balance > 0 && config_.expert_layers() > 0) {
@@ -60,8 +64,9 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
 }
 
 Decoder::Layer::Layer(Exec& exec, const ModelConfig& config, const LayerConfig& layer, LayerParameters& parameters,
-                      const weights::WeightFactory& make_weight, const RouterBalance& balance)
-    : attention(exec, config, layer, parameters.attention, make_weight) {
+                      const weights::WeightFactory& make_weight, const RouterBalance& balance,
+                      const AttentionText& text)
+    : attention(exec, config, layer, parameters.attention, make_weight, text) {
   if (layer.experts) {
     mlp = std::make_unique<MoeBlock>(exec, config, parameters.moe, make_weight, balance);
   } else {
@@ -70,7 +75,10 @@ Decoder::Layer::Layer(Exec& exec, const ModelConfig& config, const LayerConfig& 
 }
 
 LayerContext Decoder::context(const DeviceBatch& batch) const {
-  return {.batch = batch, .rope_table = rope_table_, .deterministic_attention = options_.deterministic_attention};
+  return {.batch = batch,
+          .rope_table = rope_table_,
+          .head_bias = head_bias_,
+          .deterministic_attention = options_.deterministic_attention};
 }
 
 void Decoder::for_each_trained(const std::function<void(weights::Parameter&)>& visit) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/attention_results.h"
+#include "model/attention_text.h"
 #include "model/layer_inputs.h"
 #include "model/parameters.h"
 #include "ops/fused_linear_ce.h"
@@ -22,6 +23,7 @@ struct DecoderOptions {
   StashPlace stash;                // where what the policy takes off the device goes
   std::int64_t host_layers = 0;    // the last so many layers' matrices, and their training state, live on the host
   bool deterministic_attention = true;
+  AttentionText attention;
   // Says what trains before memory is taken, and makes the matrices' weights; absent: everything, and dense ones.
   std::function<void(ModelParameters&)> prepare;
   weights::WeightFactory make_weight;
@@ -92,7 +94,7 @@ class Decoder {
  private:
   struct Layer {
     Layer(Exec& exec, const ModelConfig& config, const LayerConfig& layer, LayerParameters& parameters,
-          const weights::WeightFactory& make_weight, const RouterBalance& balance);
+          const weights::WeightFactory& make_weight, const RouterBalance& balance, const AttentionText& text);
     AttentionBlock attention;
     std::unique_ptr<FeedForward> mlp;
   };
@@ -130,7 +132,7 @@ class Decoder {
   std::unique_ptr<weights::WeightAccess> access_ = std::make_unique<weights::ResidentWeights>();
   weights::StreamedWeights* streamed_ = nullptr;
   StashPlace stash_place_;
-  View rope_table_, loss_, correct_;
+  View rope_table_, head_bias_, loss_, correct_;
   RouterBalance balance_;  // of the micro-batch at hand
 };
 

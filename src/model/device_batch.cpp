@@ -62,6 +62,7 @@ DeviceBatch upload(Exec& exec, const PackedBatch& batch) {
   result.positions = slabs.upload("batch.positions", batch.positions);
   result.cu_seqlens = slabs.upload("batch.cu_seqlens", batch.cu_seqlens, 1);
   result.valid_rows = slabs.upload("batch.valid_rows", batch.valid_rows);
+  result.prefix_lengths = slabs.upload("batch.prefix_lengths", batch.prefix_lengths());
   // The slab is taken in any case, so that the plan holds for batches with weights too.
   const View weights = slabs.upload("batch.weights", batch.weights);
   if (!batch.weights.empty()) result.weights = weights;

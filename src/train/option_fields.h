@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <set>
@@ -81,6 +82,33 @@ Field number(std::string name, Member member, double least, double most, std::st
           [member](const TrainOptions& o, YAML::Emitter& out) { out << fmt::format("{}", std::invoke(member, o)); },
           bounded ? Schema{{"type", "number"}, {"minimum", least}, {"maximum", most}}
                   : Schema{{"type", "number"}, {"minimum", least}}};
+}
+
+// A list of numbers.
+template <class Member>
+Field numbers(std::string name, Member member, std::string meaning) {
+  return {name,
+          "list of numbers",
+          std::move(meaning),
+          [member](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            auto& list = std::invoke(member, o);
+            using Number = typename std::decay_t<decltype(list)>::value_type;
+            list.clear();
+            if (!node.IsSequence()) place.fail("expected a list of numbers");
+            for (const auto& entry : node) {
+              Number value{};
+              if (!YAML::convert<Number>::decode(entry, value) || !std::isfinite(value)) {
+                place.fail("expected a list of numbers, got '{}' in it", entry.IsScalar() ? entry.Scalar() : "a list");
+              }
+              list.push_back(value);
+            }
+          },
+          [member](const TrainOptions& o, YAML::Emitter& out) {
+            out << YAML::Flow << YAML::BeginSeq;
+            for (const auto value : std::invoke(member, o)) out << fmt::format("{}", value);
+            out << YAML::EndSeq;
+          },
+          {{"type", "array"}, {"items", {{"type", "number"}}}}};
 }
 
 // A number, or auto.

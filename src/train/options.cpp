@@ -129,6 +129,15 @@ const std::vector<Field>& fields() {
       or_auto(
           "memory.host_layers", [](auto& o) -> auto& { return o.memory.host_layers; }, 0,
           "layers whose weights, gradients and optimizer state live on the host; auto: as many as must"),
+      optional_text(
+          "attention.mask", [](auto& o) -> auto& { return o.attention.mask; }, "mask",
+          "which tokens see which, in the place of causal: \"causal or prefix\" (docs/attention.md)"),
+      optional_text(
+          "attention.score", [](auto& o) -> auto& { return o.attention.score; }, "score",
+          "what becomes of a score before the softmax: \"softcap(50)\""),
+      numbers(
+          "attention.head_bias", [](auto& o) -> auto& { return o.attention.head_bias; },
+          "a number for each head, where attention.score speaks of head_bias"),
       boolean(
           "deterministic", &O::deterministic,
           "attention's backward pass in a fixed order on a GPU too; slower (docs/numbers.md); on the CPU it always is"),
@@ -185,6 +194,11 @@ void validate(const TrainOptions& o, const std::string& source) {
   if (o.max_steps == 0 && !(o.num_epochs > 0)) user_error("{}: num_epochs: expected a number above 0", source);
   if (o.eval_steps > 0 && o.test_datasets.empty()) {
     user_error("{}: eval_steps is given, but test_datasets is not: there is nothing to evaluate on", source);
+  }
+  try {
+    ops::AttentionRule::parse(o.attention.mask, o.attention.score);
+  } catch (const UserError& error) {
+    user_error("{}: attention.{}", source, error.what());
   }
   if (o.activation_policy != "auto") model::ActivationPolicy::parse(o.activation_policy);
   if (o.osft.enabled) {

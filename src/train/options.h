@@ -11,6 +11,7 @@
 #include "core/dtype.h"
 #include "data/dataset.h"
 #include "model/activations.h"
+#include "model/attention_text.h"
 #include "train/osft_options.h"
 #include "train/schedule.h"
 
@@ -67,6 +68,7 @@ struct TrainOptions {
   std::string activation_policy = "auto";
   std::optional<std::int64_t> mlp_tile;  // absent: auto
   bool deterministic = false;
+  model::AttentionText attention;
 
   struct Memory {
     std::optional<double> device, host;  // GiB; absent: auto

@@ -163,6 +163,7 @@ EngineOptions engine_options(const TrainOptions& o, const BatchBounds& bounds) {
   return {.device = device,
           .compute = resolve_dtype(o.dtype, device),
           .deterministic = o.deterministic,
+          .attention = o.attention,
           .optimizer = {.beta1 = o.adam_beta1,
                         .beta2 = o.adam_beta2,
                         .eps = o.adam_epsilon,

@@ -43,6 +43,11 @@ TEST(CoreBatch, WeightsMoveWithTheirLabels) {
   EXPECT_EQ(plain.valid_weight(), 1.0);
 }
 
+TEST(CoreBatch, PrefixesEndBeforeTheFirstLearnedToken) {
+  const std::vector<Document> documents = {{{1, 2, 3}, {-100, -100, 3}}, {{4, 5}, {-100, -100}}, {{6, 7}, {-100, 7}}};
+  EXPECT_EQ(pack(documents).prefix_lengths(), (Ints{2, 2, 1}));
+}
+
 TEST(CoreBatch, NothingAndEmptyDocuments) {
   const PackedBatch nothing = pack({});
   EXPECT_EQ(nothing.cu_seqlens, (Ints{0}));

@@ -73,6 +73,30 @@ TEST_P(ModelInvariance, OrderOfDocumentsInABatch) {
                batching_tolerance());
 }
 
+// Masks that come to causal attention, through the kernels of rules: the same loss and gradients. A prefix that
+// everybody sees is something else.
+TEST_P(ModelInvariance, MasksInTheConfiguration) {
+  for (const auto& folder : model_fixtures()) {
+    const Fixture fixture(folder);
+    const std::vector<PackedBatch> batch = {pack(fixture.documents)};
+    const auto with = [&](const std::string& mask, const std::string& score) {
+      const auto engine = fixture.engine({.device = device(),
+                                          .compute = dtype(),
+                                          .attention = {.mask = mask, .score = score, .head_bias = {}},
+                                          .optimizer_state = false});
+      engine->gradients(batch);
+      Gradients result = gradients_of(*engine);
+      result["loss"] = {engine->decoder().read_loss(engine->exec()).loss};
+      return result;
+    };
+    const Gradients causal = gradients(fixture, batch);
+    expect_close(with("causal and not (q < k)", "s + 0 * q"), causal, batching_tolerance());
+    EXPECT_EQ(with("document and causal", ""), causal) << folder;
+    const Gradients prefix = with("causal or prefix", "");
+    EXPECT_GT(relative_error(prefix.at("loss"), causal.at("loss")), 1e-4) << folder;
+  }
+}
+
 // A label of weight 2 is one that occurs twice.
 TEST_P(ModelInvariance, LabelsCountAsOftenAsTheirWeightsSay) {
   const Fixture fixture(model_fixtures().front());

@@ -69,6 +69,16 @@ TEST(TrainOptions, MistakesNameFileLineAndKey) {
   EXPECT_THAT(error_of(dataset("{path: d, weight: 0}")), HasSubstr("datasets.weight: expected a number from 0.0001"));
 }
 
+TEST(TrainOptions, AttentionIsReadAndCheckedAtOnce) {
+  const TrainOptions o = parse_options(
+      minimal + "attention: {mask: causal or prefix, score: softcap(50), head_bias: [1, -2.5]}\n", "r", {});
+  EXPECT_EQ(o.attention.mask, "causal or prefix");
+  EXPECT_EQ(o.attention.head_bias, (std::vector<float>{1, -2.5f}));
+  EXPECT_EQ(parse_options(to_yaml(o), "again", {}).attention.score, "softcap(50)");
+  EXPECT_THAT(error_of(minimal + "attention: {mask: causal or prefx}\n"), HasSubstr("attention.mask"));
+  EXPECT_THAT(error_of(minimal + "attention: {head_bias: 3}\n"), HasSubstr("expected a list of numbers"));
+}
+
 TEST(TrainOptions, DatasetsAreReadAndWrittenWithAllTheirKeys) {
   const std::string yaml =
       "base_model: m\noutput_dir: o\nlearning_rate: 1e-4\ndatasets:\n  - a.jsonl\n"

@@ -7,7 +7,7 @@
 
 // Grouped products on Hopper. A block computes tiles of 128 x `columns`, 64 deep a step: one warpgroup has the copy
 // engine fill a ring of stages in shared memory, two warpgroups multiply, 64 rows each. Blocks are persistent and work
-// in clusters of two, on neighbouring columns of the same rows: each fetches half of A for both, so that L2 gives A
+// in clusters of two, on neighbouring tiles: each fetches half of the operand that both read, so that L2 gives it
 // once. Tiles are handed out by their number; every block finds the groups they belong to from the offsets by itself.
 namespace inlay::backend::cuda {
 
@@ -25,6 +25,9 @@ enum class Product { forward, backward_input, over_rows };
 
 constexpr bool along_k_a(Product product) { return product != Product::over_rows; }
 constexpr bool along_k_b(Product product) { return product == Product::forward; }
+// What the two blocks of a cluster have in common: B, on neighbouring rows, or A, on neighbouring columns. B is the
+// larger half of what is fetched, but a group's rows come in twos then; measured, that pays where B is not along k.
+constexpr bool shares_b(Product product) { return product != Product::forward; }
 
 template <Product product, int columns>
 inline constexpr int b_bytes = along_k_b(product) ? columns* depth * 2 : (columns + 63) / 64 * box_bytes;
@@ -63,15 +66,18 @@ class Walk {
       : task_(task), offsets_(offsets), rank_(rank) {}
 
   __device__ bool find(int number, Tile& tile) {
-    const int pairs = (task_.n + cluster * columns - 1) / (cluster * columns);
+    constexpr int wide = shares_b(product) ? columns : cluster * columns;
+    constexpr int high = shares_b(product) ? cluster * tile_rows : tile_rows;
+    const int pairs = (task_.n + wide - 1) / wide;
     for (; group_ < task_.groups; ++group_) {
       const int begin = offsets_[group_], end = offsets_[group_ + 1];
       const int rows =
           product == Product::over_rows ? (task_.results.data[group_] == nullptr ? 0 : task_.m) : end - begin;
-      const int row_tiles = (rows + tile_rows - 1) / tile_rows;
+      const int row_tiles = (rows + high - 1) / high;
       if (number < before_ + row_tiles * pairs) {
-        const int inside = number - before_, pair = inside / row_tiles, row = inside % row_tiles * tile_rows;
-        const int column = (pair * cluster + rank_) * columns;
+        const int inside = number - before_, pair = inside / row_tiles;
+        const int row = inside % row_tiles * high + (shares_b(product) ? rank_ * tile_rows : 0);
+        const int column = pair * wide + (shares_b(product) ? 0 : rank_ * columns);
         tile = product == Product::over_rows ? Tile{group_, row, task_.m, column, begin, end}
                                              : Tile{group_, begin + row, end, column, 0, task_.k};
         return true;
@@ -101,6 +107,7 @@ struct Ring {
 template <Product product, int columns>
 __device__ __forceinline__ void produce(Shared<product, columns>& shared, const CUtensorMap& a_map,
                                         const CUtensorMap& b_map, const Task& task, int rank, int first, int step) {
+  constexpr std::uint16_t both = (1 << cluster) - 1;
   Walk<product, columns> walk(task, shared.offsets, rank);
   Tile tile{};
   Ring ring;
@@ -109,20 +116,28 @@ __device__ __forceinline__ void produce(Shared<product, columns>& shared, const 
       hopper::wait(&shared.empty[ring.stage], ring.parity ^ 1);
       hopper::Barrier* full = &shared.full[ring.stage];
       hopper::arrive_expecting(full, a_bytes + b_bytes<product, columns>);
-      // This block's half of A, for both.
-      std::byte* a = shared.a[ring.stage] + rank * box_bytes;
-      const int row = tile.row + rank * half_rows;
-      hopper::copy_box_to_all(a, &a_map, full, along_k_a(product) ? k : row, along_k_a(product) ? row : k, 0,
-                              (1 << cluster) - 1);
+      const auto copy_a = [&](int half, bool to_all) {
+        std::byte* a = shared.a[ring.stage] + half * box_bytes;
+        const int row = tile.row + half * half_rows;
+        const int x = along_k_a(product) ? k : row, y = along_k_a(product) ? row : k;
+        to_all ? hopper::copy_box_to_all(a, &a_map, full, x, y, 0, both) : hopper::copy_box(a, &a_map, full, x, y, 0);
+      };
       std::byte* b = shared.b[ring.stage];
       const int z = product == Product::over_rows ? 0 : tile.group;
-      if constexpr (along_k_b(product)) {
-        hopper::copy_box(b, &b_map, full, k, tile.column, z);
-      } else {
+      if constexpr (shares_b(product)) {
+        static_assert(!along_k_b(product));
+        copy_a(0, false);
+        copy_a(1, false);
+        constexpr int boxes = (columns + 63) / 64;
 #pragma unroll
-        for (int box = 0; box * 64 < columns; ++box) {
-          hopper::copy_box(b + box * box_bytes, &b_map, full, tile.column + box * 64, k, z);
+        for (int i = 0; i < boxes / cluster; ++i) {
+          const int box = rank * (boxes / cluster) + i;
+          hopper::copy_box_to_all(b + box * box_bytes, &b_map, full, tile.column + box * 64, k, z, both);
         }
+      } else {
+        static_assert(along_k_b(product));
+        copy_a(rank, true);
+        hopper::copy_box(b, &b_map, full, k, tile.column, z);
       }
     }
   }
@@ -367,9 +382,10 @@ void launch(Exec& exec, const CUtensorMap& a, const CUtensorMap& b, const Task& 
 }
 
 // Columns of a tile: those with which least is computed in vain.
-int columns_for(std::int64_t n) {
-  const auto covered = [n](std::int64_t columns) {
-    return (n + cluster * columns - 1) / (cluster * columns) * cluster * columns;
+int columns_for(Product product, std::int64_t n) {
+  const auto covered = [=](std::int64_t columns) {
+    const std::int64_t wide = shares_b(product) ? columns : cluster * columns;
+    return (n + wide - 1) / wide * wide;
   };
   return covered(240) < covered(256) ? 240 : 256;
 }
@@ -411,7 +427,8 @@ bool grouped_hopper(Exec& exec, View c, ConstView a, std::span<const ConstView> 
   task.k = static_cast<int>(a.dim(1));
   task.c = pointer<bf16_t>(c);
   task.ldc = c.ld();
-  const int columns = columns_for(task.n);
+  const Product product = transpose_b == Transpose::yes ? Product::forward : Product::backward_input;
+  const int columns = columns_for(product, task.n);
   const auto count = static_cast<std::int64_t>(b.size());
   const CUtensorMap a_map = map_of(a);
   if (transpose_b == Transpose::yes) {
@@ -440,7 +457,7 @@ bool grouped_hopper_over_rows(Exec& exec, std::span<const View> c, Grad mode, Co
   task.accumulate = mode == Grad::accumulate;
   task.results = group_pointers<float>(c);
   task.ldc = common_ld(c);
-  const int columns = columns_for(task.n);
+  const int columns = columns_for(Product::over_rows, task.n);
   columns == 240 ? launch<Product::over_rows, 240>(exec, map_of(a), map_of(b), task)
                  : launch<Product::over_rows, 256>(exec, map_of(a), map_of(b), task);
   return true;
