@@ -48,7 +48,10 @@ double median_ms(backend::Exec& exec, int iterations, const std::function<void()
 // to.
 double measured_matmul_rate(Device device, DType dtype);
 
-// Random values: one block of normal numbers, repeated. Zeros would run faster than real data.
+// Normal numbers, at most a block of them; zeros would run faster than real data.
+inline constexpr std::size_t random_block_size = std::size_t{1} << 20;
+std::vector<float> random_block(std::size_t count, float scale, std::uint64_t seed);
+// The whole view, with the block repeated.
 void fill_random(backend::Exec& exec, View view, float scale, std::uint64_t seed);
 
 }  // namespace inlay::bench

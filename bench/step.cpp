@@ -10,12 +10,10 @@ namespace {
 
 // Rows of about unit length: near enough to orthonormal, and real numbers, which zeros would not be.
 std::vector<std::byte> random_rows(const Shape& shape, DType dtype, std::uint64_t seed) {
-  constexpr std::size_t block = std::size_t{1} << 20;
-  const Philox philox{seed};
   const float scale = 1.0f / std::sqrt(static_cast<float>(shape[shape.rank() - 1]));
-  const std::size_t size = static_cast<std::size_t>(shape.size()), period = std::min(block, size);
-  std::vector<float> floats(period);
-  for (std::size_t i = 0; i < period; ++i) floats[i] = scale * philox.normal(i);
+  const auto size = static_cast<std::size_t>(shape.size());
+  const std::vector<float> floats = random_block(size, scale, seed);
+  const std::size_t period = floats.size();
   const std::vector<bf16> halves(floats.begin(), floats.end());
   const bool half = dtype == DType::bf16;
   const auto* from =

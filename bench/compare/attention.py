@@ -19,7 +19,7 @@ SDPA = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION
 
 
 class ToTensors(ast.NodeTransformer):
-    """and, or, not and chains of comparisons, which tensors do not know, as operators that they do."""
+    """What tensors do not know (and, or, not, chains of comparisons, our own names) as operators that they do."""
 
     def visit_BoolOp(self, node):
         self.generic_visit(node)
@@ -31,7 +31,9 @@ class ToTensors(ast.NodeTransformer):
 
     def visit_UnaryOp(self, node):
         self.generic_visit(node)
-        return ast.Call(ast.Name("logical_not", ast.Load()), [node.operand], []) if isinstance(node.op, ast.Not) else node
+        if not isinstance(node.op, ast.Not):
+            return node
+        return ast.Call(ast.parse("torch.logical_not", mode="eval").body, [node.operand], [])
 
     def visit_Compare(self, node):
         self.generic_visit(node)
@@ -44,43 +46,41 @@ class ToTensors(ast.NodeTransformer):
             result = ast.BinOp(result, ast.BitAnd(), part)
         return result
 
+    def visit_Call(self, node):
+        self.generic_visit(node)
+        arguments = [f"({ast.unparse(argument)})" for argument in node.args]
+        forms = {"window": "(q - k < {0})", "softcap": "({0} * torch.tanh(s / {0}))",
+                 "alibi": "(s - {0} * torch.abs(q - k))", "min": "torch.where({0} < {1}, {0}, {1})",
+                 "max": "torch.where({0} > {1}, {0}, {1})"}
+        form = forms.get(node.func.id, "torch." + node.func.id + "(" + ", ".join(arguments) + ")")
+        return ast.parse(form.format(*arguments), mode="eval").body
 
-def compiled(text):
+    def visit_Name(self, node):
+        forms = {"causal": "(k <= q)", "document": "(q >= 0)", "true": "(q >= 0)", "false": "(q < 0)",
+                 "prefix": "(k < prefix_length)", "alibi": "(s - torch.exp2(-8.0 * (h + 1) / heads) * torch.abs(q - k))"}
+        return ast.parse(forms[node.id], mode="eval").body if node.id in forms else node
+
+
+def to_tensors(text):
     tree = ToTensors().visit(ast.parse(text.strip(), mode="eval"))
-    return compile(ast.fix_missing_locations(tree), text, "eval")
-
-
-def names(arguments, q, k, h, document):
-    position_q, position_k = q % arguments.length, k % arguments.length
-    values = {
-        "q": position_q, "k": position_k, "h": h, "heads": arguments.heads, "q_doc": document, "k_doc": document,
-        "length": arguments.length, "prefix_length": arguments.prefix,
-        "causal": position_k <= position_q, "document": position_q == position_q,
-        "prefix": position_k < arguments.prefix, "window": lambda size: position_q - position_k < size,
-        "logical_not": torch.logical_not, "abs": torch.abs, "floor": torch.floor, "tanh": torch.tanh, "exp": torch.exp,
-        "log": torch.log, "where": torch.where, "true": position_q == position_q, "false": position_q != position_q,
-    }
-    return values
+    return ast.unparse(ast.fix_missing_locations(tree))
 
 
 def rules(arguments):
-    mask = compiled(arguments.mask or "causal")
-    stages = [compiled(stage) for stage in arguments.score.split(" then ")] if arguments.score else []
-
-    def mask_mod(b, h, q, k):
-        same = q // arguments.length == k // arguments.length
-        return same & eval(mask, names(arguments, q, k, h, q // arguments.length))
-
-    def score_mod(s, b, h, q, k):
-        for stage in stages:
-            known = names(arguments, q, k, h, q // arguments.length)
-            score, distance = s, torch.abs(known["q"] - known["k"])
-            known |= {"s": score, "softcap": lambda c: c * torch.tanh(score / c),
-                      "alibi": score - torch.exp2(-8.0 * (h + 1) / arguments.heads) * distance}
-            s = eval(stage, known)
-        return s
-
-    return mask_mod, score_mod if stages else None
+    """mask_mod and score_mod as Python functions, which torch.compile can trace."""
+    known = (f"    q, k = q_index % {arguments.length}, k_index % {arguments.length}\n"
+             f"    q_doc = k_doc = q_index // {arguments.length}\n"
+             f"    heads, length, prefix_length = {arguments.heads}, {arguments.length}, {arguments.prefix}\n")
+    stages = arguments.score.split(" then ") if arguments.score else []
+    source = ("import torch\n"
+              f"def mask_mod(b, h, q_index, k_index):\n{known}"
+              f"    return (q_index // {arguments.length} == k_index // {arguments.length})"
+              f" & ({to_tensors(arguments.mask or 'causal')})\n"
+              f"def score_mod(s, b, h, q_index, k_index):\n{known}"
+              + "".join(f"    s = {to_tensors(stage)}\n" for stage in stages) + "    return s\n")
+    functions = {}
+    exec(source, functions)
+    return functions["mask_mod"], functions["score_mod"] if stages else None
 
 
 def attention_of(peer, arguments, q, k, v):
@@ -95,7 +95,7 @@ def attention_of(peer, arguments, q, k, v):
     mask_mod, score_mod = rules(arguments)
     tokens = arguments.documents * arguments.length
     heads = arguments.heads if "h" in (arguments.mask or "").split() else None
-    blocks = create_block_mask(mask_mod, None, heads, tokens, tokens, device=q.device, _compile=True)
+    blocks = torch.compile(create_block_mask)(mask_mod, None, heads, tokens, tokens, device=q.device)
     flex = torch.compile(flex_attention)
     return lambda: flex(q, k, v, score_mod=score_mod, block_mask=blocks, enable_gqa=True)
 
@@ -146,7 +146,7 @@ def main():
             result = measure(arguments, peer)
         except Exception as error:  # a peer that cannot run here is reported, the others go on
             result = {"peer": peer, "error": str(error)[:300]}
-        print(json.dumps(result | {"torch": torch.__version__}))
+        print(json.dumps(result | {"torch": torch.__version__}), flush=True)
 
 
 if __name__ == "__main__":

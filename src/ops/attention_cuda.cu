@@ -10,9 +10,10 @@
 #include "ops/attention_plain_cuda.h"
 #include "ops/attention_rule_cuda.h"
 
-// Attention on a GPU takes one of two routes: cuDNN's graphs where there is one (bf16, heads of a multiple of 8), else
-// our own kernels. INLAY_ATTENTION=plain takes the second always; =cudnn makes it an error that cuDNN cannot. A rule
-// goes to kernels compiled for it, or, where there are none and with =plain, to the interpreter.
+// Attention on a GPU takes one of three routes: cuDNN's graphs where there is one (bf16, heads of a multiple of 8),
+// else our own kernels on the tensor cores (bf16, heads of 64, 96 and 128), else our plain ones. A rule takes the
+// second, or the interpreter in the third. INLAY_ATTENTION=plain takes the third always; =cudnn makes it an error that
+// cuDNN cannot; =compiled passes cuDNN by.
 namespace inlay::ops::cuda {
 
 namespace {
@@ -29,7 +30,7 @@ using backend::cuda::check_launch;
 using backend::cuda::gpu;
 using backend::cuda::stream_of;
 
-enum class Route { any, plain, cudnn };
+enum class Route { any, plain, cudnn, compiled };
 
 Route wanted_route() {
   const char* text = std::getenv("INLAY_ATTENTION");
@@ -37,7 +38,8 @@ Route wanted_route() {
   if (value.empty()) return Route::any;
   if (value == "plain") return Route::plain;
   if (value == "cudnn") return Route::cudnn;
-  user_error("INLAY_ATTENTION is \"{}\", expected \"plain\" or \"cudnn\"", value);
+  if (value == "compiled") return Route::compiled;
+  user_error("INLAY_ATTENTION is \"{}\", expected \"plain\", \"cudnn\" or \"compiled\"", value);
 }
 
 AttentionHeads heads_of(const AttentionTensors& tensors) {
@@ -209,6 +211,12 @@ const void* advance(const void* memory, std::int64_t elements, std::size_t eleme
   return static_cast<const std::byte*>(memory) + elements * static_cast<std::int64_t>(element_bytes);
 }
 
+// The same said by a rule, for the kernels that are compiled for one.
+AttentionSpec by_rule(Exec& exec, AttentionSpec spec) {
+  if (spec.rule == nullptr) spec.rule = &causal_rule(exec, spec.window);
+  return spec;
+}
+
 bool cudnn_forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec, View scratch, Route route) {
   using enum AttentionTensor;
   const AttentionLayout layout = layout_of(spec);
@@ -375,32 +383,26 @@ class CudnnBackward {
 
 void attention_forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec, View scratch) {
   const Route route = wanted_route();
-  if (spec.rule != nullptr) {
-    if (route == Route::plain || !compiled_attention_forward(exec, tensors, spec)) {
-      interpreted_attention_forward(exec, tensors, spec);
-    }
-    return;
-  }
-  if (route != Route::plain && cudnn_forward(exec, tensors, spec, scratch, route)) return;
-  if (route == Route::cudnn) refuse("forward", heads_of(tensors), tensors.q.dtype());
-  plain_attention_forward(exec, tensors, spec);
+  const bool cudnn = spec.rule == nullptr && (route == Route::any || route == Route::cudnn);
+  if (cudnn && cudnn_forward(exec, tensors, spec, scratch, route)) return;
+  if (cudnn && route == Route::cudnn) refuse("forward", heads_of(tensors), tensors.q.dtype());
+  if (route != Route::plain && compiled_attention_forward(exec, tensors, by_rule(exec, spec))) return;
+  const auto plain = spec.rule == nullptr ? plain_attention_forward : interpreted_attention_forward;
+  plain(exec, tensors, spec);
 }
 
 void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout, const AttentionTensors& tensors,
                         const AttentionSpec& spec, View scratch) {
   const Route route = wanted_route();
-  const auto take_delta = [&] { return Carver(scratch).take<float>(tensors.q.dim(0) * tensors.q.dim(1)); };
-  if (spec.rule != nullptr) {
-    float* delta = take_delta();
-    if (route == Route::plain || !compiled_attention_backward(exec, grads, dout, tensors, spec, delta)) {
-      interpreted_attention_backward(exec, grads, dout, tensors, spec, delta);
-    }
+  const bool cudnn = spec.rule == nullptr && (route == Route::any || route == Route::cudnn);
+  if (cudnn && CudnnBackward(exec, grads, dout, tensors, spec).run(scratch, route)) return;
+  if (cudnn && route == Route::cudnn) refuse("backward", heads_of(tensors), tensors.q.dtype());
+  auto* delta = Carver(scratch).take<float>(tensors.q.dim(0) * tensors.q.dim(1));
+  if (route != Route::plain && compiled_attention_backward(exec, grads, dout, tensors, by_rule(exec, spec), delta)) {
     return;
   }
-  if (route != Route::plain && CudnnBackward(exec, grads, dout, tensors, spec).run(scratch, route)) return;
-  if (route == Route::cudnn) refuse("backward", heads_of(tensors), tensors.q.dtype());
-  float* delta = take_delta();
-  plain_attention_backward(exec, grads, dout, tensors, spec, delta);
+  const auto plain = spec.rule == nullptr ? plain_attention_backward : interpreted_attention_backward;
+  plain(exec, grads, dout, tensors, spec, delta);
 }
 
 }  // namespace inlay::ops::cuda

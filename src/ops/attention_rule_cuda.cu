@@ -109,6 +109,12 @@ class Programs {
   std::map<Key, Program> programs_;
 };
 
+// Rules made so far for causal attention within a window.
+struct CausalRules {
+  explicit CausalRules(GpuContext&) {}
+  std::map<std::int64_t, std::shared_ptr<const AttentionRule>> by_window;
+};
+
 flash::Tokens tokens_of(const ConstView& view) {
   return {static_cast<unsigned short*>(const_cast<void*>(view.data())), view.stride(0), view.stride(1)};
 }
@@ -173,6 +179,14 @@ void launch(Exec& exec, cudaKernel_t kernel, flash::Task& task, std::int64_t tok
 }
 
 }  // namespace
+
+const AttentionRule& causal_rule(Exec& exec, std::int64_t window) {
+  auto& rule = gpu(exec).part<CausalRules>().by_window[window];
+  if (rule == nullptr) {
+    rule = AttentionRule::parse(window == 0 ? "causal" : fmt::format("causal and window({})", window));
+  }
+  return *rule;
+}
 
 bool in_eights(std::initializer_list<ConstView> views) {
   return std::ranges::all_of(views, [](const ConstView& view) {

@@ -14,6 +14,9 @@ bool compiled_attention_forward(Exec& exec, const AttentionTensors& tensors, con
 bool compiled_attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout,
                                  const AttentionTensors& tensors, const AttentionSpec& spec, float* delta);
 
+// The rule of plain causal attention within a window (0: unlimited), for where these kernels stand in for others.
+const AttentionRule& causal_rule(Exec& exec, std::int64_t window);
+
 // 16 bytes at a time may be moved of every row of every tensor.
 bool in_eights(std::initializer_list<ConstView> views);
 

@@ -240,6 +240,45 @@ TEST_P(OpsRuleAttention, CausalRulesAreCausalAttention) {
   EXPECT_EQ(layout.run(bench).out, plain.out);
 }
 
+// Tiles begin with their document, so the bits are the same.
+TEST_P(OpsRuleAttention, PackedDocumentsEqualSeparateOnes) {
+  const Case packed = {{1, 37, 64, 300, 5}, 4, 2, 64};
+  const Inputs in(packed, dtype());
+  const auto rule = AttentionRule::parse("(causal or prefix) and q - k < 100", "softcap(2) then head_bias");
+  TestBench bench(device());
+  Layout layout(bench, dtype(), packed, in);
+  add_rule(layout, bench, *rule, prefix_lengths(packed));
+  const Results together = layout.run(bench);
+  Results apart;
+  for (std::size_t d = 0; d < packed.documents.size(); ++d) {
+    const Case one = {{packed.documents[d]}, 4, 2, 64};
+    const auto part = [&](const std::vector<double>& x) {
+      const auto width = static_cast<std::ptrdiff_t>(x.size()) / packed.tokens();
+      return std::vector<double>(x.begin() + layout.offsets[d] * width, x.begin() + layout.offsets[d + 1] * width);
+    };
+    Inputs own(one, dtype());
+    own.q = part(in.q);
+    own.k = part(in.k);
+    own.v = part(in.v);
+    own.dout = part(in.dout);
+    Layout alone(bench, dtype(), one, own);
+    add_rule(alone, bench, *rule, {prefix_lengths(packed)[d]});
+    const Results results = alone.run(bench);
+    for (const auto& [all, more] : {std::pair{&apart.out, &results.out},
+                                    {&apart.lse, &results.lse},
+                                    {&apart.dq, &results.dq},
+                                    {&apart.dk, &results.dk},
+                                    {&apart.dv, &results.dv}}) {
+      all->insert(all->end(), more->begin(), more->end());
+    }
+  }
+  EXPECT_EQ(together.out, apart.out);
+  EXPECT_EQ(together.lse, apart.lse);
+  EXPECT_EQ(together.dq, apart.dq);
+  EXPECT_EQ(together.dk, apart.dk);
+  EXPECT_EQ(together.dv, apart.dv);
+}
+
 TEST_P(OpsRuleAttention, SameBitsOnAnyNumberOfThreads) {
   const int threads_before = omp_get_max_threads();
   const Case c = {{600, 70, 3}, 4, 2, 64};
@@ -313,6 +352,24 @@ class OpsRuleAttentionRoutes : public ::testing::Test {
 TEST_F(OpsRuleAttentionRoutes, ProductsOfAWarp) {
   const testing::Setting setting("INLAY_ATTENTION_PRODUCTS", "warp");
   expect_all_right();
+}
+
+// Causal attention where cuDNN is passed by.
+TEST_F(OpsRuleAttentionRoutes, CausalAttention) {
+  const testing::Setting setting("INLAY_ATTENTION", "compiled");
+  for (const auto& [head_size, window] : {std::pair{64, 0}, {96, 65}, {128, 65}}) {
+    const Case c = {{200, 1, 66, 128}, 4, 2, head_size, window};
+    SCOPED_TRACE(c.name());
+    const Inputs in(c, DType::bf16);
+    TestBench bench(Device::cuda);
+    Layout layout(bench, DType::bf16, c, in);
+    const Results actual = layout.run(bench), expected = reference_results(c, in, exact);
+    const Results simulated = reference_results(c, in, rounding(DType::bf16));
+    expect_close(DType::bf16, "out", actual.out, expected.out, simulated.out);
+    expect_close(DType::bf16, "dq", actual.dq, expected.dq, simulated.dq);
+    expect_close(DType::bf16, "dk", actual.dk, expected.dk, simulated.dk);
+    expect_close(DType::bf16, "dv", actual.dv, expected.dv, simulated.dv);
+  }
 }
 
 TEST_F(OpsRuleAttentionRoutes, Interpreted) {

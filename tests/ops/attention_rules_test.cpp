@@ -274,7 +274,7 @@ TEST(OpsAttentionRules, DerivativesAreThoseOfTheScores) {
   }
 }
 
-// The device code of every head size compiles, without a GPU, and a second time comes from the cache.
+// The device code of every head size compiles, without a GPU.
 TEST(OpsAttentionRules, DeviceCodeCompiles) {
   if (!backend::cuda::built()) GTEST_SKIP() << "built without CUDA";
   const testing::TempFolder folder;
@@ -282,23 +282,14 @@ TEST(OpsAttentionRules, DeviceCodeCompiles) {
   const auto rule = AttentionRule::parse(
       "document and (causal or prefix) and (window(4096) or k % 64 == 0) and q // 3 < exp(k) + log(k + 1)",
       "softcap(50) then alibi then head_bias then where(q > k, s, min(s, -s) + max(tanh(s), floor(s)))");
-  std::vector<std::string> lines;
-  backend::cuda::set_compile_progress([&](std::string_view line) { lines.emplace_back(line); });
-  for (const int head_size : {64, 96, 128}) {
-    for (const Pass pass : {Pass::forward, Pass::backward}) {
-      const backend::cuda::CompileRequest request = {.what = "a test",
-                                                     .text = cuda_program(*rule, pass, head_size),
-                                                     .files = device_files(),
-                                                     .architecture = "sm_90a"};
-      const auto first = backend::cuda::compile_at_run_time(request);
-      ASSERT_FALSE(first.code.empty()) << first.error;
-      EXPECT_FALSE(first.from_cache);
-      const auto second = backend::cuda::compile_at_run_time(request);
-      EXPECT_TRUE(second.from_cache);
-      EXPECT_EQ(second.code, first.code);
-    }
+  for (const auto& [pass, head_size] :
+       {std::pair{Pass::forward, 64}, {Pass::backward, 96}, {Pass::forward, 128}, {Pass::backward, 128}}) {
+    const auto compiled = backend::cuda::compile_at_run_time({.what = "a test",
+                                                              .text = cuda_program(*rule, pass, head_size),
+                                                              .files = device_files(),
+                                                              .architecture = "sm_90a"});
+    EXPECT_FALSE(compiled.code.empty()) << compiled.error;
   }
-  EXPECT_GE(lines.size(), 12u);
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ void grouped_matmul(Exec&, View, ConstView, std::span<const ConstView>, Transpos
 void grouped_matmul_over_rows(Exec&, std::span<const View>, Grad, ConstView, ConstView, ConstView) { unavailable(); }
 void matmul_f64(Exec&, View, View, ConstView, Transpose, ConstView, Transpose, double, double) { unavailable(); }
 CompiledCode compile_at_run_time(const CompileRequest&) { return {.error = "built without CUDA"}; }
-void set_compile_progress(std::function<void(std::string_view)>) {}
+CompileProgress set_compile_progress(CompileProgress progress) { return progress; }
 void symmetric_eigen(Exec&, View, View, View) { unavailable(); }
 
 }  // namespace inlay::backend::cuda

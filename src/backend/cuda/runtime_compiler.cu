@@ -11,6 +11,7 @@
 #include <future>
 #include <mutex>
 #include <sstream>
+#include <utility>
 
 #include "core/cache.h"
 #include "core/error.h"
@@ -27,10 +28,8 @@ std::uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
-std::function<void(std::string_view)>& progress_function() {
-  static std::function<void(std::string_view)> function = [](std::string_view line) {
-    fmt::print(stderr, "inlay: {}\n", line);
-  };
+CompileProgress& progress_function() {
+  static CompileProgress function = [](std::string_view line) { fmt::print(stderr, "inlay: {}\n", line); };
   return function;
 }
 
@@ -116,7 +115,9 @@ CompiledCode compile(const CompileRequest& request) {
 
 }  // namespace
 
-void set_compile_progress(std::function<void(std::string_view)> progress) { progress_function() = std::move(progress); }
+CompileProgress set_compile_progress(CompileProgress progress) {
+  return std::exchange(progress_function(), std::move(progress));
+}
 
 CompiledCode compile_at_run_time(const CompileRequest& request) {
   static std::mutex one_at_a_time;

@@ -33,7 +33,8 @@ struct CompiledCode {
 // Says what it does while it compiles, every few seconds, through the progress function.
 CompiledCode compile_at_run_time(const CompileRequest& request);
 
-// Takes the lines that say what is compiled and since when; by default they go to stderr.
-void set_compile_progress(std::function<void(std::string_view)> progress);
+// Takes the lines that say what is compiled and since when; by default they go to stderr. Returns who took them before.
+using CompileProgress = std::function<void(std::string_view)>;
+CompileProgress set_compile_progress(CompileProgress progress);
 
 }  // namespace inlay::backend::cuda
