@@ -2,7 +2,7 @@
 """Runs `inlay bench tokenize` and the tokenizers package on the same documents in turn, and prints one JSON object each:
 median milliseconds and megabytes a second, over the rounds, and whether both made as many tokens.
 
-    python bench/compare/tokenize.py --model MODEL_DIR --file TEXT [--threads 1] [--rounds 3] [--inlay build/inlay]
+    python bench/compare/tokenization.py --model MODEL_DIR --file TEXT [--threads 1] [--rounds 3] [--inlay build/inlay]
 """
 import argparse
 import json
