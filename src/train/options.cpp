@@ -198,7 +198,7 @@ void validate(const TrainOptions& o, const std::string& source) {
   try {
     ops::AttentionRule::parse(o.attention.mask, o.attention.score);
   } catch (const UserError& error) {
-    user_error("{}: attention.{}", source, error.what());
+    user_error("{}: {}", source, error.what());
   }
   if (o.activation_policy != "auto") model::ActivationPolicy::parse(o.activation_policy);
   if (o.osft.enabled) {

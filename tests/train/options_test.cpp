@@ -75,7 +75,8 @@ TEST(TrainOptions, AttentionIsReadAndCheckedAtOnce) {
   EXPECT_EQ(o.attention.mask, "causal or prefix");
   EXPECT_EQ(o.attention.head_bias, (std::vector<float>{1, -2.5f}));
   EXPECT_EQ(parse_options(to_yaml(o), "again", {}).attention.score, "softcap(50)");
-  EXPECT_THAT(error_of(minimal + "attention: {mask: causal or prefx}\n"), HasSubstr("attention.mask"));
+  EXPECT_THAT(error_of(minimal + "attention: {mask: causal or prefx}\n"),
+              HasSubstr("attention mask \"causal or prefx\", column 11"));
   EXPECT_THAT(error_of(minimal + "attention: {head_bias: 3}\n"), HasSubstr("expected a list of numbers"));
 }
 
