@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "ops/attention_plain_rule.cuh"
+
 // The device code of our own attention: tiles of queries against tiles of keys in shared memory, fp32 arithmetic for
 // either storage type, any head size up to the padded one, and any rule that says which pairs are seen. Nothing is
 // summed by atomics: every output belongs to one thread of one block, which adds in a fixed order.
@@ -90,15 +92,6 @@ __device__ inline void load(float (&to)[count], const float* from) {
     to[0] = x.x, to[1] = x.y;
   }
 }
-
-// A tile of one document. Positions count from the document's first token.
-struct Tile {
-  std::int64_t document;  // its first token in the batch
-  int index;              // which document it is
-  int length;             // its tokens
-  int first;              // the tile's first position
-  __device__ bool empty() const { return first >= length; }
-};
 
 // Tile numbers without a table: document i's tiles begin at number floor(cu_seqlens[i] / rows) + i. The next
 // document's then begin behind its last, and at most one number a document is left over, which is an empty tile.
@@ -262,39 +255,6 @@ struct Output {
   }
 };
 
-// What a rule makes of a pair of tokens.
-struct Pair {
-  bool seen;
-  float score, slope;  // the score, and its derivative by q · k times the scale
-};
-
-// The rule that is not asked for by name: a query sees the keys of the window that ends with itself.
-struct CausalWindow {
-  std::int32_t window;  // at least 1; unlimited is larger than any document
-
-  struct At {};  // what the rule knows of a head of a document
-  __device__ At at(const Tile&, int) const { return {}; }
-
-  __device__ Pair pair(const At&, int query, int key, int length, float score) const {
-    return {query < length && key <= query && query - key < window, score, 1.0f};
-  }
-  // Whether any pair of two tiles may be seen; every position in between is asked about.
-  __device__ bool meet(const At&, int, int, int, int, int) const { return true; }
-
-  // Positions of the first key tile that any query of the tile sees, and behind the last one.
-  __device__ int first_key(const Tile& queries, int rows) const {
-    const int oldest = queries.first - window + 1;  // no underflow: window is at most 2^30
-    return oldest <= 0 ? 0 : oldest / rows * rows;
-  }
-  __device__ int end_of_keys(const Tile& queries, int rows) const { return min(queries.first + rows, queries.length); }
-  // The same of queries that see any key of the tile.
-  __device__ int first_query(const Tile& keys) const { return keys.first; }
-  __device__ int end_of_queries(const Tile& keys, int rows) const {
-    const int last_key = min(keys.first + rows, keys.length) - 1;
-    return window < keys.length - last_key ? last_key + window : keys.length;
-  }
-};
-
 template <int padded, class T, class Rule>
 __global__ void __launch_bounds__(threads, 1) forward_kernel(const __grid_constant__ Forward<T, Rule> task) {
   constexpr int rows = tile_rows<padded>, per = Place<padded>::per;
@@ -384,7 +344,14 @@ __global__ void __launch_bounds__(threads)
   const T* out = task.out.data + token * task.out.token_stride + head * task.out.head_stride;
   const T* dout = task.dout.data + token * task.dout.token_stride + head * task.dout.head_stride;
   float sum = 0.0f;
-  for (int d = lane; d < shape.head_size; d += 32) sum = fmaf(to_float(out[d]), to_float(dout[d]), sum);
+  if (shape.vectors) {
+    for (int d = lane * 4; d < shape.head_size; d += 32 * 4) {
+      const float4 x = load_four(out + d), y = load_four(dout + d);
+      sum = fmaf(x.x, y.x, fmaf(x.y, y.y, fmaf(x.z, y.z, fmaf(x.w, y.w, sum))));
+    }
+  } else {
+    for (int d = lane; d < shape.head_size; d += 32) sum = fmaf(to_float(out[d]), to_float(dout[d]), sum);
+  }
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
   if (lane == 0) task.delta[index] = sum;

@@ -85,7 +85,7 @@ void forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& s
 template <class T, class Rule>
 Backward<T, Rule> backward_task(const AttentionGrads& grads, ConstView dout, const AttentionTensors& tensors,
                                 const AttentionSpec& spec, const Rule& rule, float* delta) {
-  return {shape_of(tensors, spec, in_fours({tensors.q, tensors.k, tensors.v, dout})),
+  return {shape_of(tensors, spec, in_fours({tensors.q, tensors.k, tensors.v, tensors.out, dout})),
           rule,
           input<T>(tensors.q),
           input<T>(tensors.k),
