@@ -42,6 +42,12 @@ int run(const std::string& folder, bool as_json) {
       {"qkv_bias", c.qkv_bias},
       {"mlp_bias", c.mlp_bias},
       {"qk_norm", c.qk_norm}};
+  if (c.expert_layers() > 0) {
+    json["experts"] = {{"layers", c.expert_layers()},
+                       {"count", c.experts.count},
+                       {"chosen", c.experts.chosen},
+                       {"intermediate", c.experts.intermediate}};
+  }
   namespace fs = std::filesystem;
   const bool weights = fs::exists(fs::path(folder) / "model.safetensors") ||
                        fs::exists(fs::path(folder) / "model.safetensors.index.json");
@@ -60,6 +66,10 @@ int run(const std::string& folder, bool as_json) {
              format_count(c.vocab));
   fmt::print("  attention: {} heads of {}, {} key/value heads{}{}\n", c.heads, c.head_dim, c.kv_heads,
              c.qkv_bias ? ", biases" : "", c.qk_norm ? ", normed queries and keys" : "");
+  if (c.expert_layers() > 0) {
+    fmt::print("  experts: {} of {} in {} layers, intermediate {}\n", c.experts.chosen, c.experts.count,
+               c.expert_layers(), c.experts.intermediate);
+  }
   fmt::print("  rotary: {}, theta {}, {} positions\n", name_of(c.rope.kind), c.rope.theta,
              format_count(c.max_positions));
   fmt::print("  embeddings {}\n", c.tied_embeddings ? "tied to the head" : "and head apart");

@@ -119,7 +119,7 @@ class Decoder {
   View forward_only(Exec& exec, const DeviceBatch& batch);
   // Around the forward pass of a micro-batch: its load-balancing loss counts as its labels do.
   void begin_balance(Exec& exec);
-  void finish_balance(Exec& exec, const DeviceBatch& batch, double normalizer);
+  void finish_balance(Exec& exec, const PackedBatch& batch, double normalizer);
   void head_loss(Exec& exec, View hidden, const DeviceBatch& batch, double normalizer, bool gradients);
 
   ModelConfig config_;

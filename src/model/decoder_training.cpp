@@ -44,11 +44,11 @@ void Decoder::begin_balance(Exec& exec) {
 }
 
 // It is a mean over the micro-batch's tokens, so a step weights it by the share of labels that the micro-batch has.
-void Decoder::finish_balance(Exec& exec, const DeviceBatch& batch, double normalizer) {
+void Decoder::finish_balance(Exec& exec, const PackedBatch& batch, double normalizer) {
   if (!balance_.sums.assigned) return;
   balance_.counting = false;
-  const double rows = static_cast<double>(batch.token_count) * static_cast<double>(config_.expert_layers());
-  const double factor = config_.experts.balance * static_cast<double>(batch.valid_count) / normalizer;
+  const double rows = static_cast<double>(batch.token_count()) * static_cast<double>(config_.expert_layers());
+  const double factor = config_.experts.balance * batch.valid_weight() / normalizer;
   ops::moe_balance_loss(exec, loss_, balance_.sums, rows, factor);
   balance_.factor = static_cast<float>(factor * static_cast<double>(config_.experts.count) / (rows * rows));
 }
@@ -87,7 +87,7 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
   }
 
   arena.begin_phase("loss");
-  finish_balance(exec, batch, normalizer);
+  finish_balance(exec, packed, normalizer);
   View grad = arena.scratch(MemoryClass::activations, "residual gradient", options_.compute, stream_shape);
   {
     const ScratchScope scope(arena);

@@ -46,14 +46,16 @@ constexpr PublishedShape published[] = {
   "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 150000.0, "rope_scaling": {
     "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false,
     "original_max_position_embeddings": 4096},
-  "swiglu_limit": 7.0, "tie_word_embeddings": false, "hidden_act": "silu", "torch_dtype": "bfloat16"
+  "swiglu_limit": 7.0, "bos_token_id": 199998, "tie_word_embeddings": false, "hidden_act": "silu",
+  "torch_dtype": "bfloat16"
 })"},
     {"qwen3-30b-a3b", "Qwen3 30B-A3B", R"({
   "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144,
   "moe_intermediate_size": 768, "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4,
   "head_dim": 128, "vocab_size": 151936, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": true,
   "decoder_sparse_step": 1, "mlp_only_layers": [], "max_position_embeddings": 40960, "rms_norm_eps": 1e-6,
-  "rope_theta": 1000000.0, "tie_word_embeddings": false, "hidden_act": "silu", "torch_dtype": "bfloat16"
+  "rope_theta": 1000000.0, "bos_token_id": 151643, "tie_word_embeddings": false, "hidden_act": "silu",
+  "torch_dtype": "bfloat16"
 })"},
 };
 
