@@ -101,7 +101,7 @@ void ChatTemplate::load_templates(const fs::path& folder) {
   if (templates_.empty()) {
     user_error(
         "{}: no chat template: expected chat_template.jinja there, or chat_template in tokenizer_config.json; "
-        "models without instruction tuning have none",
+        "models without instruction tuning have none, and want a .jinja file named (chat_template)",
         folder.string());
   }
 }
