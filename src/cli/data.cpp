@@ -26,6 +26,7 @@ struct LoadedData {
   train::TrainOptions options;
   data::Documents documents;
   std::vector<train::DataReport::File> files;
+  std::int64_t held_out = 0;  // documents to evaluate on
 };
 
 LoadedData load(const DataArguments& arguments, const train::Overrides& overrides) {
@@ -33,7 +34,9 @@ LoadedData load(const DataArguments& arguments, const train::Overrides& override
   LoadedData loaded;
   loaded.options = train::load_options(arguments.config, overrides);
   const std::int64_t vocab = model::load_config(loaded.options.base_model).vocab;
-  loaded.documents = train::read_datasets(loaded.options.datasets, loaded.options, vocab, console);
+  train::RunData data = train::read_run_data(loaded.options, vocab, console);
+  loaded.documents = std::move(data.train);
+  loaded.held_out = data.test.size();
   for (std::size_t i = 0; i < loaded.options.datasets.size(); ++i) {
     const data::Corpus& corpus = loaded.documents.corpus(i);
     train::DataReport::File file{.path = loaded.options.datasets[i].path,
@@ -142,6 +145,7 @@ int run(const DataArguments& arguments, const train::Overrides& overrides) {
     return 0;
   }
   print_report(report);
+  if (loaded.held_out > 0) fmt::print("evaluated on: {} documents\n", format_count(loaded.held_out));
   print_samples(loaded, arguments.samples);
   return 0;
 }

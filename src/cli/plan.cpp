@@ -24,15 +24,14 @@ train::BatchBounds bounds(const train::TrainOptions& options, std::int64_t vocab
   train::Console console(quiet);
   const auto is_there = [](const data::DatasetOptions& dataset) { return std::filesystem::exists(dataset.path); };
   if (!std::ranges::all_of(options.datasets, is_there)) return train::bounds_of(options);
-  const data::Documents documents = train::read_datasets(options.datasets, options, vocab, console);
-  document_bytes += documents.bytes();
-  const data::BatchSampler sampler(documents.lengths(), train::batch_options(options));
+  if (!std::ranges::all_of(options.test_datasets, is_there)) return train::bounds_of(options);
+  const train::RunData data = train::read_run_data(options, vocab, console);
+  document_bytes += data.train.bytes();
+  const data::BatchSampler sampler(data.train.lengths(), train::batch_options(options));
   from_data = true;
   train::BatchBounds result = train::bounds_of(sampler);
-  if (std::ranges::all_of(options.test_datasets, is_there)) {
-    for (const std::int64_t length : train::read_datasets(options.test_datasets, options, vocab, console).lengths()) {
-      result.document = std::max(result.document, std::min(options.sequence_len, length));
-    }
+  for (const std::int64_t length : data.test.lengths()) {
+    result.document = std::max(result.document, std::min(options.sequence_len, length));
   }
   result.tokens = std::max(result.tokens, result.document);
   return result;

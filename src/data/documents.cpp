@@ -39,6 +39,27 @@ void Documents::add(std::shared_ptr<const Corpus> corpus, double weight, std::ui
   corpora_.push_back(std::move(corpus));
 }
 
+Documents Documents::take_out(double size, std::uint64_t seed) {
+  std::vector<Place> distinct = places_;
+  std::ranges::sort(distinct);
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  const double wanted = size < 1 ? size * static_cast<double>(distinct.size()) : size;
+  const auto count = static_cast<std::size_t>(
+      std::clamp<std::int64_t>(std::llround(wanted), 1, static_cast<std::int64_t>(distinct.size()) - 1));
+  const Philox philox{seed};
+  constexpr std::uint64_t stream = 1u << 20;  // none of those of add()
+  for (std::size_t i = 0; i < count; ++i) {
+    std::swap(distinct[i], distinct[i + random_below(philox, i, stream, distinct.size() - i)]);
+  }
+  distinct.resize(count);
+  std::ranges::sort(distinct);
+  std::erase_if(places_, [&](const Place& place) { return std::ranges::binary_search(distinct, place); });
+  Documents taken;
+  taken.corpora_ = corpora_;
+  taken.places_ = std::move(distinct);
+  return taken;
+}
+
 DocumentView Documents::at(std::int64_t index) const {
   const Place& place = places_[static_cast<std::size_t>(index)];
   return corpora_[place.corpus]->at(place.document);

@@ -20,6 +20,10 @@ class Documents {
   void add(std::shared_ptr<const Corpus> corpus, double weight = 1, std::uint64_t seed = 0);
 
   const Corpus& corpus(std::size_t index) const { return *corpora_[index]; }  // in the order in which they were added
+  // Takes documents out, chosen by the seed, however often they stand in it: `size` of them, or as many as that share
+  // makes where it is below 1. At least one is left.
+  Documents take_out(double size, std::uint64_t seed);
+
   std::int64_t size() const { return static_cast<std::int64_t>(places_.size()); }
   DocumentView at(std::int64_t index) const;
   std::vector<std::int64_t> lengths() const;
@@ -33,6 +37,7 @@ class Documents {
   struct Place {
     std::uint32_t corpus;
     std::int64_t document;
+    auto operator<=>(const Place&) const = default;
   };
   std::vector<std::shared_ptr<const Corpus>> corpora_;
   std::vector<Place> places_;

@@ -22,6 +22,7 @@ const std::map<std::string, std::string>& reserved_keys() {
       {"base_model", "it is the study's base_model, then each task's result"},
       {"output_dir", "every run gets a folder below the study's output_dir"},
       {"datasets", "it is the task's train"},
+      {"val_set_size", "every task's eval and every held set are evaluated after each task"},
       {"test_datasets", "every task's eval and every held set are evaluated after each task"},
       {"eval_steps", "evaluations come after each task"},
       {"learning_rate", "it belongs to a method: learning_rates: [...]"},

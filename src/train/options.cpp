@@ -67,6 +67,8 @@ const std::vector<Field>& fields() {
            "where checkpoints, metrics and the result go; must not hold a run yet"),
       datasets("datasets", &O::datasets, "what to learn: conversations, instructions, texts or tokens (docs/data.md)"),
       datasets("test_datasets", &O::test_datasets, "the same, to evaluate on"),
+      number("val_set_size", &O::val_set_size, 0, infinity,
+             "documents of datasets that are evaluated on and not learned, chosen by seed; below 1: a share of them"),
       text("chat_template", &O::chat_template, "tokenizer_default or a .jinja file",
            "the template that makes texts of conversations, where a dataset names none"),
       boolean("train_on_inputs", &O::train_on_inputs, "learn prompts and all roles too, of every dataset"),
@@ -192,8 +194,12 @@ void validate(const TrainOptions& o, const std::string& source) {
     user_error("{}: warmup_steps and warmup_ratio are both given; one of them is enough", source);
   }
   if (o.max_steps == 0 && !(o.num_epochs > 0)) user_error("{}: num_epochs: expected a number above 0", source);
-  if (o.eval_steps > 0 && o.test_datasets.empty()) {
-    user_error("{}: eval_steps is given, but test_datasets is not: there is nothing to evaluate on", source);
+  if (o.val_set_size > 0 && !o.test_datasets.empty()) {
+    user_error("{}: val_set_size and test_datasets are both given; one of them is enough", source);
+  }
+  if (o.eval_steps > 0 && o.test_datasets.empty() && o.val_set_size == 0) {
+    user_error("{}: eval_steps is given, but neither test_datasets nor val_set_size: there is nothing to evaluate on",
+               source);
   }
   try {
     ops::AttentionRule::parse(o.attention.mask, o.attention.score);

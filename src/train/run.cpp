@@ -130,15 +130,15 @@ class Run {
         console_(console),
         output_(options.output_dir),
         config_(config_of(options)),
-        documents_(read_datasets(options.datasets, options, config_.vocab, console)),
-        test_documents_(read_datasets(options.test_datasets, options, config_.vocab, console).copies()),
-        sampler_(documents_.lengths(), batch_options(options)) {
+        data_(read_run_data(options, config_.vocab, console)),
+        test_documents_(data_.test.copies()),
+        sampler_(data_.train.lengths(), batch_options(options)) {
     claim_output(output_, resume);
     describe_data(sampler_, console_);
     clip_test_documents();
     start_engine();
     steps_ = total_steps(options_, sampler_);
-    state_.data_fingerprint = documents_.fingerprint();
+    state_.data_fingerprint = data_.train.fingerprint();
     state_.compute = name_of(engine_->options().compute);
     if (resume) resume_from_latest();
     io::write_file_atomic(output_ / "config.yaml", to_yaml(options_));
@@ -147,7 +147,7 @@ class Run {
 
   RunEnd execute() {
     const Schedule schedule = schedule_of(options_, steps_);
-    BatchStream stream(sampler_, documents_, state_.epoch, state_.batch);
+    BatchStream stream(sampler_, data_.train, state_.epoch, state_.batch);
     const double began = now() - state_.seconds;
     while (state_.step < steps_) {
       const double step_began = now();
@@ -375,7 +375,7 @@ class Run {
   Console& console_;
   fs::path output_;
   model::ModelConfig config_;
-  data::Documents documents_;
+  RunData data_;
   std::vector<Document> test_documents_;
   data::BatchSampler sampler_;
   MemoryPlan plan_;

@@ -17,6 +17,11 @@ DType resolve_dtype(const std::string& text, Device device);
 // The documents of datasets, as the options want them read, for a model with that vocabulary. Says what was left out.
 data::Documents read_datasets(const std::vector<data::DatasetOptions>& datasets, const TrainOptions& options,
                               std::int64_t vocab, Console& console);
+// What a run learns from, and what it is evaluated on: test_datasets, or val_set_size of the documents.
+struct RunData {
+  data::Documents train, test;
+};
+RunData read_run_data(const TrainOptions& options, std::int64_t vocab, Console& console);
 // Of one file alone, whatever it holds, with the tokenizer and the template of a model folder.
 std::vector<Document> read_documents(const std::string& file, const std::string& model, std::int64_t vocab,
                                      Console& console);

@@ -70,6 +70,14 @@ TEST_F(CliData, TrainsOnConversationsAndAnswers) {
   EXPECT_EQ(nlohmann::json::parse(eval.out).at("tokens"), 16);
 }
 
+TEST_F(CliData, HoldsDocumentsOut) {
+  configure("{path: " + (folder / "chat.jsonl").string() + "}", "val_set_size: 0.25\n");
+  const CommandResult trained = inlay({"train", folder / "run.yaml"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err, HasSubstr("data: 6 documents"));
+  EXPECT_THAT(trained.err, HasSubstr("eval loss"));
+}
+
 TEST_F(CliData, BadRowsAreErrorsOrCounted) {
   const std::string good = read_text(folder / "chat.jsonl");
   folder.write("chat.jsonl", good + "{\"messages\": [{\"content\": \"who?\"}]}\n");

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "data/documents.h"
 #include "support/files.h"
 
@@ -90,6 +93,34 @@ TEST(DataDocuments, WeightsSayHowOftenADocumentStandsThere) {
   const std::vector<int> more = counted(2.5, 1);
   EXPECT_EQ(std::ranges::count(more, 3), 50);
   EXPECT_EQ(std::ranges::count(more, 2), 50);
+}
+
+TEST(DataDocuments, WhatIsTakenOutIsGoneHoweverOftenItStoodThere) {
+  std::vector<Document> many;
+  for (std::int32_t i = 0; i < 40; ++i) many.push_back({{i, 1}, {-100, 1}});
+  const auto corpus = std::make_shared<const Corpus>(make(many));
+  const auto ids = [](const Documents& documents) {
+    std::multiset<std::int32_t> found;
+    for (std::int64_t i = 0; i < documents.size(); ++i) found.insert(documents.at(i).input_ids[0]);
+    return found;
+  };
+  for (const double size : {0.25, 10.0}) {
+    Documents documents;
+    documents.add(corpus, 2);
+    const auto taken = ids(documents.take_out(size, 3)), left = ids(documents);
+    EXPECT_EQ(taken.size(), 10u);
+    EXPECT_EQ(left.size(), 60u);
+    for (const std::int32_t id : taken) {
+      EXPECT_EQ(taken.count(id), 1u);
+      EXPECT_EQ(left.count(id), 0u);
+    }
+    Documents again;
+    again.add(corpus, 2);
+    EXPECT_EQ(ids(again.take_out(size, 3)), taken);
+  }
+  Documents two = Documents::of({many[0], many[1]});
+  EXPECT_EQ(two.take_out(1000, 1).size(), 1);
+  EXPECT_EQ(two.size(), 1);
 }
 
 TEST(DataDocuments, TheFingerprintKnowsContentOrderAndWeight) {
