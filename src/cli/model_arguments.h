@@ -22,7 +22,8 @@ struct ModelArguments {
 
   void add_to(CLI::App& command) {
     command.add_option("model", model, "Hugging Face model folder")->required();
-    command.add_option("--data", data, "JSONL with input_ids and labels")->required();
+    command.add_option("--data", data, "File of conversations, instructions, texts or tokens (docs/data.md)")
+        ->required();
     command.add_flag("--json", json, "Print one JSON object");
     add_machine_to(command);
   }

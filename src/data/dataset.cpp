@@ -168,7 +168,8 @@ std::string type_of(const DatasetOptions& dataset, const ReadContext& context) {
   user_error("{}: holds no rows", dataset.path);
 }
 
-Corpus read(const DatasetOptions& dataset, const std::string& type, const ReadContext& context) {
+Corpus read(const DatasetOptions& dataset, const ReadContext& context) {
+  const std::string type = type_of(dataset, context);
   Reading reading(dataset, context);
   const bool list = fs::path(dataset.path).extension() == ".json";
   if (type == "tokens") return list ? reading.token_rows() : reading.tokens();
@@ -195,13 +196,12 @@ std::shared_ptr<const Corpus> read_dataset(const DatasetOptions& dataset, const 
   std::error_code ignored;
   if (!fs::exists(dataset.path, ignored)) user_error("{}: no such file", dataset.path);
   if (!fs::is_regular_file(dataset.path, ignored)) user_error("{}: is not a file", dataset.path);
-  const std::string type = type_of(dataset, context);
-  if (context.prepared.empty()) return std::make_shared<const Corpus>(read(dataset, type, context));
-  const fs::path kept = prepared_path(dataset, type, context);
+  if (context.prepared.empty()) return std::make_shared<const Corpus>(read(dataset, context));
+  const fs::path kept = prepared_path(dataset, context);
   if (fs::exists(kept, ignored)) {
     if (auto corpus = Corpus::open(kept)) return std::make_shared<const Corpus>(*std::move(corpus));
   }
-  Corpus corpus = read(dataset, type, context);
+  Corpus corpus = read(dataset, context);
   // From the file from here on: what was made may be larger than memory likes.
   if (keep(corpus, kept)) {
     if (auto mapped = Corpus::open(kept)) return std::make_shared<const Corpus>(*std::move(mapped));

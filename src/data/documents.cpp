@@ -43,6 +43,7 @@ Documents Documents::take_out(double size, std::uint64_t seed) {
   std::vector<Place> distinct = places_;
   std::ranges::sort(distinct);
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  if (distinct.size() < 2) user_error("val_set_size: there is but one document, and it is to be learned");
   const double wanted = size < 1 ? size * static_cast<double>(distinct.size()) : size;
   const auto count = static_cast<std::size_t>(
       std::clamp<std::int64_t>(std::llround(wanted), 1, static_cast<std::int64_t>(distinct.size()) - 1));

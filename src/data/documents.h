@@ -21,7 +21,7 @@ class Documents {
 
   const Corpus& corpus(std::size_t index) const { return *corpora_[index]; }  // in the order in which they were added
   // Takes documents out, chosen by the seed, however often they stand in it: `size` of them, or as many as that share
-  // makes where it is below 1. At least one is left.
+  // makes where it is below 1. At least one is left: taking from a single one is a UserError.
   Documents take_out(double size, std::uint64_t seed);
 
   std::int64_t size() const { return static_cast<std::int64_t>(places_.size()); }

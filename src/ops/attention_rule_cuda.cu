@@ -24,9 +24,9 @@ using rules::Pass;
 
 // A pass of a rule as it lies on the device; without kernels where it could not be compiled.
 struct Program {
-  cudaLibrary_t library = nullptr;
+  cudaLibrary_t code = nullptr;
   cudaKernel_t forward = nullptr, query_gradients = nullptr, key_gradients = nullptr;
-  explicit operator bool() const { return library != nullptr; }
+  explicit operator bool() const { return code != nullptr; }
 };
 
 // All programs of a GPU. A rule that could not be compiled is not tried again.
@@ -43,7 +43,7 @@ class Programs {
   }
   ~Programs() {
     for (auto& [key, program] : programs_) {
-      if (program) cudaLibraryUnload(program.library);
+      if (program) cudaLibraryUnload(program.code);
     }
   }
   Programs(const Programs&) = delete;
@@ -74,7 +74,7 @@ class Programs {
       return program;
     }
     const cudaError_t status =
-        cudaLibraryLoadData(&program.library, compiled.code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+        cudaLibraryLoadData(&program.code, compiled.code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
     if (status != cudaSuccess) {
       cudaGetLastError();  // it is dealt with
       warn(cudaGetErrorString(status));
@@ -82,7 +82,7 @@ class Programs {
     }
     const auto kernel = [&](const char* name) {
       cudaKernel_t result = nullptr;
-      check(cudaLibraryGetKernel(&result, program.library, name), "attention");
+      check(cudaLibraryGetKernel(&result, program.code, name), "attention");
       return result;
     };
     if (pass == Pass::forward) {

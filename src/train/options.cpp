@@ -38,7 +38,7 @@ const std::vector<Field>& osft_fields() {
              "the same ratio in all layers, or more frozen where a layer changes its input less"),
       number("osft.adaptive_floor", INLAY_MEMBER(adaptive_floor), 0, 1, "the least share that adaptive ranks freeze"),
       texts("osft.calibration.data", INLAY_MEMBER(calibration.data),
-            "sample, earlier, a .txt file, a JSONL file of ids, or a list of them",
+            "sample, earlier, a .txt file, a file of rows, or a list of them",
             "text on which activations are observed; sample: written by the base model itself; earlier: what the tasks "
             "before this one were learnt from (in inlay continual)"),
       integer("osft.calibration.samples", INLAY_MEMBER(calibration.samples), 1,

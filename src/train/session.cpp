@@ -85,7 +85,6 @@ RunData read_run_data(const TrainOptions& options, std::int64_t vocab, Console& 
   RunData data{.train = read_datasets(options.datasets, options, vocab, console),
                .test = read_datasets(options.test_datasets, options, vocab, console)};
   if (options.val_set_size > 0) {
-    if (data.train.size() < 2) user_error("val_set_size: there is but one document, and it is to be learned");
     data.test = data.train.take_out(options.val_set_size, static_cast<std::uint64_t>(options.seed));
   }
   return data;

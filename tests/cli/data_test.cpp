@@ -89,6 +89,18 @@ TEST_F(CliData, BadRowsAreErrorsOrCounted) {
   EXPECT_THAT(skipped.err, HasSubstr("1 of 9 rows are bad and were skipped"));
 }
 
+TEST_F(CliData, AHeadBiasThatNothingUsesOrThatDoesNotFitIsRefused) {
+  const auto error = [&](const std::string& attention) {
+    configure("{path: " + (folder / "chat.jsonl").string() + "}", "attention: " + attention + "\n");
+    const CommandResult result = inlay({"train", folder / "run.yaml"});
+    EXPECT_EQ(result.code, 2) << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(error("{head_bias: [1]}"), HasSubstr("neither mask nor score is given"));
+  EXPECT_THAT(error("{mask: causal, head_bias: [1]}"), HasSubstr("neither mask nor score speaks of it"));
+  EXPECT_THAT(error("{score: head_bias, head_bias: [1]}"), HasSubstr("has 1 numbers, expected 4, one for each head"));
+}
+
 TEST_F(CliData, ATemplateThatIsMissingSaysWhatToDo) {
   std::filesystem::remove(folder / "base/chat_template.jinja");
   const CommandResult refused = inlay({"data", folder / "run.yaml"});

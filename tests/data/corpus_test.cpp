@@ -121,6 +121,9 @@ TEST(DataDocuments, WhatIsTakenOutIsGoneHoweverOftenItStoodThere) {
   Documents two = Documents::of({many[0], many[1]});
   EXPECT_EQ(two.take_out(1000, 1).size(), 1);
   EXPECT_EQ(two.size(), 1);
+  Documents one;  // twice the same is still one
+  one.add(std::make_shared<const Corpus>(make({many[0]})), 2);
+  EXPECT_THAT(inlay::testing::user_error_of([&] { one.take_out(0.5, 1); }), ::testing::HasSubstr("but one document"));
 }
 
 TEST(DataDocuments, TheFingerprintKnowsContentOrderAndWeight) {

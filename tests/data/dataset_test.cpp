@@ -142,7 +142,10 @@ TEST_F(DataDataset, WhatWasReadIsKept) {
   EXPECT_EQ(read(file)->digest(), digest);
   EXPECT_FALSE(parsed);
   EXPECT_EQ(entries(), 1);
-  // Anything that matters gives another one.
+  // Anything that matters gives another one: the ending too, which says how a file is read.
+  EXPECT_NE(read(folder_.write("k.txt", chat))->digest(), digest);
+  std::filesystem::remove_all(context_.prepared);
+  EXPECT_EQ(read(file)->digest(), digest);
   EXPECT_NE(read(file, {.format = {.train_on_eos = "none"}})->digest(), digest);
   EXPECT_EQ(entries(), 2);
   model_.set_template("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}");
