@@ -9,8 +9,11 @@ object a peer, with the median milliseconds of forward, of backward and of both.
 import argparse
 import ast
 import json
+import os
 import statistics
 
+# With its pool of compiling processes, PyTorch 2.11 did not come back from compiling flex attention within minutes.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -95,7 +98,7 @@ def attention_of(peer, arguments, q, k, v):
     mask_mod, score_mod = rules(arguments)
     tokens = arguments.documents * arguments.length
     heads = arguments.heads if "h" in (arguments.mask or "").split() else None
-    blocks = torch.compile(create_block_mask)(mask_mod, None, heads, tokens, tokens, device=q.device)
+    blocks = create_block_mask(mask_mod, None, heads, tokens, tokens, device=q.device)
     flex = torch.compile(flex_attention)
     return lambda: flex(q, k, v, score_mod=score_mod, block_mask=blocks, enable_gqa=True)
 

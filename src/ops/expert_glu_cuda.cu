@@ -2,7 +2,6 @@
 
 #include "backend/cuda/context_internal.h"
 #include "backend/cuda/reduce.cuh"
-#include "backend/cuda/rows.cuh"
 #include "backend/cuda/vec.cuh"
 #include "ops/expert_glu.h"
 
@@ -83,28 +82,49 @@ struct Biases {
   std::int64_t ld;
   const std::int32_t *experts, *pairs;
 
-  template <Glu kind, int V>
-  __device__ __forceinline__ void add(float (&gate)[V], float (&up)[V], std::int64_t row, std::int64_t width,
-                                      std::int64_t col) const {
-    if (data == nullptr) return;
-    float g[V], u[V];
-    load_pairs<kind>(g, u, data + experts[pairs[row]] * ld, width, col);
-#pragma unroll
-    for (int i = 0; i < V; ++i) gate[i] += g[i], up[i] += u[i];
+  // The biases of the row's expert, or null.
+  __device__ __forceinline__ const T* of_row(std::int64_t row) const {
+    return data == nullptr ? nullptr : data + experts[pairs[row]] * ld;
   }
 };
 
-template <class T, Glu kind, int V>
-__global__ void __launch_bounds__(256)
-    forward(T* act, std::int64_t act_ld, const T* gate_up, std::int64_t gate_up_ld, Biases<T> biases, RowGrid grid) {
-  const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
-  if (!at.inside) return;
-  float gate[V], up[V], a[V];
-  load_pairs<kind>(gate, up, gate_up + at.row * gate_up_ld, grid.cols, at.col);
-  biases.template add<kind>(gate, up, at.row, grid.cols, at.col);
+template <Glu kind, class T, int V>
+__device__ __forceinline__ void add_biases(float (&gate)[V], float (&up)[V], const T* biases, std::int64_t width,
+                                           std::int64_t col) {
+  if (biases == nullptr) return;
+  float g[V], u[V];
+  load_pairs<kind>(g, u, biases, width, col);
 #pragma unroll
-  for (int i = 0; i < V; ++i) a[i] = activate<T, kind>(gate[i], up[i]).value;
-  store(act + at.row * act_ld + at.col, a);
+  for (int i = 0; i < V; ++i) gate[i] += g[i], up[i] += u[i];
+}
+
+constexpr int row_threads = 128, at_once = 3;
+
+// A block for every row. A thread asks for all of its vectors before it works on the first.
+template <class T, Glu kind, int V>
+__global__ void __launch_bounds__(row_threads)
+    forward(T* act, std::int64_t act_ld, const T* gate_up, std::int64_t gate_up_ld, Biases<T> all_biases, int width) {
+  const std::int64_t row = blockIdx.x;
+  const T* from = gate_up + row * gate_up_ld;
+  const T* biases = all_biases.of_row(row);
+  for (int begin = static_cast<int>(threadIdx.x) * V; begin < width; begin += at_once * row_threads * V) {
+    float gate[at_once][V], up[at_once][V];
+#pragma unroll
+    for (int j = 0; j < at_once; ++j) {
+      const int col = begin + j * row_threads * V;
+      if (col < width) load_pairs<kind>(gate[j], up[j], from, width, col);
+    }
+#pragma unroll
+    for (int j = 0; j < at_once; ++j) {
+      const int col = begin + j * row_threads * V;
+      if (col >= width) break;
+      add_biases<kind>(gate[j], up[j], biases, width, col);
+      float a[V];
+#pragma unroll
+      for (int i = 0; i < V; ++i) a[i] = activate<T, kind>(gate[j][i], up[j][i]).value;
+      store(act + row * act_ld + col, a);
+    }
+  }
 }
 
 template <class T>
@@ -118,8 +138,6 @@ struct BackwardTask {
   int width;
 };
 
-constexpr int row_threads = 128;
-
 // A block for every row, which so sums its part of the weight's gradient.
 template <class T, Glu kind, int V>
 __global__ void __launch_bounds__(row_threads) backward(BackwardTask<T> task) {
@@ -127,12 +145,13 @@ __global__ void __launch_bounds__(row_threads) backward(BackwardTask<T> task) {
   const std::int64_t row = blockIdx.x;
   const int pair = task.biases.pairs[row];
   const float weight = task.weights[pair];
+  const T* biases = task.biases.of_row(row);
   float sum = 0.0f;
   for (int col = static_cast<int>(threadIdx.x) * V; col < task.width; col += row_threads * V) {
     float gate[V], up[V], d[V], a[V];
     load_pairs<kind>(gate, up, task.gate_up + row * task.gate_up_ld, task.width, col);
     load(d, task.dact + row * task.dact_ld + col);
-    task.biases.template add<kind>(gate, up, row, task.width, col);
+    add_biases<kind>(gate, up, biases, task.width, col);
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const Activation x = activate<T, kind>(gate[i], up[i]);
@@ -178,9 +197,9 @@ void expert_glu_forward(Exec& exec, View act, ConstView gate_up, const ExpertRow
       rows,
       [&](auto type, auto kind, auto width) {
         using T = decltype(type);
-        const RowGrid grid(act.dim(0), act.dim(1), width);
-        forward<T, kind, width><<<grid.blocks, grid.threads, 0, stream_of(exec)>>>(
-            pointer<T>(act), act.ld(), pointer<T>(gate_up), gate_up.ld(), biases_of<T>(rows), grid);
+        forward<T, kind, width><<<static_cast<unsigned>(act.dim(0)), row_threads, 0, stream_of(exec)>>>(
+            pointer<T>(act), act.ld(), pointer<T>(gate_up), gate_up.ld(), biases_of<T>(rows),
+            static_cast<int>(act.dim(1)));
       },
       act, gate_up);
   check_launch("expert_glu_forward");

@@ -98,14 +98,25 @@ __global__ void __launch_bounds__(32 * sort_warps)
 
 // ---- rows ---------------------------------------------------------------------------------------------------------
 
+constexpr int gather_threads = 128, at_once = 3;
+
+// A block for every row. A thread asks for all of its vectors before it stores the first.
 template <class T, int V>
-__global__ void __launch_bounds__(256) gather(T* to, std::int64_t to_ld, const T* from, std::int64_t from_ld,
-                                              const std::int32_t* pairs, int k, RowGrid grid) {
-  const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
-  if (!at.inside) return;
-  Pack<T, V> pack;
-  pack.load(from + pairs[at.row] / k * from_ld + at.col);
-  pack.store(to + at.row * to_ld + at.col);
+__global__ void __launch_bounds__(gather_threads)
+    gather(T* to, std::int64_t to_ld, const T* from, std::int64_t from_ld, const std::int32_t* pairs, int k, int cols) {
+  const std::int64_t row = blockIdx.x;
+  const T* source = from + pairs[row] / k * from_ld;
+  for (int begin = static_cast<int>(threadIdx.x) * V; begin < cols; begin += at_once * gather_threads * V) {
+    Pack<T, V> packs[at_once];
+#pragma unroll
+    for (int j = 0; j < at_once; ++j) {
+      if (begin + j * gather_threads * V < cols) packs[j].load(source + begin + j * gather_threads * V);
+    }
+#pragma unroll
+    for (int j = 0; j < at_once; ++j) {
+      if (begin + j * gather_threads * V < cols) packs[j].store(to + row * to_ld + begin + j * gather_threads * V);
+    }
+  }
 }
 
 template <class T>
@@ -266,10 +277,9 @@ void moe_gather(Exec& exec, View to, ConstView from, const ExpertOrder& order) {
   with_activation_type(to.dtype(), [&](auto type) {
     using T = decltype(type);
     with_width<T>(vectors_fit(full_vector<T>, to, from), [&](auto width) {
-      const RowGrid grid(to.dim(0), to.dim(1), width);
-      gather<T, width><<<grid.blocks, grid.threads, 0, stream_of(exec)>>>(pointer<T>(to), to.ld(), pointer<T>(from),
-                                                                          from.ld(), pointer<std::int32_t>(order.pairs),
-                                                                          static_cast<int>(order.rows.dim(1)), grid);
+      gather<T, width><<<static_cast<unsigned>(to.dim(0)), gather_threads, 0, stream_of(exec)>>>(
+          pointer<T>(to), to.ld(), pointer<T>(from), from.ld(), pointer<std::int32_t>(order.pairs),
+          static_cast<int>(order.rows.dim(1)), static_cast<int>(to.dim(1)));
     });
   });
   check_launch("moe_gather");

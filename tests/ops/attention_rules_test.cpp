@@ -274,13 +274,30 @@ TEST(OpsAttentionRules, DerivativesAreThoseOfTheScores) {
   }
 }
 
+// Kernels divide whole numbers by constants without dividing.
+TEST(OpsAttentionRules, QuotientsRoundAsDivisionsDo) {
+  std::mt19937_64 random(5);
+  for (const float b :
+       {3.0f, 5.0f, 7.0f, 10.0f, 48.0f, 100.0f, 1023.0f, 4097.0f, 65537.0f, 16777213.0f, -3.0f, -999.0f}) {
+    const float inverse = 1.0f / b;
+    for (int a = -300000; a <= 300000; ++a) {
+      const auto number = static_cast<float>(a);
+      ASSERT_EQ(quotient(number, b, inverse), number / b) << a << " / " << b;
+    }
+    for (int i = 0; i < 300000; ++i) {
+      const auto number = static_cast<float>(static_cast<std::int64_t>(random() >> 4) >> random() % 60);
+      ASSERT_EQ(quotient(number, b, inverse), number / b) << number << " / " << b;
+    }
+  }
+}
+
 // The device code of every head size compiles, without a GPU.
 TEST(OpsAttentionRules, DeviceCodeCompiles) {
   if (!backend::cuda::built()) GTEST_SKIP() << "built without CUDA";
   const testing::TempFolder folder;
   const testing::Setting cache("XDG_CACHE_HOME", folder.path().string());
   const auto rule = AttentionRule::parse(
-      "document and (causal or prefix) and (window(4096) or k % 64 == 0) and q // 3 < exp(k) + log(k + 1)",
+      "document and (causal or prefix) and (window(4096) or k % 64 == 0) and q // 3 < exp(k) / 3 + log(k + 1) / q",
       "softcap(50) then alibi then head_bias then where(q > k, s, min(s, -s) + max(tanh(s), floor(s)))");
   for (const auto& [pass, head_size] :
        {std::pair{Pass::forward, 64}, {Pass::backward, 96}, {Pass::forward, 128}, {Pass::backward, 128}}) {

@@ -23,14 +23,19 @@ constexpr int a_bytes = tile_rows * depth * 2;
 // The three products of a weight: by groups with B [N, K] or [K, N], and over rows.
 enum class Product { forward, backward_input, over_rows };
 
-constexpr bool along_k_a(Product product) { return product != Product::over_rows; }
-constexpr bool along_k_b(Product product) { return product == Product::forward; }
-// What the two blocks of a cluster have in common: B, on neighbouring rows, or A, on neighbouring columns. B is the
-// larger half of what is fetched, but a group's rows come in twos then; measured, that pays where B is not along k.
-constexpr bool shares_b(Product product) { return product != Product::forward; }
-
-template <Product product, int columns>
-inline constexpr int b_bytes = along_k_b(product) ? columns* depth * 2 : (columns + 63) / 64 * box_bytes;
+template <Product product, int columns_>
+struct Kind {
+  static constexpr int columns = columns_;
+  static constexpr bool over_rows = product == Product::over_rows;
+  static constexpr bool along_k_a = !over_rows, along_k_b = product == Product::forward;
+  // The two blocks of a cluster have A in common, on neighbouring columns, or B, on neighbouring rows. B is the larger
+  // half of what is fetched, but row tiles come in twos then; measured, it pays for one of the three.
+  static constexpr bool shares_b = product == Product::backward_input;
+  // What the two blocks of a cluster work on together.
+  static constexpr int high = shares_b ? cluster * tile_rows : tile_rows, wide = shares_b ? columns : cluster * columns;
+  static constexpr int b_boxes = (columns + 63) / 64;  // where B is not along k
+  static constexpr int b_bytes = along_k_b ? columns * depth * 2 : b_boxes * box_bytes;
+};
 
 // What a kernel is told besides the copy engine's maps of A and B.
 struct Task {
@@ -43,10 +48,10 @@ struct Task {
   GroupPointers<float> results;  // over rows
 };
 
-template <Product product, int columns>
+template <class K>
 struct Shared {
   alignas(1024) std::byte a[stages][a_bytes];
-  alignas(1024) std::byte b[stages][b_bytes<product, columns>];
+  alignas(1024) std::byte b[stages][K::b_bytes];
   hopper::Barrier full[stages], empty[stages];
   std::int32_t offsets[most_groups + 1];
 };
@@ -59,27 +64,24 @@ struct Tile {
 };
 
 // Tile pairs in order: groups, pairs of column tiles, row tiles. Numbers only grow, so groups are passed once.
-template <Product product, int columns>
+template <class K>
 class Walk {
  public:
   __device__ Walk(const Task& task, const std::int32_t* offsets, int rank)
       : task_(task), offsets_(offsets), rank_(rank) {}
 
   __device__ bool find(int number, Tile& tile) {
-    constexpr int wide = shares_b(product) ? columns : cluster * columns;
-    constexpr int high = shares_b(product) ? cluster * tile_rows : tile_rows;
-    const int pairs = (task_.n + wide - 1) / wide;
+    const int pairs = (task_.n + K::wide - 1) / K::wide;
     for (; group_ < task_.groups; ++group_) {
       const int begin = offsets_[group_], end = offsets_[group_ + 1];
-      const int rows =
-          product == Product::over_rows ? (task_.results.data[group_] == nullptr ? 0 : task_.m) : end - begin;
-      const int row_tiles = (rows + high - 1) / high;
+      const int rows = K::over_rows ? (task_.results.data[group_] == nullptr ? 0 : task_.m) : end - begin;
+      const int row_tiles = (rows + K::high - 1) / K::high;
       if (number < before_ + row_tiles * pairs) {
         const int inside = number - before_, pair = inside / row_tiles;
-        const int row = inside % row_tiles * high + (shares_b(product) ? rank_ * tile_rows : 0);
-        const int column = pair * wide + (shares_b(product) ? 0 : rank_ * columns);
-        tile = product == Product::over_rows ? Tile{group_, row, task_.m, column, begin, end}
-                                             : Tile{group_, begin + row, end, column, 0, task_.k};
+        const int row = inside % row_tiles * K::high + (K::shares_b ? rank_ * tile_rows : 0);
+        const int column = pair * K::wide + (K::shares_b ? 0 : rank_ * K::columns);
+        tile = K::over_rows ? Tile{group_, row, task_.m, column, begin, end}
+                            : Tile{group_, begin + row, end, column, 0, task_.k};
         return true;
       }
       before_ += row_tiles * pairs;
@@ -104,40 +106,45 @@ struct Ring {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // One thread: keeps the stages full.
-template <Product product, int columns>
-__device__ __forceinline__ void produce(Shared<product, columns>& shared, const CUtensorMap& a_map,
-                                        const CUtensorMap& b_map, const Task& task, int rank, int first, int step) {
+template <class K>
+__device__ __forceinline__ void produce(Shared<K>& shared, const CUtensorMap& a_map, const CUtensorMap& b_map,
+                                        const Task& task, int rank, int first, int step) {
   constexpr std::uint16_t both = (1 << cluster) - 1;
-  Walk<product, columns> walk(task, shared.offsets, rank);
+  Walk<K> walk(task, shared.offsets, rank);
   Tile tile{};
   Ring ring;
   for (int number = first; walk.find(number, tile); number += step) {
     for (int k = tile.k; k < tile.k_end; k += depth, ring.advance()) {
       hopper::wait(&shared.empty[ring.stage], ring.parity ^ 1);
       hopper::Barrier* full = &shared.full[ring.stage];
-      hopper::arrive_expecting(full, a_bytes + b_bytes<product, columns>);
+      hopper::arrive_expecting(full, a_bytes + K::b_bytes);
       const auto copy_a = [&](int half, bool to_all) {
         std::byte* a = shared.a[ring.stage] + half * box_bytes;
         const int row = tile.row + half * half_rows;
-        const int x = along_k_a(product) ? k : row, y = along_k_a(product) ? row : k;
+        const int x = K::along_k_a ? k : row, y = K::along_k_a ? row : k;
         to_all ? hopper::copy_box_to_all(a, &a_map, full, x, y, 0, both) : hopper::copy_box(a, &a_map, full, x, y, 0);
       };
       std::byte* b = shared.b[ring.stage];
-      const int z = product == Product::over_rows ? 0 : tile.group;
-      if constexpr (shares_b(product)) {
-        static_assert(!along_k_b(product));
+      const int z = K::over_rows ? 0 : tile.group;
+      if constexpr (K::shares_b) {
         copy_a(0, false);
         copy_a(1, false);
-        constexpr int boxes = (columns + 63) / 64;
+        static_assert(!K::along_k_b);
 #pragma unroll
-        for (int i = 0; i < boxes / cluster; ++i) {
-          const int box = rank * (boxes / cluster) + i;
+        for (int i = 0; i < K::b_boxes / cluster; ++i) {
+          const int box = rank * (K::b_boxes / cluster) + i;
           hopper::copy_box_to_all(b + box * box_bytes, &b_map, full, tile.column + box * 64, k, z, both);
         }
       } else {
-        static_assert(along_k_b(product));
         copy_a(rank, true);
-        hopper::copy_box(b, &b_map, full, k, tile.column, z);
+        if constexpr (K::along_k_b) {
+          hopper::copy_box(b, &b_map, full, k, tile.column, z);
+        } else {
+#pragma unroll
+          for (int i = 0; i < K::b_boxes; ++i) {
+            hopper::copy_box(b + i * box_bytes, &b_map, full, tile.column + i * 64, k, z);
+          }
+        }
       }
     }
   }
@@ -161,26 +168,26 @@ __device__ __forceinline__ void clear_rows(std::byte* a, int count, int which) {
 }
 
 // sums = this warpgroup's half of the tile.
-template <Product product, int columns>
-__device__ __forceinline__ void multiply(float (&sums)[columns / 2], Shared<product, columns>& shared, const Tile& tile,
-                                         Ring& ring, int which) {
+template <class K>
+__device__ __forceinline__ void multiply(float (&sums)[K::columns / 2], Shared<K>& shared, const Tile& tile, Ring& ring,
+                                         int which) {
   constexpr int group = 1024, k_step = 16;
 #pragma unroll
-  for (int i = 0; i < columns / 2; ++i) sums[i] = 0.0f;
+  for (int i = 0; i < K::columns / 2; ++i) sums[i] = 0.0f;
   hopper::Barrier* previous = nullptr;
   for (int k = tile.k; k < tile.k_end; k += depth, ring.advance()) {
     hopper::wait(&shared.full[ring.stage], ring.parity);
     std::byte* a = shared.a[ring.stage] + which * box_bytes;
     const std::byte* b = shared.b[ring.stage];
-    if (product == Product::over_rows && tile.k_end - k < depth) clear_rows(a, tile.k_end - k, which);
+    if (K::over_rows && tile.k_end - k < depth) clear_rows(a, tile.k_end - k, which);
     hopper::pin(sums);
     hopper::begin_products();
 #pragma unroll
     for (int i = 0; i < depth / k_step; ++i) {
       // k_step elements further: within the line, or so many lines.
-      const std::uint64_t left = hopper::describe(a + i * k_step * (along_k_a(product) ? 2 : 128), box_bytes, group);
-      const std::uint64_t right = hopper::describe(b + i * k_step * (along_k_b(product) ? 2 : 128), box_bytes, group);
-      hopper::wgmma<along_k_a(product) ? 0 : 1, along_k_b(product) ? 0 : 1>(sums, left, right);
+      const std::uint64_t left = hopper::describe(a + i * k_step * (K::along_k_a ? 2 : 128), box_bytes, group);
+      const std::uint64_t right = hopper::describe(b + i * k_step * (K::along_k_b ? 2 : 128), box_bytes, group);
+      hopper::wgmma<K::along_k_a ? 0 : 1, K::along_k_b ? 0 : 1>(sums, left, right);
     }
     hopper::end_products();
     hopper::pin(sums);
@@ -278,34 +285,33 @@ __device__ __forceinline__ void write_result(const float (&sums)[columns / 2], c
   }
 }
 
-template <Product product, int columns>
-__device__ __forceinline__ void consume(Shared<product, columns>& shared, const Task& task, int rank, int first,
-                                        int step) {
+template <class K>
+__device__ __forceinline__ void consume(Shared<K>& shared, const Task& task, int rank, int first, int step) {
   const int which = static_cast<int>(threadIdx.x) / warpgroup - 1;
-  Walk<product, columns> walk(task, shared.offsets, rank);
+  Walk<K> walk(task, shared.offsets, rank);
   Tile tile{};
   Ring ring;
   for (int number = first; walk.find(number, tile); number += step) {
-    float sums[columns / 2];
-    multiply<product, columns>(sums, shared, tile, ring, which);
-    if constexpr (product == Product::over_rows) {
-      write_result<columns>(sums, task, tile, which);
+    float sums[K::columns / 2];
+    multiply<K>(sums, shared, tile, ring, which);
+    if constexpr (K::over_rows) {
+      write_result<K::columns>(sums, task, tile, which);
     } else {
-      write_rows<columns>(sums, task, tile, which);
+      write_rows<K::columns>(sums, task, tile, which);
     }
   }
 }
 
 #endif
 
-template <Product product, int columns>
+template <class K>
 __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)
     grouped(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
             const __grid_constant__ Task task) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ std::byte dynamic[];
   const auto address = reinterpret_cast<std::uintptr_t>(dynamic);
-  auto& shared = *reinterpret_cast<Shared<product, columns>*>(dynamic + (1024 - address % 1024) % 1024);
+  auto& shared = *reinterpret_cast<Shared<K>*>(dynamic + (1024 - address % 1024) % 1024);
   const int thread = static_cast<int>(threadIdx.x), rank = hopper::rank_in_cluster();
   if (thread == 0) {
     hopper::prefetch_map(&a_map);
@@ -323,10 +329,10 @@ __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)
   const int first = static_cast<int>(blockIdx.x) / cluster, step = static_cast<int>(gridDim.x) / cluster;
   if (thread < warpgroup) {
     hopper::give_registers<40>();
-    if (thread == 0) produce<product, columns>(shared, a_map, b_map, task, rank, first, step);
+    if (thread == 0) produce<K>(shared, a_map, b_map, task, rank, first, step);
   } else {
     hopper::take_registers<232>();
-    consume<product, columns>(shared, task, rank, first, step);
+    consume<K>(shared, task, rank, first, step);
   }
   __syncwarp();
   hopper::sync_cluster();  // nobody leaves while the other may still write into its shared memory
@@ -368,26 +374,33 @@ CUtensorMap map_of(const ConstView& matrix, std::int64_t count, std::int64_t str
                matrix.shape().str(), matrix.ld(), static_cast<int>(result));
   return map;
 }
-CUtensorMap map_of(const ConstView& matrix) { return map_of(matrix, 1, matrix.dim(0) * matrix.ld(), 64); }
 
-template <Product product, int columns>
-void launch(Exec& exec, const CUtensorMap& a, const CUtensorMap& b, const Task& task) {
-  constexpr std::size_t bytes = sizeof(Shared<product, columns>) + 1024;  // to begin at a kilobyte
-  const auto kernel = grouped<product, columns>;
+// B of a product: `count` matrices.
+struct Right {
+  ConstView matrix;
+  std::int64_t count, stride;
+};
+
+template <class K>
+void launch(Exec& exec, const ConstView& a, const Right& b, const Task& task) {
+  constexpr std::size_t bytes = sizeof(Shared<K>) + 1024;  // to begin at a kilobyte
+  const auto kernel = grouped<K>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
         "grouped_matmul");
+  const CUtensorMap a_map = map_of(a, 1, a.dim(0) * a.ld(), 64);
+  const CUtensorMap b_map = map_of(b.matrix, b.count, b.stride, K::along_k_b ? K::columns : 64);
   const int blocks = gpu(exec).multiprocessors() / cluster * cluster;
-  kernel<<<static_cast<unsigned>(blocks), threads, bytes, stream_of(exec)>>>(a, b, task);
+  kernel<<<static_cast<unsigned>(blocks), threads, bytes, stream_of(exec)>>>(a_map, b_map, task);
   check_launch("grouped_matmul");
 }
 
-// Columns of a tile: those with which least is computed in vain.
-int columns_for(Product product, std::int64_t n) {
-  const auto covered = [=](std::int64_t columns) {
-    const std::int64_t wide = shares_b(product) ? columns : cluster * columns;
-    return (n + wide - 1) / wide * wide;
-  };
-  return covered(240) < covered(256) ? 240 : 256;
+// With the tile's columns with which least is computed in vain.
+template <Product product>
+void launch(Exec& exec, const ConstView& a, const Right& b, const Task& task) {
+  using Narrow = Kind<product, 240>;
+  using Wide = Kind<product, 256>;
+  const auto covered = [&](int wide) { return (task.n + wide - 1) / wide * wide; };
+  covered(Narrow::wide) < covered(Wide::wide) ? launch<Narrow>(exec, a, b, task) : launch<Wide>(exec, a, b, task);
 }
 
 // The copy engine wants 16-byte strides, and every stored vector lies inside or outside of C as a whole.
@@ -427,19 +440,9 @@ bool grouped_hopper(Exec& exec, View c, ConstView a, std::span<const ConstView> 
   task.k = static_cast<int>(a.dim(1));
   task.c = pointer<bf16_t>(c);
   task.ldc = c.ld();
-  const Product product = transpose_b == Transpose::yes ? Product::forward : Product::backward_input;
-  const int columns = columns_for(product, task.n);
-  const auto count = static_cast<std::int64_t>(b.size());
-  const CUtensorMap a_map = map_of(a);
-  if (transpose_b == Transpose::yes) {
-    const CUtensorMap b_map = map_of(b[0], count, stride, columns);
-    columns == 240 ? launch<Product::forward, 240>(exec, a_map, b_map, task)
-                   : launch<Product::forward, 256>(exec, a_map, b_map, task);
-  } else {
-    const CUtensorMap b_map = map_of(b[0], count, stride, 64);
-    columns == 240 ? launch<Product::backward_input, 240>(exec, a_map, b_map, task)
-                   : launch<Product::backward_input, 256>(exec, a_map, b_map, task);
-  }
+  const Right right{b[0], static_cast<std::int64_t>(b.size()), stride};
+  transpose_b == Transpose::yes ? launch<Product::forward>(exec, a, right, task)
+                                : launch<Product::backward_input>(exec, a, right, task);
   return true;
 }
 
@@ -457,9 +460,7 @@ bool grouped_hopper_over_rows(Exec& exec, std::span<const View> c, Grad mode, Co
   task.accumulate = mode == Grad::accumulate;
   task.results = group_pointers<float>(c);
   task.ldc = common_ld(c);
-  const int columns = columns_for(Product::over_rows, task.n);
-  columns == 240 ? launch<Product::over_rows, 240>(exec, map_of(a), map_of(b), task)
-                 : launch<Product::over_rows, 256>(exec, map_of(a), map_of(b), task);
+  launch<Product::over_rows>(exec, a, {b, 1, b.dim(0) * b.ld()}, task);
   return true;
 }
 

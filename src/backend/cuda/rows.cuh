@@ -48,10 +48,9 @@ struct RowGrid {
   RowGrid(std::int64_t row_count, std::int64_t col_count, int width) : cols(col_count) {
     constexpr std::int64_t block = 256;
     const std::int64_t vectors = (col_count + width - 1) / width;
-    const auto across = static_cast<std::int64_t>(
-        std::bit_ceil(static_cast<std::uint64_t>(std::clamp<std::int64_t>(vectors, 1, block))));
+    const std::int64_t columns = (vectors + block - 1) / block;
+    const std::int64_t across = threads_across((vectors + columns - 1) / columns);
     const std::int64_t down = block / across;
-    const std::int64_t columns = (vectors + across - 1) / across;
     const std::int64_t total = columns * ((row_count + down - 1) / down);
     INLAY_ASSERT(row_count < (std::int64_t{1} << 31) && total < (std::int64_t{1} << 31),
                  "a kernel over {} rows of {} is too large", row_count, col_count);
@@ -59,6 +58,13 @@ struct RowGrid {
     column_blocks = static_cast<std::uint32_t>(columns);
     blocks = dim3(static_cast<unsigned>(total));
     threads = dim3(static_cast<unsigned>(across), static_cast<unsigned>(down));
+  }
+
+ private:
+  // Whole warps for long rows, so that few threads have nothing to do; a share of a warp for short ones.
+  static std::int64_t threads_across(std::int64_t vectors) {
+    if (vectors > 32) return (vectors + 31) / 32 * 32;
+    return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(vectors, 1))));
   }
 };
 

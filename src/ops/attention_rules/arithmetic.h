@@ -88,6 +88,14 @@ INLAY_BOTH float apply(Op op, float a, float b, float c) {
   }
 }
 
+// a / b rounded as a division rounds it, from inverse = 1 / b (rounded), for whole numbers a up to 2^60 and b up to
+// 2^24.
+INLAY_BOTH float quotient(float a, float b, float inverse) {
+  float result = a * inverse;
+  result = fmaf(fmaf(-b, result, a), inverse, result);
+  return fmaf(fmaf(-b, result, a), inverse, result);
+}
+
 // All numbers from low to high. The whole line also stands for "may be no number at all", so nothing but a comparison
 // makes anything narrower of it.
 struct Interval {

@@ -1,5 +1,6 @@
 #include "ops/attention_rules/cuda_text.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
@@ -37,28 +38,81 @@ std::string leaf(const Node& node, Style style) {
   return {};
 }
 
-std::string operation(const Node& node, Style style) {
+bool is_power_of_two(float value) {
+  int exponent = 0;
+  return std::frexp(value, &exponent) == 0.5f && exponent > -100 && exponent < 100;
+}
+
+// A bound of the magnitude of what is always a whole number; infinity where that is not known.
+double whole_bound(const Expressions& expressions, Term term) {
+  constexpr double positions = 0x1p24, unknown = HUGE_VAL;
+  const Node& node = expressions[term];
+  const auto bound = [&](Term part) { return whole_bound(expressions, part); };
+  switch (node.op) {
+    case Op::constant: return std::floor(node.value) == node.value ? std::fabs(node.value) : unknown;
+    case Op::query:
+    case Op::key:
+    case Op::head:
+    case Op::heads:
+    case Op::document:
+    case Op::length:
+    case Op::prefix_length: return positions;
+    case Op::add:
+    case Op::subtract: return bound(node.a) + bound(node.b);
+    case Op::multiply: return bound(node.a) * bound(node.b);
+    case Op::minimum:
+    case Op::maximum: return std::max(bound(node.a), bound(node.b));
+    case Op::negate:
+    case Op::absolute: return bound(node.a);
+    default: return unknown;
+  }
+}
+
+// a / b rounded as a division is, by a multiplication or a few where that gives the same. The compiler's own division
+// has a branch for every pair.
+std::string exact_quotient(const Expressions& expressions, const Node& node) {
+  const Node& by = expressions[node.b];
+  if (by.op == Op::constant) {
+    const std::string inverse = constant(1.0f / by.value);
+    if (is_power_of_two(by.value)) return fmt::format("__fmul_rn(n{}, {})", node.a, inverse);
+    const double divisor = whole_bound(expressions, node.b);
+    if (divisor > 0 && divisor <= 0x1p24 && whole_bound(expressions, node.a) <= 0x1p60) {
+      return fmt::format("quotient(n{}, n{}, {})", node.a, node.b, inverse);
+    }
+  }
+  return fmt::format("__fdiv_rn(n{}, n{})", node.a, node.b);
+}
+
+std::string fast_quotient(const Expressions& expressions, const Node& node) {
+  const Node& by = expressions[node.b];
+  if (by.op == Op::constant && std::isnormal(1.0f / by.value)) {
+    return fmt::format("n{} * {}", node.a, constant(1.0f / by.value));
+  }
+  return fmt::format("flash::fast_divide(n{}, n{})", node.a, node.b);
+}
+
+std::string operation(const Expressions& expressions, const Node& node, Style style) {
   const std::string a = fmt::format("n{}", node.a), b = fmt::format("n{}", node.b), c = fmt::format("n{}", node.c);
   const bool exact = style == Style::mask;
   const auto infix = [&](std::string_view sign) { return fmt::format("{} {} {}", a, sign, b); };
   const auto call = [&](std::string_view name) { return fmt::format("{}({})", name, a); };
   const auto call2 = [&](std::string_view name) { return fmt::format("{}({}, {})", name, a, b); };
-  const std::string quotient = call2(exact ? "__fdiv_rn" : "__fdividef");
   switch (node.op) {
     case Op::add: return exact ? call2("__fadd_rn") : infix("+");
     case Op::subtract: return exact ? call2("__fsub_rn") : infix("-");
     case Op::multiply: return exact ? call2("__fmul_rn") : infix("*");
-    case Op::divide: return quotient;
+    case Op::divide: return exact ? exact_quotient(expressions, node) : fast_quotient(expressions, node);
     // Whole quotients must not be missed by a unit in the last place, in scores neither.
-    case Op::floor_divide: return fmt::format("floorf(__fdiv_rn({}, {}))", a, b);
-    case Op::modulo: return fmt::format("__fsub_rn({0}, __fmul_rn({1}, floorf(__fdiv_rn({0}, {1}))))", a, b);
+    case Op::floor_divide: return fmt::format("floorf({})", exact_quotient(expressions, node));
+    case Op::modulo:
+      return fmt::format("__fsub_rn({}, __fmul_rn({}, floorf({})))", a, b, exact_quotient(expressions, node));
     case Op::minimum: return call2("smaller");
     case Op::maximum: return call2("larger");
     case Op::negate: return "-" + a;
     case Op::absolute: return call("fabsf");
     case Op::floor: return call("floorf");
     case Op::tanh: return call(exact ? "tanhf" : "flash::fast_tanh");
-    case Op::exp: return call(exact ? "expf" : "__expf");
+    case Op::exp: return call(exact ? "expf" : "flash::fast_exp");
     case Op::log: return call(exact ? "logf" : "__logf");
     case Op::select: return fmt::format("{} ? {} : {}", a, b, c);
     case Op::less: return infix("<");
@@ -95,7 +149,7 @@ void write_lines(std::string& text, std::vector<bool>& written, const Expression
       text += fmt::format("    const Interval n{} = {};\n", term, value);
     } else {
       text += fmt::format("    const {} n{} = {};\n", is_truth(node.op) ? "bool" : "float", term,
-                          is_leaf(node.op) ? leaf(node, style) : operation(node, style));
+                          is_leaf(node.op) ? leaf(node, style) : operation(expressions, node, style));
     }
   }
 }

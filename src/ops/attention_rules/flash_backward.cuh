@@ -13,9 +13,7 @@ template <class Rule, bool partial>
 struct PairOf {
   float weight, slope;
 
-  __device__ __forceinline__ PairOf(const Place& place, int query, int key, int length, float product, float scale,
-                                    float lse) {
-    const float q = static_cast<float>(query), k = static_cast<float>(key);
+  __device__ __forceinline__ PairOf(const Place& place, float q, float k, float product, float scale, float lse) {
     slope = 1.0f;
     if constexpr (Rule::scored) {
       const float score = Rule::score(place, q, k, product * scale, slope);
@@ -24,7 +22,7 @@ struct PairOf {
       weight = exp2_of(fmaf(product, scale * log2_e, -lse));
     }
     if constexpr (partial) {
-      if (query >= length || key >= length || !Rule::visible(place, q, k)) weight = slope = 0.0f;
+      if (!(Rule::visible(place, q, k) & (q < place.length) & (k < place.length))) weight = slope = 0.0f;
     }
   }
 };
@@ -39,13 +37,14 @@ __device__ __forceinline__ const float* delta_of(const Task& task, const Documen
 // Queries down, keys across: scores become probabilities times the rule's slope. lse is that of the thread's two rows.
 template <class Rule, bool partial, int columns>
 __device__ __forceinline__ void to_sloped_weights(float (&scores)[columns / 8][4], const Place& place, int query,
-                                                  int key, int length, float scale, const float (&lse)[2]) {
+                                                  int key, float scale, const float (&lse)[2]) {
+  const float first_query = static_cast<float>(query), first_key = static_cast<float>(key);
 #pragma unroll
   for (int j = 0; j < columns / 8; ++j) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const PairOf<Rule, partial> pair(place, query + e / 2 * 8, key + 8 * j + e % 2, length, scores[j][e], scale,
-                                       lse[e / 2]);
+      const float q = first_query + static_cast<float>(e / 2 * 8), k = first_key + static_cast<float>(8 * j + e % 2);
+      const PairOf<Rule, partial> pair(place, q, k, scores[j][e], scale, lse[e / 2]);
       scores[j][e] = pair.weight * pair.slope;
     }
   }
@@ -55,15 +54,15 @@ __device__ __forceinline__ void to_sloped_weights(float (&scores)[columns / 8][4
 // the thread's columns.
 template <class Rule, bool partial, int columns>
 __device__ __forceinline__ void to_weights(unsigned (&weights)[columns / 16][4], float (&scores)[columns / 8][4],
-                                           const Place& place, int query, int key, int length, float scale,
-                                           const float* lse) {
+                                           const Place& place, int query, int key, float scale, const float* lse) {
+  const float first_query = static_cast<float>(query), first_key = static_cast<float>(key);
 #pragma unroll
   for (int j = 0; j < columns / 8; ++j) {
     float weight[4];
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const PairOf<Rule, partial> pair(place, query + 8 * j + e % 2, key + e / 2 * 8, length, scores[j][e], scale,
-                                       lse[8 * j + e % 2] * log2_e);
+      const float q = first_query + static_cast<float>(8 * j + e % 2), k = first_key + static_cast<float>(e / 2 * 8);
+      const PairOf<Rule, partial> pair(place, q, k, scores[j][e], scale, lse[8 * j + e % 2] * log2_e);
       weight[e] = pair.weight;
       scores[j][e] = pair.weight * pair.slope;
     }
@@ -124,9 +123,9 @@ __device__ __forceinline__ void query_gradients(const Task& task) {
     pin(scores);
     const int key = first_of(i) + lane.column;
     if (list[i] & partial_bit) {
-      to_sloped_weights<Rule, true, columns>(scores, place, query, key, tile.length, task.scale, lse);
+      to_sloped_weights<Rule, true, columns>(scores, place, query, key, task.scale, lse);
     } else {
-      to_sloped_weights<Rule, false, columns>(scores, place, query, key, tile.length, task.scale, lse);
+      to_sloped_weights<Rule, false, columns>(scores, place, query, key, task.scale, lse);
     }
     pin(scores);
     await_products<0>();
@@ -202,9 +201,9 @@ __device__ __forceinline__ void key_gradients(const Task& task) {
       const float* delta = lse + columns;
       const int query = first_of(i) + lane.column;
       if (list[i] & partial_bit) {
-        to_weights<Rule, true, columns>(weights, scores, place, query, key, tile.length, task.scale, lse);
+        to_weights<Rule, true, columns>(weights, scores, place, query, key, task.scale, lse);
       } else {
-        to_weights<Rule, false, columns>(weights, scores, place, query, key, tile.length, task.scale, lse);
+        to_weights<Rule, false, columns>(weights, scores, place, query, key, task.scale, lse);
       }
       multiply_columns<head_size, columns>(dv, weights, dout_tile);
       await_products<1>();

@@ -41,19 +41,19 @@ struct Softmax {
   }
 };
 
-// What the rule makes of q · k; where nothing is seen, minus infinity.
+// What the rule makes of q · k; where nothing is seen, minus infinity. Positions are whole numbers that fp32 holds.
 template <class Rule, bool partial, int columns>
 __device__ __forceinline__ void apply_rule(float (&scores)[columns / 8][4], const Place& place, int query, int key,
-                                           int length, float scale) {
+                                           float scale) {
+  const float first_query = static_cast<float>(query), first_key = static_cast<float>(key);
 #pragma unroll
   for (int j = 0; j < columns / 8; ++j) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int column = key + 8 * j + i % 2;
-      const float q = static_cast<float>(query + i / 2 * 8), k = static_cast<float>(column);
+      const float q = first_query + static_cast<float>(i / 2 * 8), k = first_key + static_cast<float>(8 * j + i % 2);
       if constexpr (Rule::scored) scores[j][i] = Rule::score(place, q, k, scores[j][i] * scale);
       if constexpr (partial) {
-        if (column >= length || !Rule::visible(place, q, k)) scores[j][i] = minus_infinity();
+        if (!(Rule::visible(place, q, k) & (k < place.length))) scores[j][i] = minus_infinity();
       }
     }
   }
@@ -102,9 +102,9 @@ __device__ __forceinline__ void forward(const Task& task) {
   const auto weigh = [&](int i) {
     const int query = tile.first + lane.row, key = first_of(i) + lane.column;
     if (list[i] & partial_bit) {
-      apply_rule<Rule, true, forward_keys>(scores, place, query, key, tile.length, task.scale);
+      apply_rule<Rule, true, forward_keys>(scores, place, query, key, task.scale);
     } else if constexpr (Rule::scored) {
-      apply_rule<Rule, false, forward_keys>(scores, place, query, key, tile.length, task.scale);
+      apply_rule<Rule, false, forward_keys>(scores, place, query, key, task.scale);
     }
     softmax.template step<forward_keys>(scores, unit);
     pin(scores);
