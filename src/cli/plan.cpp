@@ -59,6 +59,11 @@ nlohmann::ordered_json by_class(const MemoryByClass& classes) {
   return json;
 }
 
+std::int64_t loss_chunk(const Plan& p) {
+  return ops::loss_chunk_rows(p.engine.device, p.engine.compute, p.config.vocab, p.engine.max_tokens,
+                              p.engine.loss.chunk);
+}
+
 nlohmann::ordered_json to_json(const Plan& p) {
   const train::MemoryPlan& memory = p.choice.plan;
   nlohmann::ordered_json phases, timeline;
@@ -81,6 +86,7 @@ nlohmann::ordered_json to_json(const Plan& p) {
                                  {"dtype", name_of(p.engine.compute)},
                                  {"activation_policy", p.engine.policy.str()},
                                  {"mlp_tile", p.engine.mlp_tile},
+                                 {"loss_chunk", loss_chunk(p)},
                                  {"host_layers", p.engine.host_layers},
                                  {"micro_batch_tokens", p.engine.max_tokens},
                                  {"longest_document", p.engine.max_document},
@@ -119,8 +125,9 @@ void print_plan(const Plan& p) {
              name_of(engine.compute), name_of(engine.device));
   fmt::print("micro-batches of up to {} tokens, documents of up to {} (by {})\n", format_count(engine.max_tokens),
              format_count(engine.max_document), p.from_data ? "the data" : "the configuration: the data is not there");
-  fmt::print("activations: {}; MLP tiles: {}; layers on the host: {}\n", engine.policy.str(),
-             engine.mlp_tile > 0 ? fmt::format("{} rows", format_count(engine.mlp_tile)) : "none", engine.host_layers);
+  fmt::print("activations: {}; MLP tiles: {}; logits: {} rows at once; layers on the host: {}\n", engine.policy.str(),
+             engine.mlp_tile > 0 ? fmt::format("{} rows", format_count(engine.mlp_tile)) : "none",
+             format_count(loss_chunk(p)), engine.host_layers);
   fmt::print("{}: {}\n\n", p.choice.fits ? "because" : "does not fit", p.choice.reason);
   print_timeline(memory);
   if (p.search_peak > 0) fmt::print("\nfinding OSFT's directions, before: {}\n", format_bytes(p.search_peak));

@@ -56,6 +56,7 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
   }
   loss_ = arena.keep(MemoryClass::batch, "loss", DType::f32, {1});
   correct_ = arena.keep(MemoryClass::batch, "correct predictions", DType::i32, {1});
+  if (options_.loss.z_loss > 0) z_loss_ = arena.keep(MemoryClass::batch, "z-loss", DType::f32, {1});
   if (options_.training && config_.experts.balance > 0 && config_.expert_layers() > 0) {
     const Shape experts{config_.experts.count};
     balance_.sums.assigned = arena.keep(MemoryClass::batch, "experts' tokens", DType::i32, experts);
@@ -105,15 +106,17 @@ void Decoder::begin_step(Exec& exec) {
   for_each_trained([](weights::Parameter& p) { p.forget_grad(); });
   exec.fill_zero(loss_);
   exec.fill_zero(correct_);
+  if (!z_loss_.absent()) exec.fill_zero(z_loss_);
 }
 
 LossSums Decoder::read_loss(Exec& exec) {
-  float loss = 0;
+  float loss = 0, z_loss = 0;
   std::int32_t correct = 0;
   exec.download(&loss, loss_);
   exec.download(&correct, correct_);
+  if (!z_loss_.absent()) exec.download(&z_loss, z_loss_);
   if (stash_place_.file != nullptr) stash_place_.file->check();
-  return {.loss = loss, .correct = correct};
+  return {.loss = loss, .z_loss = z_loss, .correct = correct};
 }
 
 void Decoder::forward_layer(Exec& exec, std::size_t layer, View out, ConstView x, const LayerContext& context,
@@ -145,9 +148,14 @@ void Decoder::head_loss(Exec& exec, View hidden, const DeviceBatch& batch, doubl
     outputs.dhidden = hidden;
     outputs.head_gradient = head_->trainable();
   }
-  ops::fused_linear_ce(
-      exec, *head_, inputs, outputs,
-      {.reduction = ops::Reduction::mean, .normalizer = normalizer, .chunk_tokens = options_.loss_chunk});
+  ops::LossOptions loss = {
+      .reduction = ops::Reduction::mean, .normalizer = normalizer, .chunk_tokens = options_.loss.chunk};
+  if (gradients) {
+    loss.label_smoothing = static_cast<float>(options_.loss.label_smoothing);
+    loss.z_loss = static_cast<float>(options_.loss.z_loss);
+    outputs.z_loss = z_loss_;
+  }
+  ops::fused_linear_ce(exec, *head_, inputs, outputs, loss);
 }
 
 View Decoder::forward_only(Exec& exec, const DeviceBatch& batch) {
@@ -264,7 +272,7 @@ std::vector<float> Decoder::row_losses(Exec& exec, const PackedBatch& packed) {
     const View hidden = forward_only(exec, batch);
     const View losses = arena.scratch("row losses", DType::f32, {batch.token_count});
     ops::fused_linear_ce(exec, *head_, {.hidden = hidden, .targets = batch.targets, .rows = batch.valid_rows},
-                         {.loss = losses}, {.reduction = ops::Reduction::none, .chunk_tokens = options_.loss_chunk});
+                         {.loss = losses}, {.reduction = ops::Reduction::none, .chunk_tokens = options_.loss.chunk});
     exec.download(result.data(), losses);
   }
   arena.release_to(mark);

@@ -13,12 +13,19 @@
 
 namespace inlay::model {
 
+// What training makes of the cross entropy. Evaluation knows the plain one.
+struct LossSettings {
+  double label_smoothing = 0;  // in [0, 1)
+  double z_loss = 0;
+  std::int64_t chunk = 0;  // rows of logits held at once; 0: chosen by the op
+};
+
 struct DecoderOptions {
   DType compute = DType::f32;
   bool training = false;  // gradients and master weights are allocated
   ActivationPolicy policy = ActivationPolicy::keep_all();
-  std::int64_t mlp_tile = 0;       // rows a tile; 0: all at once
-  std::int64_t loss_chunk = 0;     // rows of logits held at once; 0: chosen by the op
+  std::int64_t mlp_tile = 0;  // rows a tile; 0: all at once
+  LossSettings loss;
   std::int64_t max_positions = 0;  // longest document that will come
   StashPlace stash;                // where what the policy takes off the device goes
   std::int64_t host_layers = 0;    // the last so many layers' matrices, and their training state, live on the host
@@ -33,7 +40,8 @@ class KvCache;  // model/decoding.h
 
 // Sums over a batch's valid labels, on the host.
 struct LossSums {
-  double loss = 0;  // Σ cross entropy (already divided where a normalizer was given)
+  double loss = 0;    // Σ cross entropy (already divided where a normalizer was given), and in training the z-loss
+  double z_loss = 0;  // that part of it
   std::int64_t correct = 0;
 };
 
@@ -132,7 +140,7 @@ class Decoder {
   std::unique_ptr<weights::WeightAccess> access_ = std::make_unique<weights::ResidentWeights>();
   weights::StreamedWeights* streamed_ = nullptr;
   StashPlace stash_place_;
-  View rope_table_, head_bias_, loss_, correct_;
+  View rope_table_, head_bias_, loss_, z_loss_, correct_;
   RouterBalance balance_;  // of the micro-batch at hand
 };
 

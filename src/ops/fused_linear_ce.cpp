@@ -136,6 +136,11 @@ void empty_gradients(Exec& exec, Linear& head, const LossInputs& inputs, const L
 
 }  // namespace
 
+std::int64_t loss_chunk_rows(Device device, DType dtype, std::int64_t columns, std::int64_t tokens,
+                             std::int64_t wanted) {
+  return std::min(tokens, wanted > 0 ? wanted : chosen_chunk(device, dtype, columns));
+}
+
 void fused_linear_ce(Exec& exec, Linear& head, const LossInputs& inputs, const LossOutputs& outputs,
                      const LossOptions& options) {
   check(head, inputs, outputs, options);
@@ -160,8 +165,7 @@ void fused_linear_ce(Exec& exec, Linear& head, const LossInputs& inputs, const L
   }
 
   // Memory goes by the tokens and not by how many of them count, so that a plan is right for any labels.
-  const std::int64_t most =
-      std::min(tokens, options.chunk_tokens > 0 ? options.chunk_tokens : chosen_chunk(exec.device(), dtype, columns));
+  const std::int64_t most = loss_chunk_rows(exec.device(), dtype, columns, tokens, options.chunk_tokens);
   const bool gathers = count < tokens;
   const View slab = exec.arena().scratch(MemoryClass::logits, "logits chunk", dtype, {most, pad_columns(columns)});
   const View gathered = exec.arena().scratch("loss: rows of a chunk", dtype, {most, width});

@@ -47,6 +47,11 @@ struct LossOutputs {
   bool head_gradient = false;  // call head.accumulate (a frozen head is left alone all the same)
 };
 
+// How many rows of logits exist at a time in a batch of so many tokens: as many as wanted, or, where that is 0, as the
+// device is served best with.
+std::int64_t loss_chunk_rows(Device device, DType dtype, std::int64_t columns, std::int64_t tokens,
+                             std::int64_t wanted);
+
 // Launches everything and waits for nothing. Where no gradient is asked for, logits are only read.
 void fused_linear_ce(Exec& exec, Linear& head, const LossInputs& inputs, const LossOutputs& outputs,
                      const LossOptions& options);

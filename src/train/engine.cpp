@@ -28,6 +28,7 @@ model::DecoderOptions plain_decoder_options(const EngineOptions& options) {
           .training = options.training,
           .policy = options.policy,
           .mlp_tile = options.mlp_tile,
+          .loss = options.loss,
           .max_positions = std::max(options.max_document, options.decode_length),
           .stash = {.on_disk = !options.spill_folder.empty(), .file = nullptr},
           .host_layers = options.host_layers,
@@ -165,7 +166,9 @@ StepResult Engine::train_step(const std::vector<PackedBatch>& micro_batches, std
   StepResult result = gradients(micro_batches);
   optimizer_->step(exec_, step, learning_rate);
   decoder_.update_weights(exec_);
-  result.loss = decoder_.read_loss(exec_).loss;
+  const model::LossSums sums = decoder_.read_loss(exec_);
+  result.loss = sums.loss;
+  result.z_loss = sums.z_loss;
   const GradientNorms norms = optimizer_->read_grad_norms(exec_);
   result.grad_norm = norms.projected;
   result.raw_grad_norm = norms.raw;

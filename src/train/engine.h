@@ -19,6 +19,7 @@ struct EngineOptions {
   bool training = true;
   model::ActivationPolicy policy = model::ActivationPolicy::keep_all();
   std::int64_t mlp_tile = 0;
+  model::LossSettings loss;
   std::int64_t host_layers = 0;  // the last so many layers live on the host
   std::string spill_folder;      // what the policy takes off the device goes into a file here; empty: host memory
   bool deterministic = true;
@@ -47,6 +48,7 @@ struct MemoryPlan {
 
 struct StepResult {
   double loss = 0;          // mean over the step's valid labels, each by its weight
+  double z_loss = 0;        // that part of it
   float grad_norm = 0;      // of what the step used, before clipping
   float raw_grad_norm = 0;  // before projections; the same where nothing is projected
   std::int64_t tokens = 0, valid = 0;

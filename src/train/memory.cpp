@@ -15,6 +15,8 @@ using model::ActivationPolicy;
 // Below the first, a product of a tile's rows no longer fills a large device.
 constexpr std::int64_t good_tiles[] = {0, 32768, 16384, 8192};
 constexpr std::int64_t small_tiles[] = {4096, 2048, 1024, 512};
+// Rows of logits where there is no room for what the loss would choose. Every chunk passes over the head's gradient.
+constexpr std::int64_t small_chunks[] = {1024, 256};
 
 class Search {
  public:
@@ -33,6 +35,7 @@ class Search {
   // Whether run() would find anything, without the search for the best.
   bool possible() {
     const std::int64_t tile = demands_.mlp_tile.value_or(std::end(small_tiles)[-1]);
+    options_.loss.chunk = chunks().back();
     const auto with_layers = [&](const ActivationPolicy& policy) {
       options_.host_layers = demands_.host_layers.value_or(0);
       if (try_plan(policy, tile)) return true;
@@ -47,15 +50,42 @@ class Search {
   }
 
   MemoryChoice run(EngineOptions& chosen) {
-    MemoryChoice result = try_layers(demands_.host_layers.value_or(0));
-    if (!result.fits && !demands_.host_layers && options_.training) result = search_layers();
-    if (!result.fits && !budget_.disk.empty() && !demands_.policy) result = try_disk();
+    MemoryChoice result = with_chunks([&] { return try_layers(demands_.host_layers.value_or(0)); });
+    if (!result.fits && !demands_.host_layers && options_.training)
+      result = with_chunks([&] { return search_layers(); });
+    if (!result.fits && !budget_.disk.empty() && !demands_.policy) result = with_chunks([&] { return try_disk(); });
     if (!result.fits) result.reason = advice(result.plan);
     chosen = options_;
     return result;
   }
 
  private:
+  // Chunks of logits to try, the best first; 0 is the loss's own choice.
+  std::vector<std::int64_t> chunks() const {
+    if (demands_.loss_chunk) return {*demands_.loss_chunk};
+    const std::int64_t chosen =
+        ops::loss_chunk_rows(options_.device, options_.compute, config_.vocab, options_.max_tokens, 0);
+    std::vector<std::int64_t> result = {0};
+    for (const std::int64_t chunk : small_chunks) {
+      if (chunk < chosen) result.push_back(chunk);
+    }
+    return result;
+  }
+
+  // The first chunk with which the attempt succeeds; where none does, the last attempt.
+  template <class Attempt>
+  MemoryChoice with_chunks(const Attempt& attempt) {
+    MemoryChoice result;
+    for (const std::int64_t chunk : chunks()) {
+      options_.loss.chunk = chunk;
+      result = attempt();
+      if (!result.fits) continue;
+      if (chunk > 0 && !demands_.loss_chunk) result.reason += "; few rows of logits at once, to make it fit";
+      return result;
+    }
+    return result;
+  }
+
   bool fits(const MemoryPlan& plan) const {
     if (options_.device == Device::cpu) return plan.device_peak + plan.host_peak <= budget_.device;
     return plan.device_peak <= budget_.device && plan.host_peak <= budget_.host;
@@ -168,8 +198,8 @@ class Search {
     }
     const std::size_t activations = plan.classes[static_cast<std::size_t>(MemoryClass::activations)] +
                                     plan.classes[static_cast<std::size_t>(MemoryClass::workspace)];
-    if (demands_.policy || demands_.mlp_tile || demands_.host_layers) {
-      text += "; leave activation_policy, mlp_tile and memory.host_layers to auto";
+    if (demands_.policy || demands_.mlp_tile || demands_.loss_chunk || demands_.host_layers) {
+      text += "; leave activation_policy, mlp_tile, loss.chunk and memory.host_layers to auto";
     } else if (activations > plan.device_peak / 2) {
       text += "; lower micro_batch_size or sequence_len";
     } else {

@@ -22,7 +22,8 @@ std::size_t host_memory_budget();
 // What the user has decided already.
 struct MemoryDemands {
   std::optional<model::ActivationPolicy> policy;
-  std::optional<std::int64_t> mlp_tile;  // 0: all rows at once
+  std::optional<std::int64_t> mlp_tile;    // 0: all rows at once
+  std::optional<std::int64_t> loss_chunk;  // rows of logits at once
   std::optional<std::int64_t> host_layers;
 };
 
@@ -34,7 +35,8 @@ struct MemoryChoice {
 
 // Sets policy, tile, layers on the host and the spill folder in the options: the first that fit, in the order of what
 // they cost. Keeping what is dearest to compute again comes first; then computing again, taking inputs off the device,
-// layers on the host, and a disk at last. Where nothing fits, the options are those that need the least of the device.
+// fewer rows of logits, layers on the host, and a disk at last. Where nothing fits, the options are those that need the
+// least of the device.
 MemoryChoice choose_memory(const model::ModelConfig& config, EngineOptions& options, const MemoryDemands& demands,
                            const MemoryBudget& budget);
 

@@ -114,6 +114,15 @@ const std::vector<Field>& fields() {
             "\"model.layers.*.mlp.experts.*\""),
       or_auto("router_aux_loss_coef", &O::router_aux_loss_coef, 0,
               "factor of the loss that keeps the experts of a mixture evenly used; auto: as config.json says"),
+      number(
+          "loss.label_smoothing", [](auto& o) -> auto& { return o.loss.label_smoothing; }, 0, 0.999999,
+          "share of every label that is spread over the whole vocabulary, in training"),
+      number(
+          "loss.z_loss", [](auto& o) -> auto& { return o.loss.z_loss; }, 0, infinity,
+          "factor of the squared logarithm of the softmax's sum, added to the loss in training"),
+      or_auto(
+          "loss.chunk", [](auto& o) -> auto& { return o.loss.chunk; }, 1,
+          "rows of logits that exist at once; auto: those that are fastest, fewer where memory is short"),
       text("activation_policy", &O::activation_policy, "policy",
            "auto, keep, recompute_norms, recompute_mlp, recompute, offload_attention, offload, offload_half, names to "
            "keep, or some of these for the first layers and the rest (12*recompute+keep); any gives the same bits "

@@ -66,6 +66,11 @@ struct TrainOptions {
   std::vector<std::string> freeze = {"none"};  // patterns of tensors that do not train
   std::optional<double> router_aux_loss_coef;  // absent: as config.json says
 
+  struct Loss {
+    double label_smoothing = 0, z_loss = 0;
+    std::optional<std::int64_t> chunk;  // absent: auto
+  } loss;
+
   std::string activation_policy = "auto";
   std::optional<std::int64_t> mlp_tile;  // absent: auto
   bool deterministic = false;

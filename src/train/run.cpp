@@ -224,6 +224,9 @@ class Run {
     if (engine.mlp_tile > 0) {
       console_.line(fmt::format("memory: the MLP works on {} rows at once", format_count(engine.mlp_tile)));
     }
+    if (engine.loss.chunk > 0) {
+      console_.line(fmt::format("memory: the loss works on {} rows at once", format_count(engine.loss.chunk)));
+    }
     if (plan_.host_peak > 0) {
       console_.line(
           fmt::format("memory: {} on the host{}", format_bytes(plan_.host_peak),
@@ -292,20 +295,22 @@ class Run {
     const bool on_gpu = engine_->options().device == Device::cuda;
     const double peak = on_gpu ? matmul_peak(backend::cuda::device_name()) : 0;
     const double matmul_share = peak > 0 ? speed * config_.matmul_flops_per_token() / peak : 0;
-    metrics_->write({{"step", state_.step},
-                     {"epoch", state_.epoch},
-                     {"loss", result.loss},
-                     {"grad_norm", result.grad_norm},
-                     {"raw_grad_norm", result.raw_grad_norm},
-                     {"lr", rate},
-                     {"tokens", result.tokens},
-                     {"valid_tokens", result.valid},
-                     {"tokens_total", state_.tokens},
-                     {"tokens_per_second", speed},
-                     {"matmul_share", matmul_share},
-                     {"seconds", state_.seconds},
-                     {"device_peak_bytes", device_peak},
-                     {"host_peak_bytes", host_peak_}});
+    nlohmann::ordered_json record = {{"step", state_.step},
+                                     {"epoch", state_.epoch},
+                                     {"loss", result.loss},
+                                     {"grad_norm", result.grad_norm},
+                                     {"raw_grad_norm", result.raw_grad_norm},
+                                     {"lr", rate},
+                                     {"tokens", result.tokens},
+                                     {"valid_tokens", result.valid},
+                                     {"tokens_total", state_.tokens},
+                                     {"tokens_per_second", speed},
+                                     {"matmul_share", matmul_share},
+                                     {"seconds", state_.seconds},
+                                     {"device_peak_bytes", device_peak},
+                                     {"host_peak_bytes", host_peak_}};
+    if (options_.loss.z_loss > 0) record["z_loss"] = result.z_loss;
+    metrics_->write(record);
     const std::string share = peak > 0 ? fmt::format("  {:.0f} % of peak", 100 * matmul_share) : "";
     // The remaining time by this run's recent pace, which the first steps (warm-up of caches) do not know yet.
     pace_ = pace_ == 0 ? seconds : 0.9 * pace_ + 0.1 * seconds;

@@ -171,6 +171,7 @@ EngineOptions engine_options(const TrainOptions& o, const BatchBounds& bounds) {
   const Device device = resolve_device(o.device);
   return {.device = device,
           .compute = resolve_dtype(o.dtype, device),
+          .loss = {.label_smoothing = o.loss.label_smoothing, .z_loss = o.loss.z_loss},
           .deterministic = o.deterministic,
           .attention = o.attention,
           .optimizer = {.beta1 = o.adam_beta1,
@@ -201,6 +202,7 @@ MemoryDemands demands_of(const TrainOptions& options) {
   MemoryDemands demands;
   if (options.activation_policy != "auto") demands.policy = model::ActivationPolicy::parse(options.activation_policy);
   demands.mlp_tile = options.mlp_tile;
+  demands.loss_chunk = options.loss.chunk;
   demands.host_layers = options.memory.host_layers;
   return demands;
 }

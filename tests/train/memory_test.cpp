@@ -70,7 +70,9 @@ TEST(TrainMemory, TakesTheFirstThatFitsAndClimbsBackAsFarAsItCan) {
   EXPECT_LE(choice.plan.device_peak, between);
   int n = 0;
   ASSERT_EQ(std::sscanf(o.policy.str().c_str(), "%d*attention+recompute_mlp", &n), 1) << o.policy.str();
-  if (n > 1) EXPECT_GT(c.peak(fmt::format("{}*attention+recompute_mlp", n - 1)), between);
+  if (n > 1) {
+    EXPECT_GT(c.peak(fmt::format("{}*attention+recompute_mlp", n - 1)), between);
+  }
   EXPECT_THAT(choice.reason, HasSubstr("recompute_mlp does not fit"));
 }
 
@@ -89,6 +91,38 @@ TEST(TrainMemory, LayersGoToTheHostBeforeItGivesUp) {
   EXPECT_FALSE(choice.fits);
   EXPECT_THAT(choice.reason, HasSubstr("of host memory it needs"));
   EXPECT_THAT(choice.reason, HasSubstr("memory.disk"));
+}
+
+TEST(TrainMemory, FewerRowsOfLogitsComeBeforeLayersOnTheHost) {
+  Choosing c;
+  c.config.vocab = 200000;
+  const auto options = [&] {
+    train::EngineOptions o = c.options();
+    o.deterministic = false;  // which would take more in attention's backward pass than the logits do
+    return o;
+  };
+  train::EngineOptions o = options();
+  o.policy = model::ActivationPolicy::parse("offload");
+  o.mlp_tile = 512;
+  const std::size_t usual = train::Engine::plan(c.config, o).device_peak;
+  o.loss.chunk = 256;
+  const std::size_t least = train::Engine::plan(c.config, o).device_peak;
+  ASSERT_LT(least, usual);
+
+  const MemoryBudget budget = {.device = least + (usual - least) / 16, .host = c.plenty.host};
+  o = options();
+  MemoryChoice choice = train::choose_memory(c.config, o, {}, budget);
+  EXPECT_TRUE(choice.fits) << choice.reason;
+  EXPECT_EQ(o.loss.chunk, 256);
+  EXPECT_EQ(o.host_layers, 0);
+  EXPECT_LE(choice.plan.device_peak, budget.device);
+  EXPECT_THAT(choice.reason, HasSubstr("few rows of logits"));
+
+  // Whoever names a chunk gets it.
+  o = options();
+  choice = train::choose_memory(c.config, o, {.loss_chunk = 2048}, budget);
+  EXPECT_EQ(o.loss.chunk, 2048);
+  EXPECT_GT(o.host_layers, 0);
 }
 
 TEST(TrainMemory, ADiskTakesWhatTheHostCannotHold) {
@@ -116,7 +150,7 @@ TEST(TrainMemory, WhatTheUserDecidedStays) {
   EXPECT_EQ(o.host_layers, 2);
   const MemoryChoice choice = train::choose_memory(c.config, o, demands, {.device = 1000, .host = 1000});
   EXPECT_FALSE(choice.fits);
-  EXPECT_THAT(choice.reason, HasSubstr("leave activation_policy, mlp_tile and memory.host_layers to auto"));
+  EXPECT_THAT(choice.reason, HasSubstr("leave activation_policy, mlp_tile, loss.chunk and memory.host_layers to auto"));
 }
 
 TEST(TrainMemory, TheLongestContextFitsAndNotMuchMoreDoes) {
