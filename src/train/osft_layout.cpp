@@ -23,8 +23,6 @@ std::string target_name(const weights::Parameter& parameter, bool tied) {
   return {};
 }
 
-bool of_expert(const weights::Parameter& parameter) { return parameter.name.find(".experts.") != std::string::npos; }
-
 bool holds(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
@@ -122,6 +120,8 @@ std::int64_t layer_of(const std::string& name) {
 }
 
 }  // namespace
+
+bool of_expert(const weights::Parameter& parameter) { return parameter.name.find(".experts.") != std::string::npos; }
 
 OsftLayout nominal_layout(const OsftTargets& targets, const model::ModelConfig& config, const StepShape& step,
                           const std::vector<double>& importance) {

@@ -54,6 +54,9 @@ struct OsftLayout {
   }
 };
 
+// A matrix of one of a mixture's experts, which sees the rows that chose it.
+bool of_expert(const weights::Parameter& parameter);
+
 // How many tokens a call and how many calls a step the gradients will see: what the cheapest route depends on.
 struct StepShape {
   std::int64_t tokens = 0, micro_batches = 1, mlp_tile = 0;

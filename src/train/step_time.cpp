@@ -45,17 +45,87 @@ struct LayerWork {
     const double reach = window > 0 ? std::min(window, length) : length;
     // Token i of a document sees min(i, reach) others; scores and values are a product each.
     attention = 4 * tokens * static_cast<double>(c.q_width()) * reach * (1 - reach / (2 * length));
+    // Vectors of a token that go through memory beside the products, there and back: norms and residual streams,
+    // rotation, the activation, and for experts the copies of tokens in their order.
+    const double vectors = 18 * h + 6 * static_cast<double>(c.qkv_width() - c.kv_width()) +
+                           9 * static_cast<double>(width) +
+                           (experts ? static_cast<double>(c.experts.chosen) * 8 * h : 0);
+    bytes = tokens * vectors * static_cast<double>(size_of(o.compute));
   }
   double products() const { return qkv + output + gate_up + down; }
 
-  double qkv, output, gate_up, down, attention;
+  double qkv, output, gate_up, down, attention, bytes;
 };
+
+// FLOPs of the weights' gradients: of a micro-batch, and of a step, however many of those it has.
+struct GradientWork {
+  double batch = 0, step = 0;
+};
+
+// A basis is applied to the gradient once, and to AdamW's change twice: what it leaves is rounded.
+constexpr double projections = 3;
+
+GradientWork work_of(const weights::InputLayout& layout, double rows, double out, double in) {
+  const auto free = static_cast<double>(layout.free), frozen = static_cast<double>(layout.frozen);
+  if (layout.stores_frozen()) return {2 * rows * out * in, projections * 4 * out * in * frozen};
+  return {2 * rows * (in + out) * free, 2 * out * in * free};
+}
+
+GradientWork work_of(const weights::FactorLayout& layout, const weights::Parameter& p, double rows, double in) {
+  GradientWork work;
+  for (std::size_t i = 0; i < layout.parts.size(); ++i) {
+    const auto out = static_cast<double>(p.parts[i].rows);
+    const auto free = static_cast<double>(layout.parts[i].free), frozen = static_cast<double>(layout.parts[i].frozen);
+    const double through_factors = 4 * rows * free * (out + in), rebuild = 4 * free * out * in;
+    work.step += projections * 4 * (out + in) * free * std::min(free, frozen);
+    switch (layout.route) {
+      case weights::Route::direct:
+        work.batch += through_factors;
+        work.step += rebuild;
+        break;
+      case weights::Route::dense:
+        work.batch += 2 * rows * out * in;
+        work.step += 2 * rebuild;
+        break;
+      case weights::Route::factored:  // whose other two products go through all directions, and not through W
+        work.batch += through_factors + 4 * rows * ((free + frozen) * (out + in) - out * in);
+        break;
+    }
+  }
+  return work;
+}
+
+GradientWork gradient_work(const model::ModelConfig& config, const EngineOptions& options) {
+  GradientWork all;
+  model::ModelParameters parameters(config);
+  parameters.for_each([&](weights::Parameter& p) {
+    const bool lookup = p.name == "embedding" && !config.tied_embeddings;
+    if (!p.is_matrix() || lookup) return;
+    double rows = static_cast<double>(options.max_tokens);
+    if (of_expert(p)) rows *= static_cast<double>(config.experts.chosen) / static_cast<double>(config.experts.count);
+    const auto out = static_cast<double>(p.shape[0]), in = static_cast<double>(p.shape[1]);
+    GradientWork work{.batch = 2 * rows * out * in};
+    if (options.osft != nullptr) {
+      const auto& frozen = options.osft->frozen;
+      if (const OsftLayout::Ranks* ranks = options.osft->find(p.name)) {
+        const auto* input = std::get_if<weights::InputLayout>(ranks);
+        work = input != nullptr ? work_of(*input, rows, out, in)
+                                : work_of(std::get<weights::FactorLayout>(*ranks), p, rows, in);
+      } else if (std::find(frozen.begin(), frozen.end(), p.name) != frozen.end()) {
+        work = {};
+      }
+    }
+    all.batch += work.batch;
+    all.step += work.step;
+  });
+  return all;
+}
 
 }  // namespace
 
 Ceilings measure_ceilings(Device device, DType compute) {
   if (device == Device::cuda && !backend::cuda::available()) {
-    return {.matmul = 700e12, .attention = 550e12, .memory = 4.2e12, .link = 54e9, .host = 100e9, .source = "an H200"};
+    return {.matmul = 655e12, .attention = 515e12, .memory = 4.2e12, .link = 54e9, .host = 100e9, .source = "an H200"};
   }
   const bool gpu = device == Device::cuda;
   const std::int64_t n = gpu ? 8192 : 1024, floats = gpu ? std::int64_t{64} << 20 : std::int64_t{4} << 20;
@@ -84,10 +154,11 @@ Ceilings measure_ceilings(Device device, DType compute) {
   result.matmul = 2 * size * size * size / seconds_of(exec, [&] {
                     backend::matmul(exec, c, a, backend::Transpose::no, b, backend::Transpose::yes);
                   });
-  // Zeros multiply faster than numbers do; by this much on an H200, whose clock the power limits.
-  if (gpu) result.matmul *= 0.85;
+  // Zeros multiply faster than numbers do, and a moment's work faster than a step's: by this much on an H200, whose
+  // clock the power limits.
+  if (gpu) result.matmul *= 0.76;
   // Attention's share of the products' rate as measured (docs/numbers.md).
-  result.attention = result.matmul * (gpu ? 0.75 : 0.5);
+  result.attention = result.matmul * (gpu ? 0.79 : 0.5);
   result.memory = static_cast<double>(bytes) / seconds_of(exec, [&] { ops::sum_of_squares(exec, sums, 0, from); });
   result.link = static_cast<double>(bytes) / seconds_of(exec, [&] { copy_to_device(exec, from, value); });
   // AdamW reads four floats and writes three.
@@ -99,12 +170,13 @@ Ceilings measure_ceilings(Device device, DType compute) {
 
 StepEstimate estimate_step(const model::ModelConfig& config, const EngineOptions& options, const MemoryPlan& plan,
                            std::int64_t micro_batches, const Ceilings& ceilings) {
-  double products = 0, attention = 0, products_again = 0, attention_again = 0;
+  double products = 0, attention = 0, bytes = 0, products_again = 0, attention_again = 0;
   for (std::int64_t layer = 0; layer < config.layer_count(); ++layer) {
     const LayerWork work(config, layer, options);
     const LayerPolicy& policy = options.policy.of(layer);
-    products += 3 * work.products();  // forward, and two products for each in the backward pass
+    products += 2 * work.products();  // forward, and the gradient of its input
     attention += 3.5 * work.attention;
+    bytes += work.bytes;
     if (!policy.keeps(Activation::qkv)) products_again += work.qkv;
     if (policy[Activation::attention] == model::Storage::recompute) attention_again += work.attention;
     if (!policy.keeps(Activation::residual)) products_again += work.output;
@@ -115,11 +187,14 @@ StepEstimate estimate_step(const model::ModelConfig& config, const EngineOptions
       attention_again += before.attention;
     }
   }
-  products += 6 * static_cast<double>(options.max_tokens) * static_cast<double>(config.vocab * config.hidden);
+  products += 4 * static_cast<double>(options.max_tokens) * static_cast<double>(config.vocab * config.hidden);
+  const GradientWork gradients = gradient_work(config, options);
+  products += gradients.batch;
 
   StepEstimate result;
   result.recompute_seconds = products_again / ceilings.matmul + attention_again / ceilings.attention;
-  result.compute_seconds = products / ceilings.matmul + attention / ceilings.attention + result.recompute_seconds;
+  result.compute_seconds =
+      products / ceilings.matmul + attention / ceilings.attention + bytes / ceilings.memory + result.recompute_seconds;
 
   const auto state = [](const MemoryByClass& classes, std::initializer_list<MemoryClass> wanted) {
     double bytes = 0;
@@ -137,7 +212,8 @@ StepEstimate estimate_step(const model::ModelConfig& config, const EngineOptions
   if (options.optimizer_state) {
     const auto all = {MemoryClass::weights, MemoryClass::master, MemoryClass::gradients, MemoryClass::optimizer};
     // Everything is read and, but for the gradients, written.
-    result.optimizer_seconds = 2 * state(plan.classes, all) / ceilings.memory + 2 * state(host, all) / ceilings.host;
+    result.optimizer_seconds = 2 * state(plan.classes, all) / ceilings.memory + 2 * state(host, all) / ceilings.host +
+                               gradients.step / ceilings.matmul;
   }
   const auto batches = static_cast<double>(micro_batches);
   const double seconds = batches * std::max(result.compute_seconds, result.copy_seconds) + result.optimizer_seconds;

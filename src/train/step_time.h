@@ -22,7 +22,7 @@ Ceilings measure_ceilings(Device device, DType compute);
 // Of one micro-batch as large as the options allow, and of the optimizer. Copies run beside the kernels, so the larger
 // of the two counts.
 struct StepEstimate {
-  double compute_seconds = 0;    // products and attention of one micro-batch, recomputation included
+  double compute_seconds = 0;    // one micro-batch: products, attention, the rest by its bytes; with recomputation
   double recompute_seconds = 0;  // the part of it that is done a second time
   double copy_seconds = 0;       // between host and device, the busier direction
   double optimizer_seconds = 0;

@@ -54,11 +54,11 @@ const std::vector<Rule>& masks() {
       {"abs(q - k) < 70", "", [](const AttentionPair& at) { return std::abs(at.q - at.k) < 70; }},
       {"not causal", "", [](const AttentionPair& at) { return !causal(at); }},  // the last query sees nothing
       {"k // 48 < q // 48", "", [](const AttentionPair& at) { return at.k / 48 < at.q / 48; }},
-      {"causal and ((q - k) % 7 == 0 or q // 10 % 3 == k // 16)", "",
-       [](const AttentionPair& at) { return causal(at) && ((at.q - at.k) % 7 == 0 || at.q / 10 % 3 == at.k / 16); }},
       {"where(h % 2 == 0, 30, 90) > q - k >= 0", "",
        [](const AttentionPair& at) { return causal(at) && at.q - at.k < (at.head % 2 == 0 ? 30 : 90); }},
       {"false", "", [](const AttentionPair&) { return false; }},
+      {"causal and ((q - k) % 7 == 0 or q // 10 % 3 == k // 16)", "",
+       [](const AttentionPair& at) { return causal(at) && ((at.q - at.k) % 7 == 0 || at.q / 10 % 3 == at.k / 16); }},
   };
   return rules;
 }
