@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include "support/imaginary_model.h"
 #include "train/memory.h"
 
 // The choice of what stays on the device, without any device: plans are made for a GPU that need not be there.
@@ -10,19 +11,6 @@ using ::testing::HasSubstr;
 using train::MemoryBudget;
 using train::MemoryChoice;
 using train::MemoryDemands;
-
-// A model that exists in plans alone: large enough that its layers matter beside the workspace of products.
-model::ModelConfig imaginary_model() {
-  model::ModelConfig config;
-  config.hidden = 1024;
-  config.intermediate = 4096;
-  config.vocab = 8000;
-  config.heads = 8;
-  config.kv_heads = 2;
-  config.head_dim = config.rope.rotary_dim = 128;
-  config.layers.resize(8);
-  return config;
-}
 
 struct Choosing {
   train::EngineOptions options(std::int64_t tokens = 16384) const {
@@ -39,7 +27,7 @@ struct Choosing {
     return train::Engine::plan(config, o).device_peak;
   }
 
-  model::ModelConfig config = imaginary_model();
+  model::ModelConfig config = imaginary_model(8);
   MemoryBudget plenty{.device = std::size_t{1} << 40, .host = std::size_t{1} << 40};
 };
 

@@ -4,23 +4,14 @@
 
 #include <limits>
 
+#include "support/imaginary_model.h"
+
 // What an estimate counts, against sums made by hand.
 namespace inlay::testing {
 namespace {
 
+// Of imaginary_model.
 constexpr double tokens = 4096, hidden = 1024, intermediate = 4096, vocab = 8000, qkv = 1024 + 2 * 256;
-
-model::ModelConfig imaginary_model() {
-  model::ModelConfig config;
-  config.hidden = 1024;
-  config.intermediate = 4096;
-  config.vocab = 8000;
-  config.heads = 8;
-  config.kv_heads = 2;
-  config.head_dim = config.rope.rotary_dim = 128;
-  config.layers.resize(2);
-  return config;
-}
 
 // FLOPs of the products of a step, one multiplication a second; everything else takes no time.
 double products(const std::shared_ptr<const train::OsftLayout>& layout, std::int64_t micro_batches = 1) {
@@ -30,7 +21,7 @@ double products(const std::shared_ptr<const train::OsftLayout>& layout, std::int
   constexpr double at_once = std::numeric_limits<double>::infinity();
   const train::Ceilings ceilings = {
       .matmul = 1, .attention = at_once, .memory = at_once, .link = at_once, .host = at_once, .source = {}};
-  const model::ModelConfig config = imaginary_model();
+  const model::ModelConfig config = imaginary_model(2);
   const train::StepEstimate estimate = train::estimate_step(config, options, {}, micro_batches, ceilings);
   return static_cast<double>(micro_batches) * tokens / estimate.tokens_per_second;
 }
