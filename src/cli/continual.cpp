@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "train/continual_record.h"
 #include "train/continual_report.h"
+#include "train/interrupt.h"
 
 namespace inlay::cli {
 

@@ -1,4 +1,5 @@
 #include "cli/commands.h"
+#include "train/interrupt.h"
 #include "train/run.h"
 
 namespace inlay::cli {

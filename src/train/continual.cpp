@@ -14,6 +14,7 @@
 #include "train/continual_record.h"
 #include "train/continual_report.h"
 #include "train/evaluation.h"
+#include "train/interrupt.h"
 #include "train/session.h"
 
 namespace inlay::train {

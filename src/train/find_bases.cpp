@@ -10,7 +10,7 @@
 #include "model/weights_io.h"
 #include "train/decompose_targets.h"
 #include "train/evaluation.h"
-#include "train/run.h"
+#include "train/interrupt.h"
 #include "train/session.h"
 
 namespace inlay::train {
@@ -96,7 +96,7 @@ std::int64_t token_count(const std::vector<Document>& documents) {
 
 // Progress, and where Ctrl-C is heard: the search takes minutes on a large model and leaves nothing half done.
 void show(Console& console, std::string_view what, std::int64_t done, std::int64_t total) {
-  if (interrupt_requested()) throw Interrupted("interrupted while finding directions; nothing was written");
+  stop_where_asked("finding directions");
   console.progress_count(what, done, total);
 }
 

@@ -16,8 +16,8 @@ struct FoundBases {
 };
 
 // Decomposes the weights or calibrates on text, as the options say, or takes what an earlier run left in the cache: it
-// is keyed by the weights' contents and everything else that decides the outcome. Throws Interrupted (train/run.h)
-// where Ctrl-C came.
+// is keyed by the weights' contents and everything else that decides the outcome. Throws Interrupted
+// (train/interrupt.h) where Ctrl-C came.
 FoundBases find_bases(const TrainOptions& options, const model::ModelConfig& config, Device device, DType compute,
                       const StepShape& step, Console& console);
 

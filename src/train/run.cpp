@@ -1,13 +1,8 @@
 #include "train/run.h"
 
-#include <unistd.h>
-
-#include <atomic>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <filesystem>
-#include <thread>
 
 #include <nlohmann/json.hpp>
 
@@ -17,6 +12,7 @@
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
 #include "train/find_bases.h"
+#include "train/interrupt.h"
 #include "train/metrics.h"
 #include "train/session.h"
 
@@ -26,8 +22,6 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 namespace {
-
-std::atomic<bool> interrupted = false;  // lock-free, so a handler may set it
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -163,7 +157,7 @@ class Run {
       check_finite(result);
       report(result, rate, now() - step_began);
       if (options_.eval_steps > 0 && state_.step % options_.eval_steps == 0 && state_.step < steps_) evaluate_now();
-      if (interrupted && state_.step < steps_) return stop_early();
+      if (interrupt_requested() && state_.step < steps_) return stop_early();
       if (options_.save_steps > 0 && state_.step % options_.save_steps == 0) save();
     }
     finish();
@@ -212,8 +206,10 @@ class Run {
     describe_memory(engine);
     engine_ = Engine::create(config_, engine);
     const io::Checkpoint weights(options_.base_model);
-    engine_->load(weights,
-                  [&](std::uint64_t done, std::uint64_t total) { console_.progress("loading weights", done, total); });
+    engine_->load(weights, [&](std::uint64_t done, std::uint64_t total) {
+      stop_where_asked("loading weights");
+      console_.progress("loading weights", done, total);
+    });
     if (options_.osft.enabled) {
       engine_->start_osft(found.bases);
       describe_osft();
@@ -394,36 +390,6 @@ class Run {
 };
 
 }  // namespace
-
-void install_interrupt_handler() {
-  const auto note = [](int) {
-    if (interrupted.exchange(true)) std::_Exit(130);  // a second time: at once
-    // A step may take long; who pressed the keys sees that they were heard. write() is allowed in a handler.
-    static constexpr std::string_view heard = "\nstopping as soon as nothing is lost; once more stops at once\n";
-    if (::isatty(STDERR_FILENO) == 1 && ::write(STDERR_FILENO, heard.data(), heard.size()) < 0) return;
-  };
-  // A library may have threads by now, and one of them may be picked: the handler is for those.
-  struct sigaction action {};
-  action.sa_handler = note;
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM}) {
-    ::sigaction(signal, &action, nullptr);
-    sigaddset(&signals, signal);
-  }
-  // Threads that compute are never interrupted: those made from here on inherit the mask, and one that does nothing
-  // else waits for the signals. oneDNN's sgemm does not survive a handler's frame on the stack that it works on: the
-  // heap was corrupt afterwards in every fifth case; on another stack, never.
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  std::thread([signals, note] {
-    for (;;) {
-      int signal = 0;
-      if (::sigwait(&signals, &signal) == 0) note(signal);
-    }
-  }).detach();
-}
-
-bool interrupt_requested() { return interrupted; }
 
 RunEnd run_training(const TrainOptions& options, bool resume, Console& console) {
   try {

@@ -12,22 +12,11 @@ class Diverged : public UserError {
   using UserError::UserError;
 };
 
-// Ctrl-C came before there was a step to finish.
-class Interrupted : public UserError {
- public:
-  using UserError::UserError;
-};
-
 enum class RunEnd : std::uint8_t { finished, interrupted };
 
 // A whole training run: data, model, steps, evaluations, checkpoints, metrics, and the trained model in output_dir.
 // With resume it goes on from the latest checkpoint there, bit for bit. An interrupt (Ctrl-C) ends the current step,
 // writes a checkpoint and says how to go on.
 RunEnd run_training(const TrainOptions& options, bool resume, Console& console);
-
-// Makes Ctrl-C and termination end the run after the current step. Called once by the program.
-void install_interrupt_handler();
-// Whether one of them has come.
-bool interrupt_requested();
 
 }  // namespace inlay::train

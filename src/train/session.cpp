@@ -11,6 +11,7 @@
 #include "data/dataset.h"
 #include "model/families/family.h"
 #include "train/freeze.h"
+#include "train/interrupt.h"
 
 namespace inlay::train {
 
@@ -71,6 +72,7 @@ data::Documents read_datasets(const std::vector<data::DatasetOptions>& datasets,
     context.bad_row = options.on_bad_row == "skip" ? data::BadRow::skip : data::BadRow::raise;
     context.prepared = prepared_folder(options.dataset_prepared_path);
     context.progress = [&](std::uint64_t done, std::uint64_t total) {
+      stop_where_asked("reading " + dataset.path);
       console.progress("reading " + dataset.path, done, total);
     };
     context.notice = [&](const std::string& message) { console.line("data: skipped: " + message); };
