@@ -9,7 +9,6 @@ namespace inlay::train {
 
 namespace {
 
-using model::Activation;
 using model::ActivationPolicy;
 
 // Below the first, a product of a tile's rows no longer fills a large device.
