@@ -7,10 +7,11 @@
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/terminal.h"
+#include "train/interrupt.h"
 
 namespace {
 
-constexpr int user_mistake = 2, our_mistake = 1;
+constexpr int user_mistake = 2, our_mistake = 1, interrupted = 130;
 
 int report(int code, const char* kind, const char* what) {
   const bool colour = inlay::wants_colour(STDERR_FILENO);
@@ -38,6 +39,8 @@ int main(int argc, char** argv) {
       return program.app.exit(error) == 0 ? 0 : user_mistake;
     }
     return program.action();
+  } catch (const train::Interrupted& interruption) {
+    return report(interrupted, "", interruption.what());
   } catch (const UserError& error) {
     return report(user_mistake, "", error.what());
   } catch (const std::bad_alloc&) {

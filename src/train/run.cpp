@@ -291,20 +291,20 @@ class Run {
     const bool on_gpu = engine_->options().device == Device::cuda;
     const double peak = on_gpu ? matmul_peak(backend::cuda::device_name()) : 0;
     const double matmul_share = peak > 0 ? speed * config_.matmul_flops_per_token() / peak : 0;
-    nlohmann::ordered_json record = {{"step", state_.step},
-                                     {"epoch", state_.epoch},
-                                     {"loss", result.loss},
-                                     {"grad_norm", result.grad_norm},
-                                     {"raw_grad_norm", result.raw_grad_norm},
-                                     {"lr", rate},
-                                     {"tokens", result.tokens},
-                                     {"valid_tokens", result.valid},
-                                     {"tokens_total", state_.tokens},
-                                     {"tokens_per_second", speed},
-                                     {"matmul_share", matmul_share},
-                                     {"seconds", state_.seconds},
-                                     {"device_peak_bytes", device_peak},
-                                     {"host_peak_bytes", host_peak_}};
+    ordered_json record = {{"step", state_.step},
+                           {"epoch", state_.epoch},
+                           {"loss", result.loss},
+                           {"grad_norm", result.grad_norm},
+                           {"raw_grad_norm", result.raw_grad_norm},
+                           {"lr", rate},
+                           {"tokens", result.tokens},
+                           {"valid_tokens", result.valid},
+                           {"tokens_total", state_.tokens},
+                           {"tokens_per_second", speed},
+                           {"matmul_share", matmul_share},
+                           {"seconds", state_.seconds},
+                           {"device_peak_bytes", device_peak},
+                           {"host_peak_bytes", host_peak_}};
     if (options_.loss.z_loss > 0) record["z_loss"] = result.z_loss;
     metrics_->write(record);
     const std::string share = peak > 0 ? fmt::format("  {:.0f} % of peak", 100 * matmul_share) : "";

@@ -28,7 +28,10 @@ __device__ __forceinline__ void arrive_expecting(Barrier* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
 }
-// At the barrier of the same name in block `rank` of the cluster.
+// At the barrier of the same name in block `rank` of the cluster. Here and in wait() the scope is the default, the
+// block's: what is handed over are stages that the copy engine and the tensor cores use, not plain stores, and the
+// scope of the cluster would put a barrier of the whole GPU and an invalidation of L1 into every step
+// (docs/numbers.md).
 __device__ __forceinline__ void arrive_in(Barrier* barrier, int rank) {
   asm volatile(
       "{\n"
