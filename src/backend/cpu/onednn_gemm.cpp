@@ -1,6 +1,7 @@
 #include <dnnl.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 
@@ -34,14 +35,36 @@ void multiply(const GemmArgs& g, std::int64_t m0, std::int64_t m1, std::int64_t 
                static_cast<int>(status));
 }
 
+struct Cut {
+  std::int64_t m_blocks, n_blocks;
+};
+
+// Blocks large enough for oneDNN to be at its best, but where C is small, still several: a long sum over few rows and
+// columns (the gradient of a hidden state through a large head) is work for every thread too.
+Cut cut(std::int64_t m, std::int64_t n) {
+  constexpr std::int64_t wanted = 8, fewest_rows = 64, fewest_cols = 128;
+  std::int64_t rows = std::min<std::int64_t>(512, m), cols = std::min<std::int64_t>(1024, n);
+  const auto blocks = [&] { return Cut{(m + rows - 1) / rows, (n + cols - 1) / cols}; };
+  while (blocks().m_blocks * blocks().n_blocks < wanted) {
+    const bool rows_divide = rows >= 2 * fewest_rows, cols_divide = cols >= 2 * fewest_cols;
+    if (cols_divide && (cols >= rows || !rows_divide)) {
+      cols = (cols + 1) / 2;
+    } else if (rows_divide) {
+      rows = (rows + 1) / 2;
+    } else {
+      break;
+    }
+  }
+  return blocks();
+}
+
 }  // namespace
 
 // oneDNN with several threads may share out the sum, and then its order is theirs. So C is cut into blocks that depend
 // on the shape alone, and every block is one product on one thread.
 void onednn_gemm(const GemmArgs& g, Threads threads) {
   cap_isa();
-  constexpr std::int64_t rows = 512, cols = 1024;
-  const std::int64_t m_blocks = (g.m + rows - 1) / rows, n_blocks = (g.n + cols - 1) / cols;
+  const auto [m_blocks, n_blocks] = cut(g.m, g.n);
   const auto block = [&](std::int64_t i) {
     const std::int64_t m = i / n_blocks, n = i % n_blocks;
     multiply(g, g.m * m / m_blocks, g.m * (m + 1) / m_blocks, g.n * n / n_blocks, g.n * (n + 1) / n_blocks);
