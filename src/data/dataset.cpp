@@ -171,8 +171,9 @@ std::string type_of(const DatasetOptions& dataset, const ReadContext& context) {
 Corpus read(const DatasetOptions& dataset, const ReadContext& context) {
   const std::string type = type_of(dataset, context);
   Reading reading(dataset, context);
-  const bool list = fs::path(dataset.path).extension() == ".json";
-  if (type == "tokens") return list ? reading.token_rows() : reading.tokens();
+  const fs::path extension = fs::path(dataset.path).extension();
+  const bool rows = extension == ".json" || extension == ".parquet";
+  if (type == "tokens") return rows ? reading.token_rows() : reading.tokens();
   FormatOptions options = dataset.format;
   options.type = type;
   return reading.texts(options);

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/utf8.h"
 #include "data/line_reader.h"
+#include "data/parquet/row_reader.h"
 #include "data/template/json_value.h"
 #include "io/file.h"
 
@@ -78,6 +79,30 @@ class ListRows final : public RowBlocks {
   std::size_t at_ = 0, bytes_ = 0;
 };
 
+class ParquetRows final : public RowBlocks {
+ public:
+  explicit ParquetRows(const std::filesystem::path& path) : file_(path), reader_(file_.bytes(), path.string()) {}
+
+  std::vector<RawRow> next() override {
+    std::vector<RawRow> rows;
+    while (rows.size() < block_rows && reader_.rows_read() < reader_.rows()) {
+      jinja::Value row = reader_.next();
+      rows.emplace_back(fmt::format("{}: row {}", reader_.name(), reader_.rows_read()),
+                        [row = std::move(row)] { return row; });
+    }
+    return rows;
+  }
+  std::uint64_t bytes_read() const override {
+    const auto count = static_cast<double>(std::max<std::int64_t>(reader_.rows(), 1));
+    return static_cast<std::uint64_t>(static_cast<double>(file_.bytes().size()) *
+                                      static_cast<double>(reader_.rows_read()) / count);
+  }
+
+ private:
+  io::MappedFile file_;
+  parquet::RowReader reader_;
+};
+
 }  // namespace
 
 std::unique_ptr<RowBlocks> open_rows(const std::filesystem::path& path, const std::string& text_field) {
@@ -85,10 +110,8 @@ std::unique_ptr<RowBlocks> open_rows(const std::filesystem::path& path, const st
   if (extension == ".json") return std::make_unique<ListRows>(path);
   if (extension == ".txt") return std::make_unique<LineRows>(path, text_field);
   if (extension == ".jsonl") return std::make_unique<LineRows>(path, "");
-  user_error("{}: data is read from .jsonl, .json and .txt files{}", path.string(),
-             extension == ".parquet" ? "; Python's pandas.read_parquet(FILE).to_json(FILE.jsonl, orient=\"records\", "
-                                       "lines=True) makes one of a Parquet file"
-                                     : "");
+  if (extension == ".parquet") return std::make_unique<ParquetRows>(path);
+  user_error("{}: data is read from .jsonl, .json, .parquet and .txt files", path.string());
 }
 
 }  // namespace inlay::data

@@ -24,8 +24,8 @@ class RawRow {
   std::function<jinja::Value()> parse_;
 };
 
-// The rows of a file, some at a time. `.jsonl`: an object a line; `.json`: a list of objects; `.txt`: a line is a row
-// whose text_field has it. Another ending is a UserError.
+// The rows of a file, some at a time. `.jsonl`: an object a line; `.json`: a list of objects; `.parquet`: its rows;
+// `.txt`: a line is a row whose text_field has it. Another ending is a UserError.
 class RowBlocks {
  public:
   virtual ~RowBlocks() = default;

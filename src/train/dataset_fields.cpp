@@ -104,7 +104,7 @@ const std::vector<Field>& dataset_fields() {
 #define INLAY_ENTRY(path) \
   [](auto& o) -> auto& { return o.datasets.front().path; }
   static const std::vector<Field> table = {
-      text("path", INLAY_ENTRY(path), "file", "a .jsonl, .json or .txt file; required"),
+      text("path", INLAY_ENTRY(path), "file", "a .jsonl, .json, .parquet or .txt file; required"),
       choice("type", INLAY_ENTRY(format.type),
              {"auto", "chat_template", "alpaca", "completion", "input_output", "tokens"},
              "what its rows are (docs/data.md); auto: what the first one looks like"),

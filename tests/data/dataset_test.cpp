@@ -72,8 +72,8 @@ TEST_F(DataDataset, ABadRowEndsTheReadingWithItsPlace) {
   EXPECT_THAT(error_of(folder_.write("u.jsonl", "{\"text\": \"\xff\"}")), HasSubstr("u.jsonl:1: not valid JSON"));
   EXPECT_THAT(error_of(folder_.write("e.jsonl", "\n\n")), HasSubstr("e.jsonl: holds no rows"));
   EXPECT_THAT(error_of(folder_.write("n.jsonl", R"({"prompt": 1})")), HasSubstr("n.jsonl:1: the row does not tell"));
-  EXPECT_THAT(error_of(folder_.write("x.csv", "a")), HasSubstr(".jsonl, .json and .txt"));
-  EXPECT_THAT(error_of(folder_.write("x.parquet", "a")), HasSubstr("read_parquet"));
+  EXPECT_THAT(error_of(folder_.write("x.csv", "a")), HasSubstr(".jsonl, .json, .parquet and .txt"));
+  EXPECT_THAT(error_of(folder_.write("x.parquet", "a")), HasSubstr("x.parquet: is not a Parquet file"));
   EXPECT_THAT(error_of(folder_ / "nowhere.jsonl"), EndsWith("nowhere.jsonl: no such file"));
   EXPECT_THAT(error_of(folder_.path()), EndsWith(": is not a file"));
 }

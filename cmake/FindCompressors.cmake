@@ -1,0 +1,21 @@
+# The compressions of Parquet files: snappy, zstd, lz4 and zlib. Not every distribution's packages bring CMake files.
+set(libraries)
+foreach(library snappy zstd lz4 z)
+  find_library(COMPRESSORS_${library} ${library})
+  list(APPEND libraries COMPRESSORS_${library})
+endforeach()
+find_path(COMPRESSORS_INCLUDE_DIR NAMES snappy.h)
+foreach(header zstd lz4 zlib)
+  find_path(COMPRESSORS_INCLUDE_${header} NAMES ${header}.h)
+  list(APPEND libraries COMPRESSORS_INCLUDE_${header})
+endforeach()
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(Compressors REQUIRED_VARS ${libraries} COMPRESSORS_INCLUDE_DIR)
+mark_as_advanced(${libraries} COMPRESSORS_INCLUDE_DIR)
+if(Compressors_FOUND AND NOT TARGET Compressors::all)
+  add_library(Compressors::all INTERFACE IMPORTED)
+  target_include_directories(Compressors::all INTERFACE ${COMPRESSORS_INCLUDE_DIR} ${COMPRESSORS_INCLUDE_zstd}
+    ${COMPRESSORS_INCLUDE_lz4} ${COMPRESSORS_INCLUDE_zlib})
+  target_link_libraries(Compressors::all INTERFACE ${COMPRESSORS_snappy} ${COMPRESSORS_zstd} ${COMPRESSORS_lz4}
+    ${COMPRESSORS_z})
+endif()
