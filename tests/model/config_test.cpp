@@ -64,6 +64,47 @@ TEST(ModelConfigs, MistakesNameFileAndKey) {
   EXPECT_THAT(error_of(R"({"model_type":"llama"})"), HasSubstr("hidden_size"));
 }
 
+// What transformers reads from the same files.
+TEST(ModelConfigs, ScalingsBesideOneAnother) {
+  using ::testing::HasSubstr;
+  const std::string yarn = R"("rope_scaling":{"rope_type":"yarn","factor":4.0})";
+  EXPECT_EQ(parse(llama(R"(,"rope_parameters":{},)" + yarn)).rope.kind, model::RopeKind::yarn);
+  EXPECT_THAT(error_of(llama(R"(,"rope_parameters":{"rope_theta":5e5,"rope_type":"default"},)" + yarn)),
+              HasSubstr("rope_scaling: is there and rope_parameters too"));
+  EXPECT_EQ(parse(llama("," + yarn)).rope.original_positions, 512);
+  EXPECT_EQ(parse(llama(R"(,"original_max_position_embeddings":64,)" + yarn)).rope.original_positions, 64);
+  EXPECT_THAT(error_of(llama(R"(,"rope_parameters":{"full_attention":{"rope_theta":5e5}})")),
+              HasSubstr("rope_parameters.full_attention"));
+  EXPECT_THAT(error_of(llama(R"(,"partial_rotary_factor":0.5)")), HasSubstr("partial_rotary_factor"));
+  EXPECT_THAT(error_of(llama(R"(,"quantization_config":{"quant_method":"gptq"})")), HasSubstr("quantization_config"));
+}
+
+TEST(ModelConfigs, WhatAFileLeavesOutIsTheFamilysOwn) {
+  const auto config = [](const std::string& type, const std::string& more) {
+    std::string text = llama(more);
+    return model::parse_config(io::Json::parse(text.replace(text.find("llama"), 5, type), "config.json"));
+  };
+  const std::string experts = R"(,"num_local_experts":4,"num_experts_per_tok":2)";
+  EXPECT_EQ(config("mixtral", experts).rope.theta, 1e6);
+  EXPECT_EQ(config("mixtral", experts).norm_eps, 1e-5f);
+  EXPECT_EQ(config("mixtral", experts).layers[0].window, 0);
+  EXPECT_EQ(config("mistral", "").layers[0].window, 4096);
+  EXPECT_EQ(config("mistral", R"(,"sliding_window":null)").layers[0].window, 0);
+  const auto mixed = config(
+      "mistral", R"(,"sliding_window":5,"layer_types":["sliding_attention","full_attention","sliding_attention"])");
+  EXPECT_EQ(mixed.layers[0].window, 5);
+  EXPECT_EQ(mixed.layers[1].window, 0);
+  EXPECT_EQ(config("qwen2", R"(,"use_sliding_window":true,"max_window_layers":1)").layers[2].window, 4096);
+  EXPECT_EQ(config("qwen3", "").head_dim, 128);
+  const auto error = [&](const std::string& type, const std::string& more) {
+    return user_error_of([&] { config(type, more); });
+  };
+  EXPECT_THAT(error("gpt_oss", experts), ::testing::HasSubstr("rope_scaling: missing"));
+  EXPECT_THAT(error("qwen3_moe", R"(,"use_sliding_window":true)"), ::testing::HasSubstr("use_sliding_window"));
+  EXPECT_THAT(error("mistral", R"(,"layer_types":["chunked_attention","full_attention","full_attention"])"),
+              ::testing::HasSubstr("layer_types[0]: 'chunked_attention'"));
+}
+
 TEST(ModelConfigs, QwenWindowsApplyOnlyWhereTheyAreOn) {
   const std::string base =
       R"({"model_type":"qwen2","hidden_size":64,"intermediate_size":96,"vocab_size":100,"num_attention_heads":4,)"

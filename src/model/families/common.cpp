@@ -2,6 +2,7 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "model/families/family.h"
 
@@ -29,30 +30,53 @@ void parse_yarn(const io::Json& json, RopeConfig& rope) {
 }
 
 // The scaling stands under rope_parameters (newer files, theta inside) or under rope_scaling (older ones, theta
-// beside).
-RopeConfig parse_rope(const io::Json& json, std::int64_t head_dim, std::int64_t max_positions) {
+// beside). An empty one says nothing.
+std::optional<io::Json> find_scaling(const io::Json& json) {
+  std::optional<io::Json> found;
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const auto object = json.find_object(key);
+    if (!object || object->keys().empty()) continue;
+    if (found && found->raw() != object->raw()) {
+      json.fail("rope_scaling", "is there and rope_parameters too, and they differ; leave one of them out");
+    }
+    found = object;
+    for (const std::string& name : object->keys()) {
+      if (object->raw().at(name).is_object()) object->fail(name, "rotations by kinds of layers are not supported");
+    }
+  }
+  return found;
+}
+
+void refuse_partial_rotation(const io::Json& json) {
+  if (json.find_number("partial_rotary_factor").value_or(1.0) != 1.0) {
+    json.fail("partial_rotary_factor", "is not something that this family has; expected 1");
+  }
+}
+
+RopeConfig parse_rope(const io::Json& json, std::int64_t head_dim, std::int64_t max_positions, double default_theta) {
   RopeConfig rope;
-  std::optional<io::Json> scaling = json.find_object("rope_parameters");
-  if (!scaling) scaling = json.find_object("rope_scaling");
-  rope.theta = json.find_number("rope_theta", io::positive_number).value_or(10000.0);
-  double partial = json.find_number("partial_rotary_factor", io::positive_number).value_or(1.0);
+  const std::optional<io::Json> scaling = find_scaling(json);
+  rope.theta = json.find_number("rope_theta", io::positive_number).value_or(default_theta);
+  refuse_partial_rotation(json);
   rope.original_positions = max_positions;
   std::string type = "default";
   if (scaling) {
     rope.theta = scaling->find_number("rope_theta", io::positive_number).value_or(rope.theta);
-    partial = scaling->find_number("partial_rotary_factor", io::positive_number).value_or(partial);
+    refuse_partial_rotation(*scaling);
     if (const auto old = scaling->find_string("type")) type = *old;
     if (const auto current = scaling->find_string("rope_type")) type = *current;
   }
-  rope.rotary_dim = static_cast<std::int64_t>(static_cast<double>(head_dim) * partial);
-  if (rope.rotary_dim <= 0 || rope.rotary_dim % 2 != 0 || rope.rotary_dim > head_dim) {
-    json.fail("head_dim",
-              fmt::format("{} of {} dimensions would rotate; an even number is needed", rope.rotary_dim, head_dim));
+  rope.rotary_dim = head_dim;
+  if (head_dim % 2 != 0) {
+    json.fail("head_dim", fmt::format("{} dimensions would rotate; an even number is needed", head_dim));
   }
   if (type == "default" || !scaling) return rope;
 
-  if (const auto original = scaling->find_integer("original_max_position_embeddings", io::positive_integer)) {
-    rope.original_positions = *original;
+  // Beside the scaling it counts more than inside.
+  for (const io::Json& place : {*scaling, json}) {
+    if (const auto original = place.find_integer("original_max_position_embeddings", io::positive_integer)) {
+      rope.original_positions = *original;
+    }
   }
   if (type == "yarn" && !scaling->has("factor")) {
     rope.factor = static_cast<double>(max_positions) / static_cast<double>(rope.original_positions);
@@ -89,7 +113,29 @@ DType parse_dtype(const io::Json& json) {
 
 }  // namespace
 
-ModelConfig parse_common(const io::Json& json) {
+std::optional<std::vector<bool>> parse_layer_types(const io::Json& json, std::size_t layers) {
+  const auto types = json.find_array("layer_types");
+  if (!types) return std::nullopt;
+  if (types->size() != layers) {
+    json.fail("layer_types", fmt::format("names {} layers, but there are {}", types->size(), layers));
+  }
+  std::vector<bool> sliding;
+  for (const io::Json& type : *types) {
+    const std::string name = type.as_string();
+    if (name != "sliding_attention" && name != "full_attention") {
+      type.fail(fmt::format("'{}' is not supported; known are sliding_attention and full_attention", name));
+    }
+    sliding.push_back(name == "sliding_attention");
+  }
+  return sliding;
+}
+
+std::int64_t parse_window(const io::Json& json, std::int64_t missing) {
+  if (!json.raw().contains("sliding_window")) return missing;
+  return json.find_integer("sliding_window", io::positive_integer).value_or(0);
+}
+
+ModelConfig parse_common(const io::Json& json, const FamilyDefaults& defaults) {
   ModelConfig c;
   c.hidden = json.integer("hidden_size", io::positive_integer);
   c.intermediate = json.integer("intermediate_size", io::positive_integer);
@@ -102,6 +148,8 @@ ModelConfig parse_common(const io::Json& json) {
   }
   if (const auto head_dim = json.find_integer("head_dim", io::positive_integer)) {
     c.head_dim = *head_dim;
+  } else if (defaults.head_dim > 0) {
+    c.head_dim = defaults.head_dim;
   } else if (c.hidden % c.heads == 0) {
     c.head_dim = c.hidden / c.heads;
   } else {
@@ -111,13 +159,17 @@ ModelConfig parse_common(const io::Json& json) {
   if (c.head_dim > 256)
     json.fail("head_dim", fmt::format("{} is above 256, the largest head that is supported", c.head_dim));
   c.max_positions = json.find_integer("max_position_embeddings", io::positive_integer).value_or(2048);
-  c.norm_eps = static_cast<float>(json.find_number("rms_norm_eps", io::positive_number).value_or(1e-6));
-  c.rope = parse_rope(json, c.head_dim, c.max_positions);
+  c.norm_eps = static_cast<float>(json.find_number("rms_norm_eps", io::positive_number).value_or(defaults.norm_eps));
+  c.rope = parse_rope(json, c.head_dim, c.max_positions, defaults.theta);
   c.tied_embeddings = json.find_boolean("tie_word_embeddings").value_or(false);
   c.dtype = parse_dtype(json);
   const std::string activation = json.find_string("hidden_act").value_or("silu");
   if (activation != "silu" && activation != "swish") {
     json.fail("hidden_act", fmt::format("'{}' is not supported; SwiGLU models have silu", activation));
+  }
+  if (const auto quantized = json.find_object("quantization_config"); quantized && !defaults.quantization_known) {
+    json.fail("quantization_config",
+              "quantized weights of this family are not supported; use the model as it was before");
   }
   if (json.find_number("attention_dropout").value_or(0.0) != 0.0) {
     json.fail("attention_dropout", "dropout inside attention is not supported; set it to 0");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -24,8 +25,20 @@ ModelConfig load_config(const std::filesystem::path& folder_or_file);
 
 ModelConfig parse_config(const io::Json& json);
 
-// What the families share: sizes, dtype, rotation, activation; with the Llama family's defaults.
-ModelConfig parse_common(const io::Json& json);
+// What a family takes where a file is silent, as transformers does; the Llama family's unless it says otherwise.
+struct FamilyDefaults {
+  double theta = 10000.0, norm_eps = 1e-6;
+  std::int64_t head_dim = 0;        // 0: hidden size / heads
+  bool quantization_known = false;  // the family reads quantization_config itself
+};
+
+// What the families share: sizes, dtype, rotation, activation.
+ModelConfig parse_common(const io::Json& json, const FamilyDefaults& defaults = {});
+
+// Which layers have a window, by layer_types; nothing where the file has none of them.
+std::optional<std::vector<bool>> parse_layer_types(const io::Json& json, std::size_t layers);
+// sliding_window, where a file may have null for none, and none for the family's own.
+std::int64_t parse_window(const io::Json& json, std::int64_t missing);
 
 // The router and the number of experts; what differs between families are spellings and defaults.
 struct ExpertDefaults {

@@ -9,10 +9,14 @@ ModelConfig parse_llama(const io::Json& json) {
   return c;
 }
 
+// The window is that of all layers, or of those that layer_types names.
 ModelConfig parse_mistral(const io::Json& json) {
   ModelConfig c = parse_common(json);
-  const std::int64_t window = json.find_integer("sliding_window", io::positive_integer).value_or(0);
-  for (LayerConfig& layer : c.layers) layer.window = window;
+  const std::int64_t window = parse_window(json, 4096);
+  const auto sliding = parse_layer_types(json, c.layers.size());
+  for (std::size_t l = 0; l < c.layers.size(); ++l) {
+    if (!sliding || (*sliding)[l]) c.layers[l].window = window;
+  }
   return c;
 }
 

@@ -30,8 +30,9 @@ void parse_experts(const io::Json& json, ModelConfig& c, const ExpertDefaults& d
 }
 
 ModelConfig parse_mixtral(const io::Json& json) {
-  ModelConfig c = parse_mistral(json);
-  parse_experts(json, c, {.count_keys = {"num_local_experts"}, .balance = 0.001});
+  ModelConfig c = parse_common(json, {.theta = 1e6, .norm_eps = 1e-5});
+  for (LayerConfig& layer : c.layers) layer.window = parse_window(json, 0);
+  parse_experts(json, c, {.count_keys = {"num_local_experts", "num_experts"}, .balance = 0.001});
   c.experts.intermediate = c.intermediate;
   if (json.find_number("router_jitter_noise").value_or(0.0) != 0.0) {
     json.fail("router_jitter_noise", "noise on the router's input is not supported; set it to 0");
@@ -45,7 +46,14 @@ ModelConfig parse_mixtral(const io::Json& json) {
 }
 
 ModelConfig parse_qwen3_moe(const io::Json& json) {
-  ModelConfig c = parse_qwen3(json);
+  ModelConfig c = parse_common(json);
+  c.qkv_bias = c.output_bias = json.find_boolean("attention_bias").value_or(false);
+  c.qk_norm = true;
+  if (json.find_boolean("use_sliding_window").value_or(false)) {
+    json.fail("use_sliding_window",
+              "windows of this family are read differently by transformers' versions; set it to "
+              "false");
+  }
   parse_experts(json, c, {.count_keys = {"num_experts", "num_local_experts"}, .balance = 0.001});
   c.experts.intermediate = json.integer("moe_intermediate_size", io::positive_integer);
   c.experts.normalized = json.find_boolean("norm_topk_prob").value_or(false);

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "model/families/family.h"
 
 namespace inlay::model {
@@ -10,16 +8,12 @@ namespace {
 // from max_window_layers upwards.
 void parse_windows(const io::Json& json, ModelConfig& c) {
   if (!json.find_boolean("use_sliding_window").value_or(false)) return;
-  const auto window = json.find_integer("sliding_window", io::positive_integer);
-  if (!window) return;
-  const auto types = json.find_array("layer_types");
+  const std::int64_t window = parse_window(json, 4096);
+  const auto types = parse_layer_types(json, c.layers.size());
   const auto first = json.find_integer("max_window_layers", io::non_negative_integer).value_or(28);
-  if (types && types->size() != c.layers.size()) {
-    json.fail("layer_types", fmt::format("names {} layers, but there are {}", types->size(), c.layers.size()));
-  }
   for (std::size_t l = 0; l < c.layers.size(); ++l) {
-    const bool sliding = types ? (*types)[l].as_string() == "sliding_attention" : static_cast<std::int64_t>(l) >= first;
-    if (sliding) c.layers[l].window = *window;
+    const bool sliding = types ? (*types)[l] : static_cast<std::int64_t>(l) >= first;
+    if (sliding) c.layers[l].window = window;
   }
 }
 
@@ -33,7 +27,7 @@ ModelConfig parse_qwen2(const io::Json& json) {
 }
 
 ModelConfig parse_qwen3(const io::Json& json) {
-  ModelConfig c = parse_common(json);
+  ModelConfig c = parse_common(json, {.head_dim = 128});
   c.qkv_bias = c.output_bias = json.find_boolean("attention_bias").value_or(false);
   c.qk_norm = true;
   parse_windows(json, c);
