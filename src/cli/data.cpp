@@ -80,7 +80,8 @@ nlohmann::ordered_json to_json(const train::DataReport& r) {
           {"truncated", r.truncated},
           {"truncated_tokens", r.truncated_tokens},
           {"split", r.split},
-          {"dropped", r.dropped}};
+          {"dropped", r.dropped},
+          {"unlabelled", r.unlabelled}};
 }
 
 void print_report(const train::DataReport& r) {
@@ -103,14 +104,20 @@ void print_report(const train::DataReport& r) {
     fmt::print("{:>9} to {:>9} {:>9}  {}\n", format_count(bin.from), format_count(bin.to), format_count(bin.documents),
                bar);
   }
-  fmt::print("\nan epoch: {} documents, {} tokens in {} micro-batches, {:.1f} % full\n", format_count(r.documents),
-             format_count(r.used_tokens), format_count(r.batches), 100 * r.efficiency);
+  fmt::print("\nan epoch: {} documents, {} tokens, {:.1f} % of them learned, in {} micro-batches, {:.1f} % full\n",
+             format_count(r.documents), format_count(r.used_tokens),
+             100.0 * static_cast<double>(r.learned) / static_cast<double>(std::max<std::int64_t>(r.used_tokens, 1)),
+             format_count(r.batches), 100 * r.efficiency);
   const auto said = [](std::int64_t count, const std::string& text) {
     if (count > 0) fmt::print("{} documents are longer than sequence_len and {}\n", format_count(count), text);
   };
   said(r.truncated, fmt::format("lose {} tokens", format_count(r.truncated_tokens)));
   said(r.split, "are split");
   said(r.dropped, "are dropped");
+  if (r.unlabelled > 0) {
+    fmt::print("{} documents, or parts of them, hold nothing to learn within sequence_len and are left out\n",
+               format_count(r.unlabelled));
+  }
 }
 
 // Pretokenised data need not come with a tokenizer.
@@ -128,9 +135,17 @@ void print_samples(const LoadedData& loaded, std::int64_t count) {
     const auto chosen = count >= total ? i
                                        : static_cast<std::int64_t>(random_below(philox, static_cast<std::uint64_t>(i),
                                                                                 0, static_cast<std::uint64_t>(total)));
-    const data::DocumentView document = loaded.documents.at(chosen);
-    fmt::print("\n── document {}, {} tokens; {} ──\n{}\n", format_count(chosen + 1),
-               format_count(static_cast<std::int64_t>(document.input_ids.size())),
+    data::DocumentView document = loaded.documents.at(chosen);
+    const auto length = static_cast<std::int64_t>(document.input_ids.size());
+    const bool cut = length > loaded.options.sequence_len && loaded.options.excess_length_strategy == "truncate";
+    if (cut) {
+      const auto most = static_cast<std::size_t>(loaded.options.sequence_len);
+      document.input_ids = document.input_ids.first(most);
+      document.labels = document.labels.first(most);
+      if (!document.weights.empty()) document.weights = document.weights.first(most);
+    }
+    fmt::print("\n── document {}, {} tokens{}; {} ──\n{}\n", format_count(chosen + 1), format_count(length),
+               cut ? fmt::format(", cut to {}", format_count(loaded.options.sequence_len)) : "",
                colour ? "what is learned is green" : "what is learned is in ⟦brackets⟧",
                train::show_runs(train::text_runs(document, tokenizer), colour));
   }
@@ -138,7 +153,7 @@ void print_samples(const LoadedData& loaded, std::int64_t count) {
 
 int run(const DataArguments& arguments, const train::Overrides& overrides) {
   const LoadedData loaded = load(arguments, overrides);
-  const data::BatchSampler sampler(loaded.documents.lengths(), train::batch_options(loaded.options));
+  const data::BatchSampler sampler(loaded.documents, train::batch_options(loaded.options));
   const train::DataReport report = train::data_report(loaded.files, loaded.documents, sampler);
   if (arguments.json) {
     fmt::print("{}\n", to_json(report).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));

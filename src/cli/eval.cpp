@@ -35,6 +35,7 @@ int run(const ModelArguments& arguments) {
   const std::vector<Document> documents = train::read_documents(arguments.data, arguments.model, config.vocab, console);
   const auto engine = load_engine(arguments, config, documents, Purpose::evaluation, console);
   const train::Evaluation result = train::evaluate(*engine, documents);
+  if (result.valid == 0) user_error("{}: no label counts in it, so there is no loss", arguments.data);
   if (arguments.json) {
     const nlohmann::ordered_json json = {
         {"loss", result.loss},         {"tokens", result.valid},        {"perplexity", std::exp(result.loss)},

@@ -27,7 +27,7 @@ train::BatchBounds bounds(const train::TrainOptions& options, std::int64_t vocab
   if (!std::ranges::all_of(options.test_datasets, is_there)) return train::bounds_of(options);
   const train::RunData data = train::read_run_data(options, vocab, console);
   document_bytes += data.train.bytes();
-  const data::BatchSampler sampler(data.train.lengths(), train::batch_options(options));
+  const data::BatchSampler sampler(data.train, train::batch_options(options));
   from_data = true;
   train::BatchBounds result = train::bounds_of(sampler);
   for (const std::int64_t length : data.test.lengths()) {
@@ -172,6 +172,12 @@ int run(const std::string& file, const train::Overrides& overrides, bool as_json
   if (p.options.osft.enabled) {
     p.search_peak =
         train::plan_bases(p.options, p.config, p.engine.device, p.engine.compute, train::step_shape(p.options, batch));
+    if (p.choice.fits && p.search_peak > p.budget.device) {
+      p.choice.fits = false;
+      p.choice.reason =
+          fmt::format("finding OSFT's directions needs {} of {} memory, and {} are free", format_bytes(p.search_peak),
+                      name_of(p.engine.device), format_bytes(p.budget.device));
+    }
   }
   // On the CPU the arena is host memory, and products pack their operands beside it; on a GPU the host holds the
   // documents, the piece of a file that is on its way, and what CUDA's libraries take (measured with CUDA 13.0).

@@ -44,9 +44,12 @@ Documents Documents::take_out(double size, std::uint64_t seed) {
   std::ranges::sort(distinct);
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
   if (distinct.size() < 2) user_error("val_set_size: there is but one document, and it is to be learned");
+  const auto most = static_cast<double>(distinct.size() - 1);
+  if (size > most) {
+    user_error("val_set_size: {:g} of {} documents would leave none to learn from", size, distinct.size());
+  }
   const double wanted = size < 1 ? size * static_cast<double>(distinct.size()) : size;
-  const auto count = static_cast<std::size_t>(
-      std::clamp<std::int64_t>(std::llround(wanted), 1, static_cast<std::int64_t>(distinct.size()) - 1));
+  const auto count = static_cast<std::size_t>(std::clamp(std::round(wanted), 1.0, most));
   const Philox philox{seed};
   constexpr std::uint64_t stream = 1u << 20;  // none of those of add()
   for (std::size_t i = 0; i < count; ++i) {

@@ -16,7 +16,8 @@ constexpr std::size_t block_rows = 1024;
 constexpr std::size_t block_bytes = std::size_t{8} << 20;
 constexpr std::size_t max_json_bytes = std::size_t{4} << 30;
 
-jinja::Value text_row(const std::string& field, const std::string& text) {
+jinja::Value text_row(const std::string& field, std::string_view text) {
+  if (text.ends_with('\r')) text.remove_suffix(1);
   jinja::Dict dict;
   dict.set(nullptr, jinja::make_string(nullptr, field), jinja::make_string(nullptr, repaired_utf8(text)));
   return jinja::make_dict(nullptr, std::move(dict));

@@ -96,6 +96,33 @@ BatchSampler::BatchSampler(const std::vector<std::int64_t>& lengths, const Batch
   for (const std::int64_t number : kept_) tokens_ += length_of(number);
 }
 
+BatchSampler::BatchSampler(const Documents& documents, const BatchOptions& options)
+    : BatchSampler(documents.lengths(), options) {
+  leave_out_unlabelled(documents);
+}
+
+void BatchSampler::leave_out_unlabelled(const Documents& documents) {
+  const auto unlabelled = [&](std::int64_t number) {
+    const Piece& p = piece(number);
+    // The first label of a piece is masked: nothing stands before it.
+    const auto labels =
+        documents.at(p.document)
+            .labels.subspan(static_cast<std::size_t>(p.begin) + 1, static_cast<std::size_t>(p.length) - 1);
+    return std::ranges::all_of(labels, [](std::int32_t label) { return label == ignore_label; });
+  };
+  for (const std::int64_t number : kept_) {
+    if (!unlabelled(number)) continue;
+    ++unlabelled_;
+    tokens_ -= length_of(number);
+    if (number < documents.size()) --documents_;
+  }
+  std::erase_if(kept_, unlabelled);
+  if (kept_.empty()) {
+    user_error("none of the {} documents has anything to learn within sequence_len ({} tokens)", documents.size(),
+               options_.sequence_len);
+  }
+}
+
 // Longest first inside a window, each into the micro-batch with the least room that still holds it. Micro-batches stay
 // open over windows, so that only the last ones of an epoch are left part empty.
 Batches BatchSampler::pack_best_fit(std::span<const std::int64_t> order) const {

@@ -39,6 +39,8 @@ class BatchSampler {
   // Lengths in tokens, all at least 1. UserError where an option makes no sense, where a document is too long and
   // options say to raise, and where nothing is left after dropping.
   BatchSampler(const std::vector<std::int64_t>& lengths, const BatchOptions& options);
+  // Leaves out what holds nothing to learn, after documents were cut or split; UserError where that is everything.
+  BatchSampler(const Documents& documents, const BatchOptions& options);
 
   // A document, or one of the pieces that it was split into, whose numbers come behind those of all documents.
   struct Piece {
@@ -48,6 +50,8 @@ class BatchSampler {
   std::int64_t batches_per_epoch(std::int64_t epoch) const;
   // Numbers of pieces. Without splitting they are the documents' own.
   std::vector<std::int64_t> documents_of(std::int64_t epoch, std::int64_t index) const;
+  // Of all that are used.
+  const std::vector<std::int64_t>& kept() const { return kept_; }
   const Piece& piece(std::int64_t number) const { return pieces_[static_cast<std::size_t>(number)]; }
   // Tokens of the micro-batch, and the most that any micro-batch may have (for the memory plan).
   std::int64_t tokens_of(std::int64_t epoch, std::int64_t index) const;
@@ -62,6 +66,7 @@ class BatchSampler {
   std::int64_t truncated_tokens() const { return truncated_tokens_; }
   std::int64_t split_documents() const { return split_; }
   std::int64_t dropped_documents() const { return dropped_; }
+  std::int64_t unlabelled_pieces() const { return unlabelled_; }
   // The share of max_tokens() that an epoch's micro-batches fill on average.
   double efficiency(std::int64_t epoch) const;
 
@@ -74,6 +79,7 @@ class BatchSampler {
     std::vector<std::int64_t> documents, offsets;
   };
 
+  void leave_out_unlabelled(const Documents& documents);
   const Plan& plan(std::int64_t epoch) const;
   std::vector<std::vector<std::int64_t>> pack_best_fit(std::span<const std::int64_t> order) const;
   std::vector<std::vector<std::int64_t>> pack_in_order(std::span<const std::int64_t> order) const;
@@ -82,7 +88,8 @@ class BatchSampler {
   BatchOptions options_;
   std::vector<Piece> pieces_;
   std::vector<std::int64_t> kept_;  // numbers of the pieces that are used
-  std::int64_t documents_ = 0, tokens_ = 0, truncated_ = 0, truncated_tokens_ = 0, split_ = 0, dropped_ = 0;
+  std::int64_t documents_ = 0, tokens_ = 0, truncated_ = 0, truncated_tokens_ = 0, split_ = 0, dropped_ = 0,
+               unlabelled_ = 0;
   mutable Plan plan_;
 };
 

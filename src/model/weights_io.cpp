@@ -1,6 +1,7 @@
 #include "model/weights_io.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <optional>
 
@@ -54,6 +55,19 @@ void load_piece(Exec& device, Parameter& parameter, std::int64_t row, const Cons
 }
 
 }  // namespace
+
+void check_tied_head(const ModelConfig& config, const io::Checkpoint& checkpoint) {
+  const std::string &head_name = config.names.head, &embedding_name = config.names.embedding;
+  if (!config.tied_embeddings || !checkpoint.contains(head_name) || !checkpoint.contains(embedding_name)) return;
+  const ConstView head = checkpoint.tensor(head_name), embedding = checkpoint.tensor(embedding_name);
+  const bool same = head.dtype() == embedding.dtype() && head.shape() == embedding.shape() &&
+                    std::memcmp(head.data(), embedding.data(), head.bytes()) == 0;
+  checkpoint.drop(head_name);
+  if (same) return;
+  user_error(
+      "{}: {} differs from {}, but config.json ties them; set tie_word_embeddings to false, or take the tensor out",
+      checkpoint.path_of(head_name).string(), head_name, embedding_name);
+}
 
 void load_weights(Exec& exec, ModelParameters& parameters, const io::Checkpoint* checkpoint, const Progress& progress) {
   INLAY_ASSERT(checkpoint != nullptr || exec.planning(), "weights are loaded from nowhere");

@@ -13,6 +13,10 @@ namespace inlay::model {
 // Called with bytes done and bytes in all.
 using Progress = std::function<void(std::uint64_t, std::uint64_t)>;
 
+// A tied model's file may carry the head as well. Where it is not the embedding once more, the file and its config.json
+// contradict each other: UserError.
+void check_tied_head(const ModelConfig& config, const io::Checkpoint& checkpoint);
+
 // Every part must be there, in its shape; errors name the file and the tensor. When planning, only the scratch is taken
 // and the checkpoint may be null.
 void load_weights(Exec& exec, ModelParameters& parameters, const io::Checkpoint* checkpoint,

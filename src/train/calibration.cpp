@@ -31,8 +31,7 @@ Calibration::Moments Calibration::begin(Exec& exec, const std::string& name, wei
   moments.weight = &weight;
   // How many rows an expert will see nobody knows; and all experts of a layer freeze as many directions, so that they
   // are multiplied by together.
-  const bool expert = name.find(".experts.") != std::string::npos;
-  if (2 * tokens_ < in && !expert) {
+  if (2 * tokens_ < in && !of_expert(name)) {
     moments.rows = exec.arena().keep(MemoryClass::bases, name + " inputs", dtype, {tokens_, in});
   } else {
     moments.covariance = exec.arena().keep(MemoryClass::bases, name + " second moments", DType::f32, {in, in});
@@ -99,6 +98,7 @@ void Calibration::find_directions(Exec& exec, const Moments& moments) {
     seen = weights::principal_of_inputs(exec, {energies, directions}, moments.rows, moments.name);
   } else {
     weights::principal_of_covariance(exec, {energies, directions}, moments.covariance, moments.name);
+    if (!of_expert(moments.name)) seen = std::min(in, moments.filled);
   }
   // Directions that no token had are as free as any: there is nothing to keep in them.
   const std::int64_t frozen = std::min(nominal.frozen, seen);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <map>
 #include <set>
 
@@ -27,8 +28,8 @@ void copy_companions(const fs::path& base, const fs::path& folder) {
     if (!entry.is_regular_file()) continue;
     const std::string name = entry.path().filename().string(), extension = entry.path().extension().string();
     // Where the base is itself the result of a run, what that run reported is not this one's.
-    const bool ours =
-        name == state_file || name == optimizer_file || name == "summary.json" || name == "evaluation.json";
+    const bool ours = name == state_file || name == optimizer_file || name == "summary.json" ||
+                      name == "evaluation.json" || name == "samples.json";
     const bool weights = extension == ".safetensors" || extension == ".bin" || extension == ".pt" ||
                          extension == ".pth" || extension == ".gguf" || name.ends_with(".index.json");
     const bool text = extension == ".json" || extension == ".jinja" || extension == ".txt" || extension == ".model" ||
@@ -36,9 +37,7 @@ void copy_companions(const fs::path& base, const fs::path& folder) {
     if (ours || weights || !text) continue;
     const fs::path target = folder / name;
     if (fs::exists(target)) continue;
-    std::error_code error;
-    fs::copy_file(entry.path(), target, error);
-    if (error) user_error("{}: cannot be copied to {}: {}", entry.path().string(), folder.string(), error.message());
+    io::write_file_atomic(target, io::MappedFile(entry.path()).bytes());
   }
 }
 
@@ -126,6 +125,27 @@ void write_plain_config(const fs::path& base, const fs::path& folder) {
   io::write_file_atomic(folder / "config.json", config.dump(2) + "\n");
 }
 
+// Whether every number's exponent is less than the largest, which infinities and NaN have.
+template <class Bits>
+bool finite(std::span<const std::byte> bytes, Bits exponent) {
+  bool all = true;
+  for (std::size_t at = 0; at + sizeof(Bits) <= bytes.size(); at += sizeof(Bits)) {
+    Bits bits;
+    std::memcpy(&bits, bytes.data() + at, sizeof(Bits));
+    all = all && (bits & exponent) != exponent;
+  }
+  return all;
+}
+
+bool finite(std::span<const std::byte> bytes, DType dtype) {
+  switch (dtype) {
+    case DType::f32: return finite<std::uint32_t>(bytes, 0x7F800000u);
+    case DType::bf16: return finite<std::uint16_t>(bytes, 0x7F80u);
+    case DType::f16: return finite<std::uint16_t>(bytes, 0x7C00u);
+    default: return true;
+  }
+}
+
 void create_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
@@ -134,10 +154,10 @@ void create_folder(const fs::path& folder) {
 
 }  // namespace
 
-void save_model(Engine& engine, const fs::path& base, const fs::path& folder) {
+void save_model(Engine& engine, const ModelOrigin& origin, const fs::path& folder) {
   create_folder(folder);
   engine.optimizer().settle();
-  const io::Checkpoint source(base);
+  const io::Checkpoint source(origin.base);
   const Layout layout(engine.decoder(), source);
   io::ShardedWriter writer(folder, layout.specs);
   for (const io::TensorSpec& spec : layout.specs) {
@@ -150,23 +170,30 @@ void save_model(Engine& engine, const fs::path& base, const fs::path& folder) {
     std::uint64_t offset = 0;
     for (const auto& [parameter, part] : found->second->parts) {
       model::read_part(engine.exec(), *parameter, *part, spec.dtype, &source, [&](std::span<const std::byte> piece) {
+        if (!finite(piece, spec.dtype)) {
+          throw NotFinite(fmt::format("{} holds numbers that are not finite in {}", spec.name, name_of(spec.dtype)));
+        }
         writer.write_part(spec.name, offset, piece);
         offset += piece.size();
       });
     }
   }
   writer.finish();
-  if (layout.decodes) write_plain_config(base, folder);
-  copy_companions(base, folder);
+  if (layout.decodes) write_plain_config(origin.base, folder);
+  if (!origin.chat_template.empty()) {
+    io::write_file_atomic(folder / "chat_template.jinja", io::MappedFile(origin.chat_template).bytes());
+  }
+  copy_companions(origin.base, folder);
 }
 
-fs::path save_checkpoint(Engine& engine, const fs::path& base, const fs::path& output_dir, const TrainerState& state) {
+fs::path save_checkpoint(Engine& engine, const ModelOrigin& origin, const fs::path& output_dir,
+                         const TrainerState& state) {
   const fs::path target = output_dir / (std::string(prefix) + std::to_string(state.step));
   const fs::path partial = output_dir / fmt::format(".{}.partial", target.filename().string());
   std::error_code ignored;
   fs::remove_all(partial, ignored);
   try {
-    save_model(engine, base, partial);
+    save_model(engine, origin, partial);
     write_optimizer(engine, partial / optimizer_file);
     const nlohmann::json json = {{"step", state.step},
                                  {"epoch", state.epoch},
@@ -176,6 +203,7 @@ fs::path save_checkpoint(Engine& engine, const fs::path& base, const fs::path& o
                                  {"loss", state.loss},
                                  {"data_fingerprint", state.data_fingerprint},
                                  {"basis_fingerprint", state.basis_fingerprint},
+                                 {"batching", state.batching},
                                  {"compute", state.compute}};
     io::write_file_atomic(partial / state_file, json.dump(2) + "\n");
   } catch (...) {
@@ -200,12 +228,23 @@ TrainerState read_trainer_state(const fs::path& folder) {
   state.loss = json.number("loss");
   state.data_fingerprint = json.string("data_fingerprint");
   state.basis_fingerprint = json.find_string("basis_fingerprint").value_or("");
+  state.batching = json.string("batching");
   state.compute = json.string("compute");
   return state;
 }
 
 void load_checkpoint(Engine& engine, const fs::path& folder) {
   const io::SafetensorsFile file(folder / optimizer_file);
+  // What a run has learned must not be lost because less trains now.
+  const std::vector<std::string> names = file.names();
+  std::set<std::string> left(names.begin(), names.end());
+  engine.optimizer().for_each_state(engine.exec(), [&](const std::string& name, View, Exec&) { left.erase(name); });
+  if (!left.empty()) {
+    user_error(
+        "{}: holds {}, which does not train in this run (and {} more such tensors); resume with the freeze and osft "
+        "keys of the run",
+        file.path().string(), *left.begin(), left.size() - 1);
+  }
   engine.optimizer().for_each_state(engine.exec(), [&](const std::string& name, View tensor, Exec& home) {
     const ConstView saved = file.tensor(name);
     if (saved.dtype() != tensor.dtype() || saved.shape() != tensor.shape()) {

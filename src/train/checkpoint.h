@@ -19,15 +19,28 @@ struct TrainerState {
   double loss = 0;                    // of the last step
   std::string data_fingerprint;       // of the documents, so that a resumed run reads the same ones
   std::string basis_fingerprint;      // of OSFT's directions; empty without OSFT
+  std::string batching;               // the options by which documents became batches
   std::string compute;                // dtype
 };
 
+// Where a model came from: the folder of the base model, and the chat template that it learned by, where that is not
+// the base model's own.
+struct ModelOrigin {
+  std::filesystem::path base, chat_template;
+};
+
+// A trained tensor holds infinities or NaN, or numbers that are too large for the dtype it is written in.
+class NotFinite : public UserError {
+ public:
+  using UserError::UserError;
+};
+
 // Writes the model as Hugging Face has it: the base model's tensor names and dtypes, its configuration and tokenizer
-// files, with the trained values. `base` is where the model came from.
-void save_model(Engine& engine, const std::filesystem::path& base, const std::filesystem::path& folder);
+// files, with the trained values. NotFinite leaves nothing behind.
+void save_model(Engine& engine, const ModelOrigin& origin, const std::filesystem::path& folder);
 
 // Writes output_dir/checkpoint-STEP whole or not at all.
-std::filesystem::path save_checkpoint(Engine& engine, const std::filesystem::path& base,
+std::filesystem::path save_checkpoint(Engine& engine, const ModelOrigin& origin,
                                       const std::filesystem::path& output_dir, const TrainerState& state);
 // Where the run stood.
 TrainerState read_trainer_state(const std::filesystem::path& folder);

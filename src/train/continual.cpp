@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include <nlohmann/json.hpp>
 
@@ -32,8 +33,10 @@ struct EvaluationSet {
   std::vector<data::Question> questions;
 };
 
-EvaluationSet read_set(const std::string& name, const std::vector<std::string>& files, const std::string& model,
-                       std::int64_t vocab, std::int64_t sequence_len, Console& console) {
+// Read as the options read what is learned.
+EvaluationSet read_set(const std::string& name, const std::vector<std::string>& files, const TrainOptions& options,
+                       std::int64_t vocab, Console& console) {
+  const std::int64_t sequence_len = options.sequence_len;
   EvaluationSet set{.name = name};
   for (const std::string& file : files) {
     const bool choices = data::holds_choices(file);
@@ -44,7 +47,7 @@ EvaluationSet read_set(const std::string& name, const std::vector<std::string>& 
       std::vector<data::Question> more = data::read_choices(file, vocab);
       std::move(more.begin(), more.end(), std::back_inserter(set.questions));
     } else {
-      std::vector<Document> more = read_documents(file, model, vocab, console);
+      std::vector<Document> more = read_documents(file, options, vocab, console);
       std::move(more.begin(), more.end(), std::back_inserter(set.documents));
     }
   }
@@ -79,8 +82,8 @@ void check_metric(const EvaluationSet& set, Metric metric, const std::string& fi
   }
 }
 
-EvaluationSet read_task_set(const ContinualTask& task, const std::string& model, std::int64_t vocab, Console& console) {
-  EvaluationSet set = read_set(task.name, task.eval, model, vocab, task.sequence_len, console);
+EvaluationSet read_task_set(const ContinualTask& task, std::int64_t vocab, Console& console) {
+  EvaluationSet set = read_set(task.name, task.eval, task.evaluation, vocab, console);
   check_metric(set, task.metric, task.eval[0], "task " + task.name);
   if (!set.questions.empty() && task.metric == Metric::loss) {
     user_error("{}: has choices, but the metric of task {} is loss; metric: choice_accuracy scores them", task.eval[0],
@@ -90,9 +93,8 @@ EvaluationSet read_task_set(const ContinualTask& task, const std::string& model,
 }
 
 // Questions may be held without a metric: then their loss is shown.
-EvaluationSet read_held_set(const HeldSet& held, const std::string& model, std::int64_t vocab,
-                            std::int64_t sequence_len, Console& console) {
-  EvaluationSet set = read_set(held.name, held.data, model, vocab, sequence_len, console);
+EvaluationSet read_held_set(const HeldSet& held, const TrainOptions& options, std::int64_t vocab, Console& console) {
+  EvaluationSet set = read_set(held.name, held.data, options, vocab, console);
   check_metric(set, held.metric, held.data[0], "held " + held.name);
   return set;
 }
@@ -114,8 +116,7 @@ SetScore score(Engine& engine, const EvaluationSet& set) {
 // Says once what a task's training data is; the runs themselves pass by quietly.
 void describe_training_data(const ContinualTask& task, const TrainOptions& options, std::int64_t vocab,
                             Console& console) {
-  const data::BatchSampler sampler(read_datasets(options.datasets, options, vocab, console).lengths(),
-                                   batch_options(options));
+  const data::BatchSampler sampler(read_datasets(options.datasets, options, vocab, console), batch_options(options));
   std::string text = fmt::format("task {}: {} documents, {} tokens", task.name, format_count(sampler.document_count()),
                                  format_count(sampler.tokens_per_epoch()));
   if (sampler.truncated_documents() > 0) {
@@ -134,11 +135,10 @@ class ContinualRun {
       : options_(options), console_(quiet), passing_(Console::passing(quiet)) {
     config_ = model::load_config(options_.base_model);
     for (const ContinualTask& task : options_.tasks) {
-      task_sets_.push_back(read_task_set(task, options_.base_model, config_.vocab, console_));
+      task_sets_.push_back(read_task_set(task, config_.vocab, console_));
     }
     for (const HeldSet& held : options_.held) {
-      held_sets_.push_back(
-          read_held_set(held, options_.base_model, config_.vocab, options_.evaluation.sequence_len, console_));
+      held_sets_.push_back(read_held_set(held, options_.evaluation, config_.vocab, console_));
     }
     for (std::size_t t = 0; t < options_.tasks.size(); ++t) {
       describe_training_data(options_.tasks[t], options_.methods[0].training[t], config_.vocab, console_);
@@ -153,8 +153,9 @@ class ContinualRun {
   RunEnd execute() {
     if (!fs::exists(base_row_file(options_))) {
       passing_.status("evaluating the base model");
-      const std::optional<ScoreRow> row = evaluate_model(options_.base_model);
+      const std::optional<ScoreRow> row = evaluate_model(options_.base_model, options_.evaluation.attention);
       if (!row) return interrupted();
+      if (const std::string bad = not_finite(*row); !bad.empty()) user_error("{}: {}", options_.base_model, bad);
       write_row(base_row_file(options_), study_, *row);
       study_.base = *row;
     }
@@ -202,8 +203,10 @@ class ContinualRun {
     const fs::path folder = task_folder(options_, sequence, task);
     try {
       if (train_task(sequence, task, folder) == RunEnd::interrupted) return RunEnd::interrupted;
-      const std::optional<ScoreRow> row = evaluate_model(folder);
+      const TrainOptions& training = options_.methods[sequence.method].training[task];
+      const std::optional<ScoreRow> row = evaluate_model(folder, training.attention);
       if (!row) return RunEnd::interrupted;
+      if (const std::string bad = not_finite(*row); !bad.empty()) throw Diverged(bad);
       write_row(folder / row_file, study_, *row);
       sequence.rows.push_back(*row);
     } catch (const Diverged& error) {
@@ -214,6 +217,17 @@ class ContinualRun {
       user_error("{}: {}", name(sequence, task), error.what());
     }
     return RunEnd::finished;
+  }
+
+  // Says which loss is not a finite number; empty where all are.
+  std::string not_finite(const ScoreRow& row) const {
+    for (const auto& [sets, scores] : {std::pair(&task_sets_, &row.tasks), std::pair(&held_sets_, &row.held)}) {
+      for (std::size_t i = 0; i < sets->size(); ++i) {
+        if (std::isfinite((*scores)[i].loss)) continue;
+        return fmt::format("the loss on {} is {}", (*sets)[i].name, (*scores)[i].loss);
+      }
+    }
+    return {};
   }
 
   RunEnd train_task(const Sequence& sequence, std::size_t task, const fs::path& folder) {
@@ -233,11 +247,12 @@ class ContinualRun {
   }
 
   // Nothing where an interrupt came.
-  std::optional<ScoreRow> evaluate_model(const fs::path& folder) {
+  std::optional<ScoreRow> evaluate_model(const fs::path& folder, const model::AttentionText& attention) {
     EngineOptions engine_options;
     engine_options.device = resolve_device(options_.evaluation.device);
     engine_options.compute = resolve_dtype(options_.evaluation.dtype, engine_options.device);
     engine_options.training = false;
+    engine_options.attention = attention;
     engine_options.max_tokens = options_.evaluation.micro_batch_size * options_.evaluation.sequence_len;
     for (const auto* sets : {&task_sets_, &held_sets_}) {
       for (const EvaluationSet& set : *sets) {

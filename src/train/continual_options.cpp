@@ -199,6 +199,14 @@ YAML::Node merged(const YAML::Node& under, const YAML::Node& over) {
   return result;
 }
 
+YAML::Node without_osft(const YAML::Node& keys) {
+  YAML::Node result(YAML::NodeType::Map);
+  for (const auto& item : keys) {
+    if (item.first.Scalar() != "osft") result.force_insert(item.first, item.second);
+  }
+  return result;
+}
+
 Metric parse_metric(const Section& section) {
   if (!section.has("metric")) return Metric::loss;
   constexpr const char* expected = "one of loss, token_accuracy, choice_accuracy";
@@ -304,8 +312,10 @@ ContinualOptions parse_continual_options(const std::string& yaml, const std::str
         "learning_rates", [](double rate) { return rate > 0 && std::isfinite(rate); }, "a list of numbers above 0");
     const YAML::Node keys = merged(common, section.training());
     for (std::size_t t = 0; t < options.tasks.size(); ++t) {
+      // A task says how OSFT goes about it, not whether it is used.
+      const YAML::Node of_task = find(keys, "osft").IsDefined() ? task_keys[t] : without_osft(task_keys[t]);
       method.training.push_back(
-          read_training(merged(keys, task_keys[t]), options, options.tasks[t].train, method.learning_rates[0], source));
+          read_training(merged(keys, of_task), options, options.tasks[t].train, method.learning_rates[0], source));
       name_earlier_data(method.training[t], options, t, method.name, source);
     }
     options.methods.push_back(std::move(method));
@@ -314,8 +324,8 @@ ContinualOptions parse_continual_options(const std::string& yaml, const std::str
 
   options.evaluation = read_training(common, options, options.tasks[0].train, 1, source);
   for (std::size_t t = 0; t < options.tasks.size(); ++t) {
-    options.tasks[t].sequence_len =
-        read_training(merged(common, task_keys[t]), options, options.tasks[t].train, 1, source).sequence_len;
+    options.tasks[t].evaluation =
+        read_training(merged(common, without_osft(task_keys[t])), options, options.tasks[t].train, 1, source);
   }
 
   const auto named = [&](const std::string& name) {

@@ -15,7 +15,7 @@ struct ContinualTask {
   std::string name;
   std::vector<std::string> train, eval;  // JSONL files
   Metric metric = Metric::loss;
-  std::int64_t sequence_len = 0;  // how far its evaluation reads
+  TrainOptions evaluation;  // how its evaluation is read: as far and by the template that training reads it
 };
 
 struct HeldSet {

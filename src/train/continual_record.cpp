@@ -66,7 +66,7 @@ Facts facts_of(const ContinualOptions& options) {
     facts[who + "train"] = joined(task.train);
     facts[who + "eval"] = joined(task.eval);
     facts[who + "metric"] = name_of(task.metric);
-    facts[who + "sequence_len"] = std::to_string(task.sequence_len);
+    facts[who + "sequence_len"] = std::to_string(task.evaluation.sequence_len);
     for (const ContinualMethod& method : options.methods) {
       add_training(facts, method_prefix(method.name) + task.name, method.training[t]);
     }
@@ -90,6 +90,14 @@ void add_data(Facts& facts, const ContinualOptions& options) {
     add(task.eval);
   }
   for (const HeldSet& held : options.held) add(held.data);
+  for (const ContinualMethod& method : options.methods) {
+    for (const TrainOptions& training : method.training) {
+      if (!training.osft.enabled) continue;
+      for (const std::string& source : training.osft.calibration.data) {
+        if (source != "sample") add({source});
+      }
+    }
+  }
   // Another model under the same name would be another study.
   const fs::path base = options.base_model;
   facts[std::string(data_prefix) + (base / "config.json").string()] =

@@ -38,8 +38,11 @@ DataReport data_report(const std::vector<DataReport::File>& files, const data::D
   std::ranges::sort(lengths);
   report.documents = documents.size();
   report.tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
-  for (std::int64_t i = 0; i < documents.size(); ++i) {
-    const auto labels = documents.at(i).labels;
+  for (const std::int64_t number : sampler.kept()) {
+    const data::BatchSampler::Piece& piece = sampler.piece(number);
+    const auto labels =
+        documents.at(piece.document)
+            .labels.subspan(static_cast<std::size_t>(piece.begin) + 1, static_cast<std::size_t>(piece.length) - 1);
     report.learned += static_cast<std::int64_t>(labels.size()) - std::ranges::count(labels, ignore_label);
   }
   report.lengths = bins_of(lengths);
@@ -53,6 +56,7 @@ DataReport data_report(const std::vector<DataReport::File>& files, const data::D
   report.truncated_tokens = sampler.truncated_tokens();
   report.split = sampler.split_documents();
   report.dropped = sampler.dropped_documents();
+  report.unlabelled = sampler.unlabelled_pieces();
   return report;
 }
 

@@ -28,7 +28,7 @@ struct DataReport {
   std::int64_t shortest = 0, median = 0, longest = 0;
   std::int64_t used_tokens = 0, batches = 0;  // of an epoch, as it is trained on
   double efficiency = 0;
-  std::int64_t truncated = 0, truncated_tokens = 0, split = 0, dropped = 0;
+  std::int64_t truncated = 0, truncated_tokens = 0, split = 0, dropped = 0, unlabelled = 0;
 };
 
 DataReport data_report(const std::vector<DataReport::File>& files, const data::Documents& documents,

@@ -129,6 +129,7 @@ std::unique_ptr<Engine> Engine::create(const model::ModelConfig& config, const E
 }
 
 void Engine::load(const io::Checkpoint& checkpoint, const model::Progress& progress) {
+  model::check_tied_head(decoder_.config(), checkpoint);
   model::load_weights(exec_, decoder_.parameters(), &checkpoint, progress);
 }
 
@@ -142,7 +143,10 @@ void Engine::start_osft(const BasisStore& bases) {
 
 float Engine::leak() {
   float most = 0;
-  for (weights::SubspaceWeight* weight : decoder_.subspaces()) most = std::max(most, weight->leak(exec_));
+  for (weights::SubspaceWeight* weight : decoder_.subspaces()) {
+    const float leak = weight->leak(exec_);
+    if (!(leak <= most)) most = leak;  // NaN stays
+  }
   return most;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "core/cache.h"
 #include "data/text_documents.h"
@@ -20,6 +21,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* own_text = "sample";
+// Of the layers, for adaptive ranks: kept with the directions, because the ranks and routes follow from it.
+constexpr const char* importance_name = "layers.importance";
 
 // Whether the model writes some of the text itself.
 bool sampled(const CalibrationOptions& calibration) {
@@ -50,29 +53,30 @@ std::vector<Document> text_documents(const std::string& file, const CalibrationO
   return documents;
 }
 
-std::vector<Document> documents_of_file(const std::string& file, const CalibrationOptions& calibration,
-                                        const std::string& base_model, std::int64_t vocab, Console& console) {
+std::vector<Document> documents_of_file(const std::string& file, const TrainOptions& options, std::int64_t vocab,
+                                        Console& console) {
+  const CalibrationOptions& calibration = options.osft.calibration;
   std::vector<Document> documents = fs::path(file).extension() == ".txt"
-                                        ? text_documents(file, calibration, base_model, vocab)
-                                        : read_documents(file, base_model, vocab, console);
+                                        ? text_documents(file, calibration, options.base_model, vocab)
+                                        : read_documents(file, options, vocab, console);
   if (documents.empty()) user_error("{}: no documents to calibrate on", file);
   documents.resize(std::min(documents.size(), static_cast<std::size_t>(calibration.samples)));
   for (Document& d : documents) {
     const std::size_t length = std::min(d.input_ids.size(), static_cast<std::size_t>(calibration.length));
     d.input_ids.resize(length);
-    d.labels.assign(length, ignore_label);
+    d.labels.resize(length);  // nothing is learned; but where a prefix ends shows in them
     d.weights.clear();
   }
   return documents;
 }
 
 // All of the text. What the model is to write comes first, blank.
-std::vector<Document> documents_of(const CalibrationOptions& calibration, const std::string& base_model,
-                                   std::int64_t vocab, Console& console) {
+std::vector<Document> documents_of(const TrainOptions& options, std::int64_t vocab, Console& console) {
+  const CalibrationOptions& calibration = options.osft.calibration;
   std::vector<Document> documents = blank_documents(calibration, sampled(calibration) ? 1 : 0);
   for (const std::string& source : calibration.data) {
     if (source == own_text) continue;
-    std::vector<Document> more = documents_of_file(source, calibration, base_model, vocab, console);
+    std::vector<Document> more = documents_of_file(source, options, vocab, console);
     std::move(more.begin(), more.end(), std::back_inserter(documents));
   }
   return documents;
@@ -115,6 +119,17 @@ class Search {
 
   const OsftLayout& layout() const { return layout_; }
 
+  // As bases that were found before had it.
+  void take_layout(const BasisStore& bases) {
+    const BasisStore::Tensor* found = bases.find(importance_name);
+    if (found == nullptr) return;
+    std::vector<double> importance(static_cast<std::size_t>(found->shape[0]));
+    INLAY_ASSERT(found->dtype == DType::f64 && found->bytes.size() == importance.size() * sizeof(double), "{} is {}",
+                 importance_name, found->shape.str());
+    std::memcpy(importance.data(), found->bytes.data(), found->bytes.size());
+    layout_ = nominal_layout(targets_, config_, step_, importance);
+  }
+
   // Memory for the largest text that the options allow.
   std::size_t plan() {
     const CalibrationOptions& calibration = options_.osft.calibration;
@@ -124,9 +139,9 @@ class Search {
   // Returns the memory it took on the device.
   std::size_t run(BasisStore& store, Console& console) {
     std::vector<Document> documents;
-    if (needs_text()) documents = documents_of(options_.osft.calibration, options_.base_model, config_.vocab, console);
+    if (needs_text()) documents = documents_of(options_, config_.vocab, console);
     // Of the very documents: ragged ones need other scratch than those of one length.
-    const std::size_t bytes = plan(documents), budget = memory_budget(device_);
+    const std::size_t bytes = plan(documents), budget = budget_of(options_, device_).device;
     if (bytes > budget) {
       user_error("finding directions needs {} of {} memory, but {} are free; lower osft.calibration.samples or length",
                  format_bytes(bytes), name_of(device_), format_bytes(budget));
@@ -168,6 +183,7 @@ class Search {
                            {.compute = compute_,
                             .max_positions = c.length,
                             .deterministic_attention = true,
+                            .attention = options_.attention,
                             .make_weight = [&](Exec&, weights::Parameter& p) -> std::unique_ptr<ops::Linear> {
                               auto weight = std::make_unique<weights::ObservedWeight>(p);
                               weights_[p.name] = weight.get();
@@ -181,7 +197,13 @@ class Search {
     if (adaptive()) {
       LayerImportance importance;
       decoder.observe(exec, batches, importance);
-      if (!exec.planning()) layout_ = nominal_layout(targets_, config_, step_, importance.relative());
+      if (!exec.planning()) {
+        const std::vector<double> relative = importance.relative();
+        const auto bytes = std::as_bytes(std::span(relative));
+        store.put(importance_name,
+                  {DType::f64, {static_cast<std::int64_t>(relative.size())}, {bytes.begin(), bytes.end()}});
+        take_layout(store);
+      }
     }
     if (!targets_.on_activations()) return;
     Calibration observer(layout_, token_count(documents), weights_, store, [&](std::int64_t done, std::int64_t total) {
@@ -212,7 +234,8 @@ class Search {
                                      });
     if (exec.planning()) return;
     for (std::size_t i = 0; i < texts.size(); ++i) {
-      documents[i] = {.input_ids = texts[i], .labels = std::vector<std::int32_t>(texts[i].size(), ignore_label)};
+      documents[i] = {.input_ids = texts[i], .labels = texts[i]};
+      documents[i].labels.front() = ignore_label;
     }
   }
 
@@ -233,16 +256,20 @@ fs::path cache_of(const OsftOptions& osft) {
 }
 
 // Everything that decides the outcome.
-std::uint64_t cache_key(const TrainOptions& options, const OsftLayout& layout, Device device, DType compute) {
-  constexpr int version = 3;  // of the search and of the file
+std::uint64_t cache_key(const TrainOptions& options, const OsftLayout& layout, Device device, DType compute,
+                        const StepShape& step) {
+  constexpr int version = 4;  // of the search and of the file
   io::Hasher hasher;
   const auto add = [&](const std::string& text) {
     hasher.update(std::as_bytes(std::span(text)));
     hasher.update(std::as_bytes(std::span("|")));
   };
   const OsftOptions& o = options.osft;
-  add(fmt::format("{} {} {} {} {} {} {}", version, o.basis, name_of(device), name_of(compute), o.ranks,
-                  o.adaptive_floor, options.seed));
+  add(fmt::format("{} {} {} {} {}", version, o.basis, name_of(device), name_of(compute), o.ranks));
+  // The cheapest route of ranks that are not known yet depends on the step.
+  if (o.ranks == "adaptive") {
+    add(fmt::format("{} {} {} {}", o.adaptive_floor, step.tokens, step.micro_batches, step.mlp_tile));
+  }
   for (const auto& [name, ranks] : layout.targets) {
     if (const auto* input = std::get_if<weights::InputLayout>(&ranks)) {
       add(fmt::format("{} {} {}", name, input->free, input->frozen));
@@ -254,9 +281,25 @@ std::uint64_t cache_key(const TrainOptions& options, const OsftLayout& layout, D
   }
   if (o.basis == "activations" || o.ranks == "adaptive") {
     add(fmt::format("{} {} {}", o.calibration.samples, o.calibration.length, o.calibration.temperature));
+    const auto add_file = [&](const fs::path& file) {
+      add(fs::exists(file) ? fmt::format("{:016x}", io::content_hash(io::MappedFile(file).bytes())) : "");
+    };
     for (const std::string& source : o.calibration.data) {
-      add(source == own_text ? source : fmt::format("{:016x}", io::content_hash(io::MappedFile(source).bytes())));
+      if (source == own_text) {
+        add(fmt::format("{} {}", source, options.seed));
+      } else {
+        add_file(source);
+      }
     }
+    // How the model computes, and how it reads texts.
+    const fs::path base = options.base_model;
+    for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
+      add_file(base / name);
+    }
+    if (fs::exists(options.chat_template)) add_file(options.chat_template);
+    add(fmt::format("{} {} {} {}", options.train_on_inputs, options.on_bad_row, options.attention.mask,
+                    options.attention.score));
+    for (const float bias : options.attention.head_bias) add(fmt::format("{}", bias));
   }
   add(fmt::format("{:016x}", io::Checkpoint(options.base_model).content_hash()));
   return hasher.digest();
@@ -276,9 +319,10 @@ FoundBases find_bases(const TrainOptions& options, const model::ModelConfig& con
   const fs::path folder = cache_of(options.osft);
   fs::path file;
   if (!folder.empty()) {
-    file = folder / fmt::format("osft-{:016x}.safetensors", cache_key(options, search.layout(), device, compute));
+    file = folder / fmt::format("osft-{:016x}.safetensors", cache_key(options, search.layout(), device, compute, step));
     if (fs::exists(file)) {
       found.bases = BasisStore::load(file);
+      search.take_layout(found.bases);
       found.layout = found_layout(search.layout(), found.bases);
       console.line(fmt::format("directions: {} from {}", format_bytes(found.bases.bytes()), file.string()));
       return found;

@@ -32,6 +32,9 @@ std::set<std::string> frozen_by_name(const std::vector<std::string>& patterns, c
     }
     frozen.insert(p.name);
   });
+  bool any = false;
+  parameters.for_each([&](weights::Parameter& p) { any = any || !frozen.contains(p.name); });
+  if (!any) user_error("freeze: nothing of the model is left to train");
   for (const std::string& pattern : patterns) {
     if (!used.contains(pattern)) {
       user_error("freeze: '{}' matches no tensor; tensors are named like {}", pattern,

@@ -68,7 +68,7 @@ void HostOptimizer::wait_for(std::int64_t layer) {
 void HostOptimizer::wait() { wait_for_job(submitted_); }
 
 void HostOptimizer::begin_step(int passes, const ops::AdamWSettings& settings) {
-  wait();
+  // The last step's updates may still be under way: whoever needs a layer waits for it (wait_for).
   passes_ = passes;
   settings_ = settings;
   for (auto& [number, layer] : layers_) layer.passes = 0;
@@ -82,22 +82,24 @@ void HostOptimizer::sum(Layer& layer) {
   }
 }
 
-void HostOptimizer::apply(Layer& layer, float grad_scale) {
+void HostOptimizer::apply(Layer& layer, float grad_scale, const ops::AdamWSettings& common) {
   *static_cast<float*>(scale_.data()) = grad_scale;
   for (const Slot& slot : layer.slots) {
-    ops::AdamWSettings settings = settings_;
+    ops::AdamWSettings settings = common;
     if (!slot.decays) settings.weight_decay = 0;
     ops::adamw_step(exec_, slot.state, slot.grad, scale_, settings);
   }
 }
 
 void HostOptimizer::gradients_arriving(std::int64_t number, const backend::Signal& arrived) {
-  Layer& layer = layers_.at(number);
+  const auto found = layers_.find(number);
+  if (found == layers_.end()) return;  // nothing of it trains
+  Layer& layer = found->second;
   if (++layer.passes < passes_) return;
-  submit(layer, [this, &layer, arrived] {
+  submit(layer, [this, &layer, arrived, settings = settings_] {
     arrived.wait_on_host();
     sum(layer);
-    if (!clips_) apply(layer, 1.0f);
+    if (!clips_) apply(layer, 1.0f, settings);
   });
 }
 
@@ -111,7 +113,7 @@ double HostOptimizer::square_sum() {
 void HostOptimizer::update(float grad_scale) {
   if (!clips_) return;  // done already
   for (auto& [number, layer] : layers_) {
-    submit(layer, [this, &mine = layer, grad_scale] { apply(mine, grad_scale); });
+    submit(layer, [this, &mine = layer, grad_scale, settings = settings_] { apply(mine, grad_scale, settings); });
   }
 }
 

@@ -58,7 +58,7 @@ class HostOptimizer {
   void wait_for_job(std::size_t job);
   void work_off();
   void sum(Layer& layer);
-  void apply(Layer& layer, float grad_scale);
+  void apply(Layer& layer, float grad_scale, const ops::AdamWSettings& common);
 
   Exec& exec_;  // the host's
   bool clips_, beside_;

@@ -28,7 +28,7 @@ void install_interrupt_handler() {
   action.sa_handler = note;
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     ::sigaction(signal, &action, nullptr);
     sigaddset(&signals, signal);
   }

@@ -42,7 +42,9 @@ class Search {
       options_.host_layers = fewest_layers([&] { try_plan(policy, tile); });
       return options_.host_layers > 0 && try_plan(policy, tile);
     };
-    if (with_layers(leanest()) || with_layers(rungs_.back())) return true;
+    // What needs the least of the device first: that is what mostly decides.
+    const std::vector<ActivationPolicy> lean = tiling_rungs();
+    if (std::any_of(lean.rbegin(), lean.rend(), with_layers)) return true;
     if (budget_.disk.empty() || demands_.policy) return false;
     options_.spill_folder = budget_.disk;
     return with_layers(ActivationPolicy::parse("offload"));
@@ -119,8 +121,21 @@ class Search {
       if (rung > 0) climb(rungs_[rung], rungs_[rung - 1]);
       return {.plan = plan_, .fits = true, .reason = reason};
     }
-    const bool fit = try_tiles(rungs_.back(), small_tiles);
+    const std::int64_t smallest = demands_.mlp_tile.value_or(std::end(small_tiles)[-1]);
+    bool fit = false;
+    for (const ActivationPolicy& rung : tiling_rungs()) {
+      fit = try_plan(rung, smallest) && try_tiles(rung, small_tiles);
+      if (fit) break;
+    }
     return {.plan = plan_, .fits = fit, .reason = "the MLP's tiles are small to make it fit"};
+  }
+
+  // The rungs whose memory falls with the tiles: those that make the MLP's inside again.
+  std::vector<ActivationPolicy> tiling_rungs() const {
+    const ActivationPolicy recompute = ActivationPolicy::parse("recompute");
+    const auto from = std::find_if(rungs_.begin(), rungs_.end(),
+                                   [&](const ActivationPolicy& rung) { return rung.str() == recompute.str(); });
+    return from == rungs_.end() ? std::vector{rungs_.back()} : std::vector(from, rungs_.end());
   }
 
   // Gives the upper rung to all but the first n layers, with the smallest n that fits.
@@ -175,8 +190,14 @@ class Search {
 
   MemoryChoice try_disk() {
     options_.spill_folder = budget_.disk;
-    const std::int64_t all = options_.training ? config_.layer_count() : 0;
-    for (const std::int64_t host_layers : {demands_.host_layers.value_or(0), demands_.host_layers.value_or(all)}) {
+    std::vector<std::int64_t> layers = {demands_.host_layers.value_or(0)};
+    if (!demands_.host_layers && options_.training) {
+      const std::int64_t fewest = fewest_layers([&] { try_tiles(ActivationPolicy::parse("offload"), small_tiles); });
+      for (std::int64_t n = fewest; fewest > 0 && n <= std::min(fewest + 2, config_.layer_count()); ++n) {
+        layers.push_back(n);
+      }
+    }
+    for (const std::int64_t host_layers : layers) {
       options_.host_layers = host_layers;
       for (const char* rung : {"offload_attention", "offload"}) {
         const ActivationPolicy policy = ActivationPolicy::parse(rung);
@@ -216,7 +237,49 @@ class Search {
   MemoryPlan plan_;
 };
 
-// The least of what the system and the control group that we run in would still give.
+// What a control group would still give, by its folder; unlimited where it limits nothing.
+std::size_t left_in_group(const std::string& folder, const char* limit_file, const char* used_file) {
+  std::size_t limit = 0, used = 0;
+  if (!(std::ifstream(folder + limit_file) >> limit) || !(std::ifstream(folder + used_file) >> used)) {
+    return Arena::unlimited;
+  }
+  std::size_t cache = 0, value = 0;  // pages of files, which go when they are needed
+  std::string key;
+  std::ifstream stat(folder + "/memory.stat");
+  while (stat >> key >> value) {
+    if (key == "inactive_file" || key == "active_file") cache += value;
+  }
+  used -= std::min(cache, used);
+  return limit > used ? limit - used : 0;
+}
+
+// The least that our control group and those around it would give: version 2, or version 1's memory controller.
+std::size_t left_in_groups() {
+  std::size_t left = Arena::unlimited;
+  const auto climb = [&](const std::string& root, std::string path, const char* limit, const char* used) {
+    for (;;) {
+      left = std::min(left, left_in_group(root + path, limit, used));
+      const std::size_t slash = path.rfind('/');
+      if (slash == path.npos) return;
+      path.resize(slash);
+    }
+  };
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // number:controllers:/path
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == line.npos || second == line.npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    std::string path = line.substr(second + 1);
+    if (path == "/") path.clear();
+    if (controllers.empty()) climb("/sys/fs/cgroup", path, "/memory.max", "/memory.current");
+    if (controllers == "memory") {
+      climb("/sys/fs/cgroup/memory", path, "/memory.limit_in_bytes", "/memory.usage_in_bytes");
+    }
+  }
+  return left;
+}
+
+// The least of what the system and the control groups that we run in would still give.
 std::size_t available_memory() {
   std::size_t available = Arena::unlimited;
   std::ifstream meminfo("/proc/meminfo");
@@ -226,17 +289,7 @@ std::size_t available_memory() {
     if (key == "MemAvailable:") available = kib * 1024;
     meminfo.ignore(64, '\n');
   }
-  std::size_t limit = 0, used = 0;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
-    std::size_t cache = 0, value = 0;  // pages of files, which go when they are needed
-    std::ifstream stat("/sys/fs/cgroup/memory.stat");
-    while (stat >> key >> value) {
-      if (key == "inactive_file" || key == "active_file") cache += value;
-    }
-    used -= std::min(cache, used);
-    available = std::min(available, limit > used ? limit - used : 0);
-  }
-  return available;
+  return std::min(available, left_in_groups());
 }
 
 }  // namespace

@@ -42,6 +42,9 @@ OsftTargets::OsftTargets(const OsftOptions& options, const model::ModelConfig& c
     }
   }
   model::ModelParameters parameters(config);
+  bool any = false;
+  parameters.for_each([&](weights::Parameter& p) { any = any || ratios(p); });
+  if (!any) user_error("osft.targets: this model has none of them that trains: {}", fmt::join(options.targets, ", "));
   for (const auto& [pattern, ratio] : options.ratios) {
     bool used = false;
     parameters.for_each([&](weights::Parameter& p) {
@@ -100,15 +103,16 @@ bool OsftTargets::frozen(const weights::Parameter& parameter) const {
 namespace {
 
 // The share that trains, where a layer's importance moves what it freezes.
-double adapted(double ratio, double importance, double floor) {
+double adapted(double ratio, double importance, double wanted_floor) {
   const double target = 1 - ratio;
-  return 1 - std::clamp(floor + importance * (target - floor), 0.0, 0.999999);
+  const double floor = std::min(wanted_floor, target);  // where hardly anything is frozen, all layers freeze as much
+  return 1 - std::clamp(floor + importance * (target - floor), floor, 0.999999);
 }
 
 // The cheapest way to the gradients of a target in a step of so many calls. The rows of many experts are multiplied at
 // once, which factors cannot.
 weights::Route route_of(const weights::Parameter& p, const weights::RouteShape& shape) {
-  if (!of_expert(p)) return weights::cheapest_route(shape);
+  if (!of_expert(p.name)) return weights::cheapest_route(shape);
   using enum weights::Route;
   return weights::route_cost(direct, shape) < weights::route_cost(dense, shape) ? direct : dense;
 }
@@ -121,7 +125,7 @@ std::int64_t layer_of(const std::string& name) {
 
 }  // namespace
 
-bool of_expert(const weights::Parameter& parameter) { return parameter.name.find(".experts.") != std::string::npos; }
+bool of_expert(const std::string& parameter) { return parameter.find(".experts.") != std::string::npos; }
 
 OsftLayout nominal_layout(const OsftTargets& targets, const model::ModelConfig& config, const StepShape& step,
                           const std::vector<double>& importance) {
@@ -160,7 +164,7 @@ OsftLayout nominal_layout(const OsftTargets& targets, const model::ModelConfig& 
     }
     const auto forced = weights::parse_route(targets.options().route);
     const model::ExpertsConfig& experts = config.experts;
-    const std::int64_t rows = of_expert(p) ? tile * experts.chosen / experts.count : tile;  // in the mean
+    const std::int64_t rows = of_expert(p.name) ? tile * experts.chosen / experts.count : tile;  // in the mean
     factors.route =
         forced ? *forced
                : route_of(p, {.out = p.parts.front().rows, .in = in, .rank = rank, .tokens = rows, .calls = calls});

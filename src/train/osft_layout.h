@@ -55,7 +55,7 @@ struct OsftLayout {
 };
 
 // A matrix of one of a mixture's experts, which sees the rows that chose it.
-bool of_expert(const weights::Parameter& parameter);
+bool of_expert(const std::string& parameter);
 
 // How many tokens a call and how many calls a step the gradients will see: what the cheapest route depends on.
 struct StepShape {

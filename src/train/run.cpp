@@ -25,10 +25,10 @@ namespace {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// A folder that holds a run is never written into unasked.
+// A folder that holds a run is never written into unasked. One that ended before its first checkpoint left nothing that
+// could be lost or gone on with.
 void claim_output(const fs::path& output, bool resume) {
-  const bool holds_run =
-      fs::exists(output / "metrics.jsonl") || fs::exists(output / "summary.json") || latest_checkpoint(output);
+  const bool holds_run = fs::exists(output / "summary.json") || latest_checkpoint(output);
   if (holds_run && !resume) {
     user_error("{}: output_dir already holds a run; add --resume to go on with it, or choose another folder",
                output.string());
@@ -85,6 +85,25 @@ std::int64_t total_steps(const TrainOptions& o, const data::BatchSampler& sample
   return std::max<std::int64_t>(steps, 1);
 }
 
+// The template that the conversations are written by, where it is a file of its own.
+fs::path own_template(const TrainOptions& options) {
+  std::vector<std::string> names = {options.chat_template};
+  for (const data::DatasetOptions& dataset : options.datasets) names.push_back(dataset.format.chat_template);
+  for (const std::string& name : names) {
+    if (fs::is_regular_file(name)) return name;
+  }
+  return {};
+}
+
+// What decides which documents stand in which step.
+std::string batching_of(const TrainOptions& o) {
+  return fmt::format(
+      "seed {}, sequence_len {}, micro_batch_size {}, gradient_accumulation_steps {}, sample_packing {}, shuffle {}, "
+      "excess_length_strategy {}",
+      o.seed, o.sequence_len, o.micro_batch_size, o.gradient_accumulation_steps, o.sample_packing, o.shuffle,
+      o.excess_length_strategy);
+}
+
 Schedule schedule_of(const TrainOptions& o, std::int64_t steps) {
   Schedule schedule;
   schedule.kind = o.lr_scheduler == "constant" ? ScheduleKind::constant
@@ -115,6 +134,12 @@ void describe_data(const data::BatchSampler& sampler, Console& console) {
     console.line(fmt::format("data: {} documents longer than sequence_len were dropped",
                              format_count(sampler.dropped_documents())));
   }
+  if (sampler.unlabelled_pieces() > 0) {
+    console.line(
+        fmt::format("data: {} documents, or parts of them, hold nothing to learn within sequence_len and were "
+                    "left out",
+                    format_count(sampler.unlabelled_pieces())));
+  }
 }
 
 class Run {
@@ -123,16 +148,19 @@ class Run {
       : options_(options),
         console_(console),
         output_(options.output_dir),
+        origin_{options.base_model, own_template(options)},
         config_(config_of(options)),
         data_(read_run_data(options, config_.vocab, console)),
         test_documents_(data_.test.copies()),
-        sampler_(data_.train.lengths(), batch_options(options)) {
+        sampler_(data_.train, batch_options(options)) {
     claim_output(output_, resume);
     describe_data(sampler_, console_);
+    warn_of_positions();
     clip_test_documents();
     start_engine();
     steps_ = total_steps(options_, sampler_);
     state_.data_fingerprint = data_.train.fingerprint();
+    state_.batching = batching_of(options_);
     state_.compute = name_of(engine_->options().compute);
     if (resume) resume_from_latest();
     io::write_file_atomic(output_ / "config.yaml", to_yaml(options_));
@@ -165,6 +193,14 @@ class Run {
   }
 
  private:
+  // Rotary positions go on for ever, what a model has learnt of them does not.
+  void warn_of_positions() {
+    const std::int64_t longest = bounds_of(sampler_).document;
+    if (config_.max_positions <= 0 || longest <= config_.max_positions) return;
+    console_.line(fmt::format("note: documents have up to {} tokens, and config.json knows {} positions",
+                              format_count(longest), format_count(config_.max_positions)));
+  }
+
   // Evaluation reads no further than training does.
   void clip_test_documents() {
     const auto most = static_cast<std::size_t>(options_.sequence_len);
@@ -243,11 +279,21 @@ class Run {
 
   void resume_from_latest() {
     const auto folder = latest_checkpoint(output_);
+    if (!folder && fs::exists(output_ / "summary.json")) {
+      user_error("{}: the run is complete, and wrote no checkpoint to go on from; save_steps writes them",
+                 output_.string());
+    }
     if (!folder) user_error("{}: --resume finds no checkpoint there; start without it", output_.string());
     const TrainerState saved = read_trainer_state(*folder);
     if (saved.data_fingerprint != state_.data_fingerprint) {
       user_error("{}: the datasets are not those of the run (fingerprint {} now, {} then)", folder->string(),
                  state_.data_fingerprint, saved.data_fingerprint);
+    }
+    if (saved.batching != state_.batching) {
+      user_error(
+          "{}: the run's batches were made by {}, but now it is {}: documents would be missed or met again; resume "
+          "with the keys of the run",
+          folder->string(), saved.batching, state_.batching);
     }
     if (saved.basis_fingerprint != state_.basis_fingerprint) {
       user_error(
@@ -275,12 +321,24 @@ class Run {
 
   void check_finite(const StepResult& result) {
     if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
+    diverged(fmt::format("the loss is {} and the gradient norm {}", result.loss, result.grad_norm));
+  }
+
+  [[noreturn]] void diverged(const std::string& what) {
     const auto last = latest_checkpoint(output_);
     throw Diverged(fmt::format(
-        "step {}: the loss is {} and the gradient norm {}; stopped. {} A lower learning_rate or a longer warm-up "
-        "usually helps",
-        state_.step, result.loss, result.grad_norm,
+        "step {}: {}; stopped. {} A lower learning_rate or a longer warm-up usually helps", state_.step, what,
         last ? "The last good checkpoint is " + last->string() + "." : "No checkpoint was written yet."));
+  }
+
+  // The step's loss is that of the weights before their update: only what is written tells what became of them.
+  template <class Write>
+  auto write_finite(const Write& write) {
+    try {
+      return write();
+    } catch (const NotFinite& error) {
+      diverged(error.what());
+    }
   }
 
   void report(const StepResult& result, double rate, double seconds) {
@@ -321,6 +379,7 @@ class Run {
   void evaluate_now() {
     if (test_documents_.empty()) return;
     evaluation_ = evaluate(*engine_, test_documents_);
+    if (!std::isfinite(evaluation_.loss)) diverged(fmt::format("the evaluation's loss is {}", evaluation_.loss));
     metrics_->write({{"step", state_.step},
                      {"eval_loss", evaluation_.loss},
                      {"eval_perplexity", std::exp(evaluation_.loss)},
@@ -332,7 +391,7 @@ class Run {
 
   fs::path save() {
     console_.status(fmt::format("step {}: saving a checkpoint", state_.step));
-    const fs::path folder = save_checkpoint(*engine_, options_.base_model, output_, state_);
+    const fs::path folder = write_finite([&] { return save_checkpoint(*engine_, origin_, output_, state_); });
     remove_old_checkpoints(output_, options_.save_total_limit);
     return folder;
   }
@@ -347,7 +406,7 @@ class Run {
 
   void finish() {
     evaluate_now();
-    save_model(*engine_, options_.base_model, output_);
+    write_finite([&] { save_model(*engine_, origin_, output_); });
     ordered_json summary = {
         {"steps", state_.step},
         {"loss", state_.loss},
@@ -375,6 +434,7 @@ class Run {
   TrainOptions options_;
   Console& console_;
   fs::path output_;
+  ModelOrigin origin_;
   model::ModelConfig config_;
   RunData data_;
   std::vector<Document> test_documents_;

@@ -92,12 +92,18 @@ RunData read_run_data(const TrainOptions& options, std::int64_t vocab, Console& 
   return data;
 }
 
+std::vector<Document> read_documents(const std::string& file, const TrainOptions& options, std::int64_t vocab,
+                                     Console& console) {
+  TrainOptions here = options;
+  here.dataset_prepared_path = "off";
+  return read_datasets({{.path = file, .format = {}}}, here, vocab, console).copies();
+}
+
 std::vector<Document> read_documents(const std::string& file, const std::string& model, std::int64_t vocab,
                                      Console& console) {
   TrainOptions options;
   options.base_model = model;
-  options.dataset_prepared_path = "off";
-  return read_datasets({{.path = file, .format = {}}}, options, vocab, console).copies();
+  return read_documents(file, options, vocab, console);
 }
 
 data::BatchOptions batch_options(const TrainOptions& options) {

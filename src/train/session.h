@@ -22,7 +22,10 @@ struct RunData {
   data::Documents train, test;
 };
 RunData read_run_data(const TrainOptions& options, std::int64_t vocab, Console& console);
-// Of one file alone, whatever it holds, with the tokenizer and the template of a model folder.
+// Of one file alone, whatever it holds: as the options read datasets, or with nothing but the tokenizer and the
+// template of a model folder.
+std::vector<Document> read_documents(const std::string& file, const TrainOptions& options, std::int64_t vocab,
+                                     Console& console);
 std::vector<Document> read_documents(const std::string& file, const std::string& model, std::int64_t vocab,
                                      Console& console);
 data::BatchOptions batch_options(const TrainOptions& options);

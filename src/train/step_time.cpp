@@ -102,7 +102,8 @@ GradientWork gradient_work(const model::ModelConfig& config, const EngineOptions
     const bool lookup = p.name == "embedding" && !config.tied_embeddings;
     if (!p.is_matrix() || lookup) return;
     double rows = static_cast<double>(options.max_tokens);
-    if (of_expert(p)) rows *= static_cast<double>(config.experts.chosen) / static_cast<double>(config.experts.count);
+    if (of_expert(p.name))
+      rows *= static_cast<double>(config.experts.chosen) / static_cast<double>(config.experts.count);
     const auto out = static_cast<double>(p.shape[0]), in = static_cast<double>(p.shape[1]);
     GradientWork work{.batch = 2 * rows * out * in};
     if (options.osft != nullptr) {

@@ -308,7 +308,8 @@ float FactorSubspace::leak(Exec& exec) {
   for (const auto& f : parts_) {
     for (const Side* side : {f->u.get(), f->v.get()}) {
       const ScratchScope scope(exec.arena());
-      most = std::max(most, side->projection.leak(exec, master_of(exec, side->offset)));
+      const float leak = side->projection.leak(exec, master_of(exec, side->offset));
+      if (!(leak <= most)) most = leak;  // NaN stays
     }
   }
   return most;

@@ -45,13 +45,41 @@ TEST_F(CliData, ShowsWhatIsLearned) {
   EXPECT_THAT(shown.out, HasSubstr("8 rows, 8 documents"));
   EXPECT_THAT(shown.out, HasSubstr("user: say 3<|eos|>\nassistant: ⟦3<|eos|>⟧"));
   EXPECT_THAT(shown.out, Not(HasSubstr("\x1b[")));
-  const CommandResult json = inlay({"data", folder / "run.yaml", "--json", "--sequence_len", "20"});
+  const auto whole = nlohmann::json::parse(inlay({"data", folder / "run.yaml", "--json"}).out);
+  EXPECT_EQ(whole.at("learned_tokens"), 16);
+  const std::string shorter = std::to_string(whole.at("longest").get<int>() - 2);
+  const CommandResult json = inlay({"data", folder / "run.yaml", "--json", "--sequence_len", shorter});
   ASSERT_EQ(json.code, 0) << json.err;
   const auto report = nlohmann::json::parse(json.out);
   EXPECT_EQ(report.at("documents"), 8);
-  EXPECT_EQ(report.at("learned_tokens"), 16);
+  EXPECT_EQ(report.at("learned_tokens"), 8);  // the ends are cut off
   EXPECT_EQ(report.at("truncated"), 8);
   EXPECT_EQ(report.at("files")[0].at("rows"), 8);
+}
+
+TEST_F(CliData, WhatIsCutSoThatNothingIsLearnedIsLeftOut) {
+  const CommandResult data = inlay({"data", folder / "run.yaml", "--sequence_len", "20"});
+  EXPECT_EQ(data.code, 2);
+  EXPECT_THAT(data.err, HasSubstr("none of the 8 documents has anything to learn within sequence_len (20 tokens)"));
+  folder.write("chat.jsonl",
+               R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})"
+               "\n"
+               R"({"messages": [{"role": "user", "content": ")" +
+                   std::string(80, 'x') +
+                   R"("}, {"role": "assistant", "content": "c"}]})"
+                   "\n");
+  const CommandResult trained = inlay({"train", folder / "run.yaml"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err, HasSubstr("data: 1 documents"));
+  EXPECT_THAT(trained.err, HasSubstr("hold nothing to learn within sequence_len"));
+}
+
+TEST_F(CliData, TheTemplateOfTheTrainingGoesWithTheResult) {
+  const auto other =
+      folder.write("other.jinja", "{% for m in messages %}{{ m.role }}> {{ m.content }}{{ eos_token }}{% endfor %}");
+  configure("{path: " + (folder / "chat.jsonl").string() + "}", "chat_template: " + other.string() + "\n");
+  ASSERT_EQ(inlay({"train", folder / "run.yaml"}).code, 0);
+  EXPECT_EQ(inlay::testing::read_text(folder / "run/chat_template.jinja"), inlay::testing::read_text(other));
 }
 
 TEST_F(CliData, TrainsOnConversationsAndAnswers) {

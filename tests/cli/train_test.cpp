@@ -149,6 +149,44 @@ TEST_P(CliTrain, ANonFiniteLossStopsAndKeepsTheLastCheckpoint) {
   EXPECT_FALSE(fs::exists(folder / "run/summary.json"));
 }
 
+// The loss of a step is that before its update: what the last update made is only seen in the weights.
+TEST_P(CliTrain, WeightsThatAreNotFiniteAreNeverSaved) {
+  config.replace(config.find("1.0e-3"), 6, "1.0e39");
+  config.replace(config.find("max_steps: 6"), 12, "max_steps: 1");
+  for (const char* more : {"", "save_steps: 1\n"}) {
+    const CommandResult blown = train(std::string(more) + "dtype: fp32\nmax_grad_norm: 0\n");
+    EXPECT_EQ(blown.code, 2) << blown.err;
+    EXPECT_THAT(blown.err, HasSubstr("not finite"));
+    EXPECT_THAT(blown.err, HasSubstr("No checkpoint was written yet"));
+    EXPECT_FALSE(fs::exists(folder / "run/model.safetensors") || fs::exists(folder / "run/checkpoint-1"));
+  }
+}
+
+TEST_P(CliTrain, ARunThatEndedBeforeItsFirstCheckpointMayStartAgain) {
+  fs::create_directories(folder / "run");
+  folder.write("run/metrics.jsonl", "{\"step\": 1, \"loss\": 5.0}\n");
+  const CommandResult again = train();
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(metrics(folder / "run").size(), 6u);
+}
+
+TEST_P(CliTrain, ResumingWithOtherBatchesOrLessThatTrainsIsRefused) {
+  ASSERT_EQ(train("save_steps: 2\n").code, 0);
+  fs::remove_all(folder / "run/checkpoint-6");
+  fs::remove(folder / "run/summary.json");
+  for (const char* other : {"--seed=7", "--gradient_accumulation_steps=1", "--sequence_len=32"}) {
+    const CommandResult resumed = train("save_steps: 2\n", {"--resume", other});
+    EXPECT_EQ(resumed.code, 2) << other;
+    EXPECT_THAT(resumed.err, HasSubstr("the run's batches were made by seed")) << other;
+  }
+  const CommandResult frozen = train("save_steps: 2\nfreeze: ['model.layers.*']\n", {"--resume"});
+  EXPECT_EQ(frozen.code, 2);
+  EXPECT_THAT(frozen.err, HasSubstr("which does not train in this run"));
+  const CommandResult all = train("save_steps: 2\nfreeze: ['*']\n", {"--resume"});
+  EXPECT_EQ(all.code, 2);
+  EXPECT_THAT(all.err, HasSubstr("nothing of the model is left to train"));
+}
+
 TEST_P(CliTrain, AFullDiskIsAnErrorThatNamesTheFileAndKeepsEarlierCheckpoints) {
   ASSERT_EQ(train("save_steps: 3\n").code, 0);
   const std::string before = read_text(folder / "run/checkpoint-3/optimizer.safetensors");

@@ -119,7 +119,8 @@ TEST(DataDocuments, WhatIsTakenOutIsGoneHoweverOftenItStoodThere) {
     EXPECT_EQ(ids(again.take_out(size, 3)), taken);
   }
   Documents two = Documents::of({many[0], many[1]});
-  EXPECT_EQ(two.take_out(1000, 1).size(), 1);
+  EXPECT_THROW(two.take_out(2, 1), UserError);
+  EXPECT_EQ(two.take_out(1, 1).size(), 1);
   EXPECT_EQ(two.size(), 1);
   Documents one;  // twice the same is still one
   one.add(std::make_shared<const Corpus>(make({many[0]})), 2);

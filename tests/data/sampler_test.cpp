@@ -193,7 +193,7 @@ TEST(DataSamplerOptions, NonsenseIsRefused) {
             "micro_batch_size: expected a positive integer, got -2");
   EXPECT_THAT(user_error_of([] { BatchSampler({1}, {.sequence_len = 1 << 20, .micro_batch_size = 1 << 20}); }),
               HasSubstr("more than a micro-batch can have"));
-  EXPECT_THAT(user_error_of([] { BatchSampler({}, {}); }), HasSubstr("no documents"));
+  EXPECT_THAT(user_error_of([] { BatchSampler(std::vector<std::int64_t>(), {}); }), HasSubstr("no documents"));
 }
 
 TEST(DataSamplerBatch, TakesCutDocuments) {

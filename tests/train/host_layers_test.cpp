@@ -72,12 +72,32 @@ TEST_P(TrainHostLayers, StepsAreThoseOfTheDevice) {
   }
 }
 
+TEST_P(TrainHostLayers, LayersOnTheHostMayBeFrozen) {
+  const DeepModel model;
+  for (const char* frozen : {"layers.6.", "layers.4.", "layers.0."}) {
+    const auto frozen_options = [&](std::int64_t layers) {
+      train::EngineOptions o = options(layers, 0.5);
+      auto layout = std::make_shared<train::OsftLayout>();
+      model::ModelParameters(model.config).for_each([&](weights::Parameter& p) {
+        if (p.name.starts_with(frozen)) layout->frozen.push_back(p.name);
+      });
+      o.osft = layout;
+      return o;
+    };
+    const std::vector<double> expected = train(model, *model.engine(frozen_options(0)), 1, 3);
+    for (const std::int64_t layers : {1, 4, 7}) {
+      SCOPED_TRACE(fmt::format("{}* frozen, {} layers", frozen, layers));
+      expect_same(train(model, *model.engine(frozen_options(layers)), 1, 3), expected);
+    }
+  }
+}
+
 TEST_P(TrainHostLayers, ACheckpointGoesOnBitForBitAndAnywhere) {
   const DeepModel model;
   const TempFolder runs;
   const auto engine = model.engine(options(3, 1.0));
   train(model, *engine, 1, 2);
-  const auto folder = train::save_checkpoint(*engine, model.folder.path(), runs.path(), {.step = 2});
+  const auto folder = train::save_checkpoint(*engine, {model.folder.path(), {}}, runs.path(), {.step = 2});
   const std::vector<double> expected = train(model, *engine, 3, 4);
   const auto again = model.engine(options(3, 1.0));
   train::load_checkpoint(*again, folder);
@@ -99,7 +119,7 @@ TEST_P(TrainHostLayers, ThePlanKnowsBothMemories) {
       const train::MemoryPlan plan = train::Engine::plan(model.config, o);
       const auto engine = model.engine(o);
       train(model, *engine, 1, 2);
-      train::save_checkpoint(*engine, model.folder.path(), runs.path(), {.step = 2});
+      train::save_checkpoint(*engine, {model.folder.path(), {}}, runs.path(), {.step = 2});
       EXPECT_LE(engine->exec().arena().peak(), plan.device_peak) << policy << layers;
       EXPECT_GE(static_cast<double>(engine->exec().arena().peak()), 0.99 * static_cast<double>(plan.device_peak));
       EXPECT_EQ(engine->exec().host().arena().peak(), plan.host_peak) << policy << layers;

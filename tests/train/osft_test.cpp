@@ -251,7 +251,7 @@ TEST_P(TrainOsft, ASavedModelIsTheTrainedOne) {
       TempFolder out;
       OsftRun run(fixture, GetParam(), DType::f32, osft);
       for (int step = 1; step <= 3; ++step) run.engine->train_step(batch, step, 1e-3);
-      train::save_model(*run.engine, fixture.folder, out / "model");
+      train::save_model(*run.engine, {fixture.folder, {}}, out / "model");
       EngineOptions options = {.device = GetParam(), .compute = DType::f32, .training = false};
       options.max_tokens = run.tokens;
       options.max_document = 64;
@@ -280,7 +280,7 @@ TEST_P(TrainOsft, ThePlanIsThePeak) {
         run.engine->train_step(batch, 1, 1e-3);
         run.engine->evaluate(batch[0]);
         run.engine->leak();
-        train::save_model(*run.engine, fixture.folder, out / "model");
+        train::save_model(*run.engine, {fixture.folder, {}}, out / "model");
         EXPECT_LE(run.engine->exec().arena().peak(), planned);
         EXPECT_GE(static_cast<double>(run.engine->exec().arena().peak()), 0.99 * static_cast<double>(planned));
       }
@@ -332,6 +332,33 @@ TEST(TrainOsftCache, ASecondSearchTakesWhatTheFirstFound) {
   EXPECT_EQ(first.bases.fingerprint(), second.bases.fingerprint());
   options.osft.unfreeze_rank_ratio = 0.25;
   EXPECT_GT(find().device_peak, 0u);  // other ranks are another search
+}
+
+// The routes of adaptive ranks follow from what was observed, which the cache must know as well.
+TEST(TrainOsftCache, AdaptiveRanksComeBackWithTheirRoutes) {
+  const Fixture fixture(model_fixtures().front());
+  const TempFolder cache;
+  train::Console console(true);
+  const train::TrainOptions options = train::parse_options(
+      "base_model: " + fixture.folder.string() +
+          "\noutput_dir: nowhere\ndatasets: [x]\nlearning_rate: 1\nosft: {basis: weights, unfreeze_rank_ratio: 0.4, "
+          "ranks: adaptive, calibration: {data: " +
+          (fixture.folder / "data.jsonl").string() + "}, cache: " + cache.path().string() + "}\n",
+      "test", {});
+  for (const std::int64_t tokens : {4, 8, 12, 16, 24, 32, 48, 64, 128}) {
+    const auto find = [&] {
+      return train::find_bases(options, fixture.config, Device::cpu, DType::f32, {.tokens = tokens}, console);
+    };
+    const FoundBases first = find(), second = find();
+    EXPECT_GT(first.device_peak, 0u) << "a step of another size is another search";
+    EXPECT_EQ(second.device_peak, 0u);
+    for (const auto& [name, ranks] : first.layout.targets) {
+      const auto &then = std::get<weights::FactorLayout>(ranks),
+                 &now = std::get<weights::FactorLayout>(second.layout.targets.at(name));
+      EXPECT_EQ(then.route, now.route) << name;
+      for (std::size_t i = 0; i < then.parts.size(); ++i) EXPECT_EQ(then.parts[i].free, now.parts[i].free) << name;
+    }
+  }
 }
 
 TEST(TrainOsftCalibration, SeveralTextsAreOneCalibration) {

@@ -25,7 +25,9 @@ TokenMap::TokenMap(const Tokenizer& tokenizer, std::string_view text, const std:
 std::pair<std::size_t, std::size_t> TokenMap::tokens(std::size_t begin, std::size_t end) const {
   const std::size_t first = token_at(begin);
   if (begin >= end) return {first, first};
-  return {first, std::min(token_at(previous_character(text_, end)) + 1, ids_.size())};
+  // The last character may share its token with what follows, or take several tokens by itself.
+  const std::size_t last = token_at(previous_character(text_, end));
+  return {first, std::min(std::max(last + 1, token_at(end)), ids_.size())};
 }
 
 // The token that holds the byte, which begins a character.

@@ -62,6 +62,19 @@ TEST(DataChatFormat, LearnsTheAssistantsTurnsAndTheirEnds) {
   EXPECT_TRUE(document.weights.empty());
 }
 
+// The model's tokens are bytes here: its characters take up to four.
+TEST(DataChatFormat, ALastCharacterOfSeveralTokensIsLearnedWhole) {
+  const ChatModel model;
+  for (const std::string end : {"é", "龘", "🦜", "🦜🦜", "🦜\\n"}) {
+    const std::string row =
+        R"({"messages": [{"role": "user", "content": "Hi 🦜"}, {"role": "assistant", "content": "Great! )" + end +
+        R"("}, {"role": "user", "content": "Bye"}]})";
+    const auto runs = learned(model, make(model, row));
+    ASSERT_EQ(runs.size(), 1u) << end;
+    EXPECT_EQ(runs[0], "Great! " + (end.ends_with("n") ? "🦜\n" : end) + "<|im_end|>");
+  }
+}
+
 TEST(DataChatFormat, EndsOfTurnsAsAsked) {
   const ChatModel model;
   const auto with = [&](const std::string& train_on_eos) {
