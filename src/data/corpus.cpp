@@ -115,6 +115,12 @@ std::int64_t Corpus::length(std::int64_t index) const {
   return static_cast<std::int64_t>(offsets_[i + 1] - offsets_[i]);
 }
 
+bool Corpus::within(std::int64_t vocab) const {
+  const auto outside = [vocab](std::int32_t id) { return id < 0 || id >= vocab; };
+  return std::ranges::none_of(ids_, outside) &&
+         std::ranges::none_of(labels_, [&](std::int32_t label) { return label != ignore_label && outside(label); });
+}
+
 DocumentView Corpus::at(std::int64_t index) const {
   const std::size_t begin = offsets_[static_cast<std::size_t>(index)];
   const auto count = static_cast<std::size_t>(length(index));

@@ -54,6 +54,8 @@ class Corpus {
   std::int64_t size() const { return static_cast<std::int64_t>(offsets_.size()) - 1; }
   std::int64_t length(std::int64_t index) const;
   DocumentView at(std::int64_t index) const;
+  // Whether all tokens, and labels that count, are of a vocabulary.
+  bool within(std::int64_t vocab) const;
   const RowCounts& counts() const { return counts_; }
   std::uint64_t digest() const { return digest_; }  // of all tokens, labels and weights
   std::size_t bytes() const { return block().size(); }

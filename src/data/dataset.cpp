@@ -200,7 +200,9 @@ std::shared_ptr<const Corpus> read_dataset(const DatasetOptions& dataset, const 
   if (context.prepared.empty()) return std::make_shared<const Corpus>(read(dataset, context));
   const fs::path kept = prepared_path(dataset, context);
   if (fs::exists(kept, ignored)) {
-    if (auto corpus = Corpus::open(kept)) return std::make_shared<const Corpus>(*std::move(corpus));
+    // A damaged one is made again.
+    auto corpus = Corpus::open(kept);
+    if (corpus && corpus->within(context.vocab)) return std::make_shared<const Corpus>(*std::move(corpus));
   }
   Corpus corpus = read(dataset, context);
   // From the file from here on: what was made may be larger than memory likes.

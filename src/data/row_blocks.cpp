@@ -16,7 +16,9 @@ constexpr std::size_t block_rows = 1024;
 constexpr std::size_t block_bytes = std::size_t{8} << 20;
 constexpr std::size_t max_json_bytes = std::size_t{4} << 30;
 
+// A byte order mark, which only the first line can have, and the half of a line's end that Windows adds are no text.
 jinja::Value text_row(const std::string& field, std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   if (text.ends_with('\r')) text.remove_suffix(1);
   jinja::Dict dict;
   dict.set(nullptr, jinja::make_string(nullptr, field), jinja::make_string(nullptr, repaired_utf8(text)));

@@ -183,9 +183,15 @@ void AtomicFile::commit() {
   seal();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(errno);
   temporary_.clear();
-  // The name itself is on disk only when its folder is. Some file systems cannot sync a folder: nothing to be done.
-  const Descriptor folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.get() >= 0 && ::fsync(folder.get()) != 0 && errno != EINVAL) fail(errno);
+  sync_folder(folder_of(path_));  // the name itself is on disk only when its folder is
+}
+
+// Some file systems cannot: nothing to be done.
+void sync_folder(const std::filesystem::path& folder) {
+  const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (descriptor.get() >= 0 && ::fsync(descriptor.get()) != 0 && errno != EINVAL) {
+    user_error("{}: cannot be brought to disk: {}", folder.string(), std::generic_category().message(errno));
+  }
 }
 
 void write_file_atomic(const std::filesystem::path& path, std::span<const std::byte> bytes) {

@@ -64,6 +64,9 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
+// Brings the names in a folder to disk, where its file system can.
+void sync_folder(const std::filesystem::path& folder);
+
 void write_file_atomic(const std::filesystem::path& path, std::span<const std::byte> bytes);
 void write_file_atomic(const std::filesystem::path& path, std::string_view text);
 

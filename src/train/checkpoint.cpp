@@ -210,10 +210,15 @@ fs::path save_checkpoint(Engine& engine, const ModelOrigin& origin, const fs::pa
     fs::remove_all(partial, ignored);  // the disk may be full of it; earlier checkpoints stay
     throw;
   }
-  fs::remove_all(target, ignored);
+  // One of the same step gives way only when this one is whole.
+  const fs::path before = output_dir / fmt::format(".{}.before", target.filename().string());
+  fs::remove_all(before, ignored);
+  fs::rename(target, before, ignored);
   std::error_code error;
   fs::rename(partial, target, error);
   if (error) user_error("{}: cannot be put in place: {}", target.string(), error.message());
+  io::sync_folder(output_dir);
+  fs::remove_all(before, ignored);
   return target;
 }
 

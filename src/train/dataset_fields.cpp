@@ -59,8 +59,10 @@ data::DatasetOptions read_entry(const YAML::Node& entry, const Place& place) {
     return options.datasets[0];
   }
   if (!entry.IsMap() || !entry["path"]) place.fail("each entry is a file name or {{path: FILE, ...}}");
+  std::set<std::string> seen;
   for (const auto& item : entry) {
     const std::string key = item.first.Scalar();
+    if (!seen.insert(key).second) place.fail("'{}' is given twice", key);
     const auto& fields = dataset_fields();
     const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.name == key; });
     if (field == fields.end()) {

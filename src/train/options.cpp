@@ -36,7 +36,8 @@ const std::vector<Field>& osft_fields() {
              "basis weights: how gradients of the factors are found; auto: by the fewest operations"),
       choice("osft.ranks", INLAY_MEMBER(ranks), {"uniform", "adaptive"},
              "the same ratio in all layers, or more frozen where a layer changes its input less"),
-      number("osft.adaptive_floor", INLAY_MEMBER(adaptive_floor), 0, 1, "the least share that adaptive ranks freeze"),
+      number("osft.adaptive_floor", INLAY_MEMBER(adaptive_floor), 0, 1,
+             "the least share that adaptive ranks freeze, where unfreeze_rank_ratio leaves as much"),
       texts("osft.calibration.data", INLAY_MEMBER(calibration.data),
             "sample, earlier, a .txt file, a file of rows, or a list of them",
             "text on which activations are observed; sample: written by the base model itself; earlier: what the tasks "
@@ -107,7 +108,7 @@ const std::vector<Field>& fields() {
       choice("optimizer_state", &O::optimizer_state, {"fp32", "bf16"}, "dtype of AdamW's moments"),
       integer("logging_steps", &O::logging_steps, 1, "steps between lines of the log"),
       integer("eval_steps", &O::eval_steps, 0, "steps between evaluations on test_datasets; 0: at the end only"),
-      integer("save_steps", &O::save_steps, 0, "steps between checkpoints; 0: at the end only"),
+      integer("save_steps", &O::save_steps, 0, "steps between checkpoints; 0: none, and the model at the end only"),
       integer("save_total_limit", &O::save_total_limit, 0, "checkpoints to keep; 0: all"),
       texts("freeze", &O::freeze, "none, or a list of patterns",
             "tensors that do not train, by their names in the checkpoint (* stands for anything): "
@@ -184,7 +185,12 @@ void set_key(TrainOptions& options, const std::string& key, const YAML::Node& no
       std::any_of(fields().begin(), fields().end(), [&](const Field& f) { return f.name.starts_with(key + "."); });
   if (!section) unknown_key(source, key);
   if (!node.IsMap()) user_error("{}: {}: expected a map of keys", source, key);
-  for (const auto& item : node) set_key(options, key + "." + item.first.Scalar(), item.second, source);
+  std::set<std::string> seen;
+  for (const auto& item : node) {
+    const std::string name = key + "." + item.first.Scalar();
+    if (!seen.insert(name).second) user_error("{}: {} is given twice", source, name);
+    set_key(options, name, item.second, source);
+  }
 }
 
 // What validate() requires; osft's only where the map is given.

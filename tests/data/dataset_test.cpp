@@ -61,6 +61,29 @@ TEST_F(DataDataset, ManyRowsInOrderOnAnyNumberOfThreads) {
   EXPECT_EQ(read(file)->digest(), one->digest());
 }
 
+TEST_F(DataDataset, MarksOfOtherSystemsAreNoText) {
+  const auto corpus = read(folder_.write("w.txt",
+                                         "\xEF\xBB\xBF"
+                                         "first\r\nsecond\r\n"));
+  ASSERT_EQ(corpus->size(), 2);
+  EXPECT_EQ(text(*corpus, 0), "first");
+  EXPECT_EQ(text(*corpus, 1), "second");
+}
+
+TEST_F(DataDataset, ADamagedCacheIsMadeAgain) {
+  context_.prepared = folder_ / "prepared";
+  const auto file = folder_.write("r.jsonl", "{\"text\": \"row\"}\n");
+  const std::uint64_t digest = read(file)->digest();
+  for (const auto& entry : std::filesystem::directory_iterator(context_.prepared)) {
+    std::string bytes = inlay::testing::read_text(entry.path());
+    bytes[bytes.size() - 1] = '\x7F';  // of a label
+    std::ofstream(entry.path(), std::ios::binary) << bytes;
+  }
+  const auto again = read(file);
+  EXPECT_EQ(again->digest(), digest);
+  EXPECT_TRUE(again->within(context_.vocab));
+}
+
 TEST_F(DataDataset, ABadRowEndsTheReadingWithItsPlace) {
   EXPECT_THAT(error_of(folder_.write("b.jsonl", chat + "\n{\"messages\": [\n")),
               HasSubstr("b.jsonl:2: not valid JSON"));

@@ -167,5 +167,30 @@ TEST(TrainMemory, TheCpuHasOneMemory) {
   EXPECT_FALSE(o.policy.offloads());
 }
 
+// What is said to fit is planned so, and nothing much longer is.
+TEST(TrainMemory, TheLongestContextIsTheLongestThatIsPlanned) {
+  const Choosing c;
+  const std::size_t states = c.peak("offload", 8, 512), whole = c.peak("offload", 0, 512);
+  for (const std::size_t device : {states + (std::size_t{8} << 20), (states + whole) / 2, whole + (whole >> 3)}) {
+    for (const std::size_t host : {std::size_t{0}, std::size_t{48} << 20}) {
+      for (const char* disk : {"", "/somewhere"}) {
+        const MemoryBudget budget = {.device = device, .host = host, .disk = disk};
+        SCOPED_TRACE(fmt::format("{} and {}, disk '{}'", format_bytes(device), format_bytes(host), disk));
+        const std::int64_t longest = train::longest_context(c.config, c.options(), {}, budget, 1 << 16);
+        const auto fits = [&](std::int64_t tokens) {
+          train::EngineOptions o = c.options(tokens);
+          return train::choose_memory(c.config, o, {}, budget).fits;
+        };
+        if (longest > 0) {
+          EXPECT_TRUE(fits(longest)) << longest;
+        }
+        if (longest < 1 << 16) {
+          EXPECT_FALSE(fits(longest + longest / 8 + 512)) << longest;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace inlay::testing

@@ -174,13 +174,19 @@ std::vector<ChatFormat::TokenSpan> ChatFormat::spans(const Row& row, const Conve
 
 bool ChatFormat::ends_turn(std::int32_t id) const { return std::ranges::find(end_tokens_, id) != end_tokens_.end(); }
 
-std::optional<std::size_t> ChatFormat::find_end(const std::vector<std::int32_t>& ids, std::size_t from) const {
-  for (std::size_t i = from; i < ids.size() && i <= from + max_end_distance; ++i) {
+// A generation block, or a message that ends with a call of a tool, may have written the token that ends the turn as
+// well; then that is the last one of its span.
+std::optional<std::size_t> ChatFormat::find_end(const std::vector<std::int32_t>& ids, const TokenSpan& span) const {
+  const bool any = span.end > span.begin;
+  if (any && ends_turn(ids[span.end - 1])) return span.end - 1;
+  for (std::size_t i = span.end; i < ids.size() && i <= span.end + max_end_distance; ++i) {
     if (ends_turn(ids[i])) return i;
   }
   // Templates may end a turn by a token that does not end a text. One that was not named is known by its place.
-  const bool follows = options_.eot_tokens.empty() && from < ids.size() && tokenizer_.is_special(ids[from]);
-  return follows ? std::optional(from) : std::nullopt;
+  if (!options_.eot_tokens.empty()) return std::nullopt;
+  if (any && tokenizer_.is_special(ids[span.end - 1])) return span.end - 1;
+  const bool follows = span.end < ids.size() && tokenizer_.is_special(ids[span.end]);
+  return follows ? std::optional(span.end) : std::nullopt;
 }
 
 void ChatFormat::learn(const std::vector<TokenSpan>& spans, Document& document) const {
@@ -195,12 +201,10 @@ void ChatFormat::learn(const std::vector<TokenSpan>& spans, Document& document) 
   }
 }
 
-// A generation block may have written the token that ends the turn as well; then that is the last one of its span.
 void ChatFormat::learn_ends(const std::vector<TokenSpan>& spans, Document& document) const {
   std::optional<std::size_t> last;
   for (const TokenSpan& span : spans) {
-    const bool inside = span.end > span.begin && ends_turn(document.input_ids[span.end - 1]);
-    const auto end = inside ? std::optional(span.end - 1) : find_end(document.input_ids, span.end);
+    const auto end = find_end(document.input_ids, span);
     if (!end) continue;
     const bool wanted = options_.train_on_eos == "all" || (options_.train_on_eos == "turn" && span.turn->trained);
     document.labels[*end] = wanted ? document.input_ids[*end] : ignore_label;

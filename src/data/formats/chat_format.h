@@ -37,7 +37,7 @@ class ChatFormat final : public RowFormat {
                                const std::vector<std::int32_t>& ids) const;
   void learn(const std::vector<TokenSpan>& spans, Document& document) const;
   void learn_ends(const std::vector<TokenSpan>& spans, Document& document) const;
-  std::optional<std::size_t> find_end(const std::vector<std::int32_t>& ids, std::size_t from) const;
+  std::optional<std::size_t> find_end(const std::vector<std::int32_t>& ids, const TokenSpan& span) const;
   bool ends_turn(std::int32_t id) const;
 
   FormatOptions options_;

@@ -94,6 +94,17 @@ TEST(DataChatFormat, ASpecialTokenThatFollowsATurnEndsIt) {
               ElementsAre("Hello.", "See you, é!"));
 }
 
+// As GPT-OSS ends a call of a tool: the token belongs to the message, and another turn's beginning follows.
+TEST(DataChatFormat, ASpecialTokenThatAMessageEndsWithEndsTheTurn) {
+  const ChatModel model;
+  model.set_template("{% for m in messages %}<|im_start|>{{ m.content }}{% if m.call %}<|pad|>{% endif %}{% endfor %}");
+  const std::string row =
+      R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "f 1", "call": true},
+                       {"role": "user", "content": "2"}]})";
+  EXPECT_THAT(learned(model, make(model, row)), ElementsAre("f 1<|pad|>"));
+  EXPECT_THAT(learned(model, make(model, row, {.train_on_eos = "none"})), ElementsAre("f 1"));
+}
+
 TEST(DataChatFormat, RolesToTrain) {
   const ChatModel model;
   EXPECT_THAT(learned(model, make(model, two_turns, {.roles_to_train = {"user"}})),
