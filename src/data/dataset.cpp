@@ -159,6 +159,8 @@ std::string type_of(const DatasetOptions& dataset, const ReadContext& context) {
         const Row row = raw.row();
         if (!format.field_messages.empty() && row.find(format.field_messages)) return "chat_template";
         if (format.field != "text" && row.find(format.field)) return "completion";
+        const bool renamed = format.field_instruction != "instruction" || format.field_output != "output";
+        if (renamed && row.find(format.field_instruction) && row.find(format.field_output)) return "alpaca";
         return detect_type(row);
       } catch (const UserError&) {
         if (context.bad_row == BadRow::raise) throw;

@@ -9,7 +9,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int version = 1;  // of what reading makes of a row; raise it where that changes
+constexpr int version = 2;  // of what reading makes of a row; raise it where that changes
 
 std::uint64_t file_hash(const fs::path& path) {
   std::error_code ignored;
@@ -18,10 +18,26 @@ std::uint64_t file_hash(const fs::path& path) {
 }
 
 std::string described(const FormatOptions& o) {
-  const nlohmann::ordered_json all = {
-      o.type,         o.field_messages, o.field_tools,    o.field_system,           o.message_property_mappings,
-      o.roles,        o.chat_template,  o.roles_to_train, o.message_field_training, o.message_field_weight,
-      o.train_on_eos, o.eot_tokens,     o.field,          o.drop_system_message,    o.train_on_inputs};
+  const nlohmann::ordered_json all = {o.type,
+                                      o.field_messages,
+                                      o.field_tools,
+                                      o.field_system,
+                                      o.message_property_mappings,
+                                      o.roles,
+                                      o.chat_template,
+                                      o.roles_to_train,
+                                      o.message_field_training,
+                                      o.message_field_weight,
+                                      o.train_on_eos,
+                                      o.eot_tokens,
+                                      o.field,
+                                      o.drop_system_message,
+                                      o.train_on_inputs,
+                                      o.field_instruction,
+                                      o.field_input,
+                                      o.field_output,
+                                      o.format,
+                                      o.no_input_format};
   return all.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }
 

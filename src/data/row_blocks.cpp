@@ -56,7 +56,12 @@ class ListRows final : public RowBlocks {
   explicit ListRows(const std::filesystem::path& path) : path_(path.string()) {
     const std::string text = io::read_file(path, max_json_bytes);
     bytes_ = text.size();
-    list_ = jinja::read_json(text, path_);
+    try {
+      list_ = jinja::read_json(text, path_);
+    } catch (const UserError& error) {
+      if (!text.starts_with('{')) throw;
+      user_error("{} (a file with an object a line is called .jsonl)", error.what());
+    }
     if (!list_.is_list()) {
       user_error("{}: expected a list of rows (one object a line belongs into a .jsonl file)", path_);
     }

@@ -135,6 +135,15 @@ const std::vector<Field>& dataset_fields() {
                     "where a message that is learned has the weight of its loss; empty: weight, or loss_weight"),
       boolean("drop_system_message", INLAY_ENTRY(format.drop_system_message), "leave system messages out"),
       text("field", INLAY_ENTRY(format.field), "key", "type completion: where a row has its text"),
+      text("field_instruction", INLAY_ENTRY(format.field_instruction), "key",
+           "type alpaca: where a row has what is asked"),
+      text("field_input", INLAY_ENTRY(format.field_input), "key",
+           "type alpaca: where a row has what it is asked about"),
+      text("field_output", INLAY_ENTRY(format.field_output), "key", "type alpaca: where a row has the answer"),
+      optional_text("format", INLAY_ENTRY(format.format), "text with {instruction} and {input}",
+                    "type alpaca: the prompt; empty: Alpaca's own"),
+      optional_text("no_input_format", INLAY_ENTRY(format.no_input_format), "text with {instruction}",
+                    "type alpaca: the prompt of rows without an input; empty: format"),
   };
 #undef INLAY_ENTRY
   return table;

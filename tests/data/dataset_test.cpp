@@ -91,6 +91,10 @@ TEST_F(DataDataset, ABadRowEndsTheReadingWithItsPlace) {
   EXPECT_THAT(error_of(folder_.write("b.json", "[" + chat + ", {\"messages\": []}]")),
               HasSubstr("b.json: row 2: messages: is empty"));
   EXPECT_THAT(error_of(folder_.write("b.json", chat)), HasSubstr("expected a list of rows"));
+  EXPECT_THAT(error_of(folder_.write("b.json", chat + "\n" + chat)), HasSubstr("an object a line is called .jsonl"));
+  DatasetOptions named;
+  named.format.chat_template = "chatml";
+  EXPECT_THAT(error_of(folder_.write("b.jsonl", chat), named), HasSubstr("chat_template: 'chatml' is neither"));
   EXPECT_THAT(error_of(folder_.write("s.jsonl", R"({"text": "\ud800"})")), HasSubstr("s.jsonl:1: not valid JSON"));
   EXPECT_THAT(error_of(folder_.write("u.jsonl", "{\"text\": \"\xff\"}")), HasSubstr("u.jsonl:1: not valid JSON"));
   EXPECT_THAT(error_of(folder_.write("e.jsonl", "\n\n")), HasSubstr("e.jsonl: holds no rows"));

@@ -29,6 +29,10 @@ std::string detect_type(const Row& row) {
 ChatTemplate load_template(const FormatOptions& options, const Tokenizer& tokenizer,
                            const std::filesystem::path& model) {
   if (options.chat_template == "tokenizer_default") return ChatTemplate::load(model);
+  if (!std::filesystem::exists(options.chat_template)) {
+    user_error("chat_template: '{}' is neither tokenizer_default nor a .jinja file that is there",
+               options.chat_template);
+  }
   ChatTemplate chat = ChatTemplate::load(options.chat_template);
   const auto name = [&](const char* key, std::optional<std::int32_t> id) {
     if (id) chat.set_special_token(key, tokenizer.text(*id).value_or(""));

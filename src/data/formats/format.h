@@ -41,6 +41,11 @@ struct FormatOptions {
 
   std::string field = "text";  // completion: where a row has its text
 
+  // alpaca: where a row has these, and the prompt that {instruction} and {input} are put into, with an input and
+  // without; empty: Alpaca's own.
+  std::string field_instruction = "instruction", field_input = "input", field_output = "output";
+  std::string format, no_input_format;
+
   bool operator==(const FormatOptions&) const = default;
 };
 

@@ -12,6 +12,23 @@ std::vector<std::int32_t> ended(std::vector<std::int32_t> ids, const Tokenizer& 
   return ids;
 }
 
+// What stands in a row is not looked through for further words in braces.
+std::string filled(std::string_view format, std::string_view instruction, std::string_view input) {
+  std::string text;
+  while (!format.empty()) {
+    const auto take = [&](std::string_view word, std::string_view value) {
+      if (!format.starts_with(word)) return false;
+      text += value;
+      format.remove_prefix(word.size());
+      return true;
+    };
+    if (take("{instruction}", instruction) || take("{input}", input)) continue;
+    text += format.front();
+    format.remove_prefix(1);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string alpaca_prompt(const std::string& instruction, const std::string& input) {
@@ -29,15 +46,24 @@ std::string alpaca_prompt(const std::string& instruction, const std::string& inp
 }
 
 AlpacaFormat::AlpacaFormat(const FormatOptions& options, Tokenizer tokenizer)
-    : train_on_inputs_(options.train_on_inputs), tokenizer_(std::move(tokenizer)) {}
+    : options_(options), tokenizer_(std::move(tokenizer)) {
+  // One prompt given is meant for rows of both kinds.
+  if (options_.no_input_format.empty()) options_.no_input_format = options_.format;
+  if (options_.format.empty()) options_.format = options_.no_input_format;
+}
+
+std::string AlpacaFormat::prompt(const std::string& instruction, const std::string& input) const {
+  const std::string& format = input.empty() ? options_.no_input_format : options_.format;
+  return format.empty() ? alpaca_prompt(instruction, input) : filled(format, instruction, input);
+}
 
 Document AlpacaFormat::make(const Row& row) const {
-  const auto input = row.find("input");
+  const auto input = row.find(options_.field_input);
   const std::string prompt =
-      alpaca_prompt(row.at("instruction", "a string").text(), input ? input->text() : std::string());
-  const std::string& answer = row.at("output", "a string").text();
+      this->prompt(row.at(options_.field_instruction, "a string").text(), input ? input->text() : std::string());
+  const std::string& answer = row.at(options_.field_output, "a string").text();
   Document document;
-  append(document, tokenizer_.encode(prompt), train_on_inputs_);
+  append(document, tokenizer_.encode(prompt), options_.train_on_inputs);
   // Apart from the prompt, as the model will meet it.
   append(document, ended(tokenizer_.encode(answer, false), tokenizer_), true);
   mask_first(document);

@@ -8,14 +8,17 @@ namespace inlay::data {
 // The words that Alpaca was trained with, up to where the answer begins.
 std::string alpaca_prompt(const std::string& instruction, const std::string& input);
 
-// {"instruction": ..., "input": ..., "output": ...} in the words that Alpaca was trained with. The answer is learned.
+// {"instruction": ..., "input": ..., "output": ...}, or whatever the options call them, in the words that Alpaca was
+// trained with, or in theirs. The answer is learned.
 class AlpacaFormat final : public RowFormat {
  public:
   AlpacaFormat(const FormatOptions& options, Tokenizer tokenizer);
   Document make(const Row& row) const override;
 
  private:
-  bool train_on_inputs_;
+  std::string prompt(const std::string& instruction, const std::string& input) const;
+
+  FormatOptions options_;
   Tokenizer tokenizer_;
 };
 

@@ -85,5 +85,26 @@ TEST(DataTextFormats, RowsTellTheirType) {
   EXPECT_THAT(user_error_of([&] { type(R"({"prompt": ""})"); }), ::testing::HasSubstr("give the dataset a type"));
 }
 
+TEST(DataTextFormats, AlpacaRowsMayHaveOtherNamesAndPrompts) {
+  const ChatModel model;
+  const Tokenizer tokenizer = Tokenizer::load(model.path());
+  const auto text_of = [&](const std::string& row, FormatOptions options) {
+    options.type = "alpaca";
+    options.field_instruction = "question";
+    options.field_input = "about";
+    options.field_output = "answer";
+    const Document document =
+        make_format(options, tokenizer, model.path())->make(Row(jinja::read_json(row, "rows.jsonl:7"), "rows.jsonl:7"));
+    return tokenizer.decode(document.input_ids, true);
+  };
+  const std::string plain = R"({"question": "1+1 {input}?", "answer": "2"})",
+                    about = R"({"question": "Sum", "about": "1 2", "answer": "3"})";
+  EXPECT_EQ(text_of(plain, {.format = "Q: {instruction}\nA: "}), "Q: 1+1 {input}?\nA: 2");
+  EXPECT_EQ(text_of(about, {.format = "{input}: {instruction} = "}), "1 2: Sum = 3");
+  EXPECT_EQ(text_of(plain, {.format = "{input}: {instruction} = ", .no_input_format = "{instruction} {x} "}),
+            "1+1 {input}? {x} 2");
+  EXPECT_THAT(text_of(about, {}), ::testing::HasSubstr("### Instruction:\nSum\n\n### Input:\n1 2"));
+}
+
 }  // namespace
 }  // namespace inlay::data
