@@ -48,7 +48,7 @@ TEST_P(DataParquet, HoldsTheRowsOfTheJsonBesideIt) {
   for (std::size_t i = 0; i < rows.size(); ++i) ASSERT_EQ(rows[i], expected[i]) << "row " << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, DataParquet,
+INSTANTIATE_TEST_SUITE_P(, DataParquet,
                          ::testing::Values("all_snappy", "all_none_small_pages", "all_zstd_v2",
                                            "all_gzip_v2_small_pages", "all_lz4_plain", "all_delta",
                                            "all_delta_v2_small_pages", "common_polars", "common_duckdb", "tokens_delta",
