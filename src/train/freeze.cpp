@@ -14,7 +14,8 @@ std::set<std::string> frozen_by_name(const std::vector<std::string>& patterns, c
   const auto matched = [&](const weights::Part& part) {
     bool any = false;
     for (const std::string& pattern : patterns) {
-      if (!matches(part.label(), pattern)) continue;
+      // Of stacked experts each has a label of its own, and the name of the one tensor means all of them.
+      if (!matches(part.label(), pattern) && !matches(part.checkpoint_name, pattern)) continue;
       used.insert(pattern);
       any = true;
     }
