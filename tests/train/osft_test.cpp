@@ -5,6 +5,7 @@
 #include "support/directions.h"
 #include "support/files.h"
 #include "support/fixtures.h"
+#include "train/calibration.h"
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
 #include "train/find_bases.h"
@@ -332,6 +333,49 @@ TEST(TrainOsftCache, ASecondSearchTakesWhatTheFirstFound) {
   EXPECT_EQ(first.bases.fingerprint(), second.bases.fingerprint());
   options.osft.unfreeze_rank_ratio = 0.25;
   EXPECT_GT(find().device_peak, 0u);  // other ranks are another search
+}
+
+TEST_P(TrainOsft, ALayersImportanceIsTheMeanCosineOfItsInputAndOutput) {
+  TestBench bench(GetParam());
+  const View x = bench.tensor(DType::f32, {2, 2}, {1, 0, 0, 3}), same = bench.tensor(DType::f32, {2, 2}, {5, 0, 0, 1});
+  const View across = bench.tensor(DType::f32, {2, 2}, {0, 2, 1, 0}),
+             half = bench.tensor(DType::f32, {2, 2}, {2, 0, 7, 0});
+  train::LayerImportance importance;
+  importance.layer_output(bench.exec, 0, x, same);    // cosines 1 and 1
+  importance.layer_output(bench.exec, 1, x, across);  // 0 and 0
+  importance.layer_output(bench.exec, 2, x, half);    // 1 and 0
+  const std::vector<double> relative = importance.relative();
+  ASSERT_EQ(relative.size(), 3u);
+  EXPECT_NEAR(relative[0], 2.0, 1e-6);
+  EXPECT_NEAR(relative[1], 0.0, 1e-6);
+  EXPECT_NEAR(relative[2], 1.0, 1e-6);
+}
+
+// What projection takes away must not count: the gradient that goes into the moments has the norm that was allowed.
+TEST_P(TrainOsft, GradientsAreClippedAfterTheyAreProjected) {
+  const Fixture fixture(model_fixtures().front());
+  for (const char* basis :
+       {"basis: activations, unfreeze_rank_ratio: 0.4", "basis: weights, unfreeze_rank_ratio: 0.4"}) {
+    OsftRun run(fixture, GetParam(), DType::f32, basis);
+    const std::vector<PackedBatch> batches = train::batches_in_order(fixture.documents, run.tokens);
+    EngineOptions clipped = run.engine_options;
+    clipped.optimizer.max_grad_norm = 1e-3;
+    const auto engine = Engine::create(fixture.config, clipped);
+    engine->load(io::Checkpoint(fixture.folder));
+    engine->start_osft(run.found.bases);
+    const train::StepResult step = engine->train_step(batches, 1, 1e-3);
+    ASSERT_GT(step.grad_norm, 1e-3);
+    if (std::string_view(basis).starts_with("basis: weights")) {
+      EXPECT_GT(step.raw_grad_norm, 1.01 * step.grad_norm);  // so that the order can be seen at all
+    }
+    double sum = 0;
+    engine->optimizer().for_each_state(engine->exec(), [&](const std::string& name, View tensor, backend::Exec&) {
+      if (!name.ends_with(".m")) return;
+      for (const double value : read(*engine, tensor)) sum += value * value;
+    });
+    const double beta1 = clipped.optimizer.beta1;
+    EXPECT_NEAR(std::sqrt(sum), (1 - beta1) * 1e-3, 1e-5 * 1e-3) << basis;
+  }
 }
 
 // The routes of adaptive ranks follow from what was observed, which the cache must know as well.
