@@ -206,6 +206,18 @@ TEST_P(CliContinual, ADivergedRunIsNotedAndTheRestGoesOn) {
   EXPECT_EQ(run(yaml, {"--resume", "--quiet"}).err, "") << "it is not tried again";
 }
 
+// The loss of the only step was that of the base model; what came of it shows in the weights or the evaluation.
+TEST_P(CliContinual, ARunThatBreaksInItsLastStepHasDivergedToo) {
+  std::string yaml = config("study", "", 1);
+  yaml.replace(yaml.find("[1.0e-4, 1.0e-3]"), 16, "[1.0e-3, 1.0e25]");
+  const CommandResult result = run(yaml, {"--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json.at("sequences_complete"), 2);
+  EXPECT_EQ(json.at("sequences_diverged"), 1);
+  EXPECT_EQ(run(yaml, {"--resume", "--quiet"}).code, 0);
+}
+
 TEST_P(CliContinual, MistakesAreFoundBeforeAnythingIsTrained) {
   EXPECT_THAT(run(config("study"), {"--resume"}).err, HasSubstr("finds no study there"));
   EXPECT_THAT(run(config("study"), {"--report-only"}).err, HasSubstr("holds no study yet"));

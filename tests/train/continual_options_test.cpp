@@ -53,6 +53,19 @@ TEST(TrainContinualOptions, ReadsAllOfIt) {
               ElementsAre(data::DatasetOptions{.path = "c.jsonl"}, data::DatasetOptions{.path = "d.jsonl"}));
 }
 
+// A budget that grows: less is free from task to task. Plain fine-tuning stays what it is.
+TEST(TrainContinualOptions, ATasksOsftKeysAreForMethodsThatUseIt) {
+  const auto o = parse(head +
+                       "tasks: [{name: a, train: a.jsonl, eval: a.jsonl}, {name: b, train: b.jsonl, eval: b.jsonl, "
+                       "training: {max_steps: 7, osft: {unfreeze_rank_ratio: 0.25}}}]\n"
+                       "methods: [{name: sft, learning_rates: [1]}, {name: ours, learning_rates: [1], training: {osft: "
+                       "{unfreeze_rank_ratio: 0.5}}}]\n");
+  EXPECT_FALSE(o.methods[0].training[1].osft.enabled);
+  EXPECT_EQ(o.methods[0].training[1].max_steps, 7);
+  EXPECT_EQ(o.methods[1].training[0].osft.unfreeze_rank_ratio, 0.5);
+  EXPECT_EQ(o.methods[1].training[1].osft.unfreeze_rank_ratio, 0.25);
+}
+
 // A method adds to the study's map and does not replace it.
 TEST(TrainContinualOptions, NestedKeysMerge) {
   const auto o = parse(head + tasks +
