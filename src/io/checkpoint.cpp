@@ -124,6 +124,25 @@ void Checkpoint::drop(std::string_view name) const {
   if (const SafetensorsFile* file = file_of(name)) file->drop(name);
 }
 
+std::uint64_t Checkpoint::sampled_hash() const {
+  constexpr std::size_t pieces = 16, piece = 64;
+  Hasher hasher;
+  for (const std::string& name : names_) {
+    const TensorInfo& info = *find(name);
+    std::string about = name + " " + info.format_dtype;
+    for (const std::int64_t extent : info.shape) about += fmt::format(" {}", extent);
+    hasher.update(std::as_bytes(std::span(about)));
+    if (!info.dtype) continue;
+    const ConstView view = tensor(name);
+    const std::span bytes(static_cast<const std::byte*>(view.data()), view.bytes());
+    for (std::size_t i = 0; i < pieces; ++i) {
+      const std::size_t at = bytes.size() / pieces * i;
+      hasher.update(bytes.subspan(at, std::min(piece, bytes.size() - at)));
+    }
+  }
+  return hasher.digest();
+}
+
 std::uint64_t Checkpoint::content_hash() const {
   Hasher hasher;
   for (const std::string& name : names_) {

@@ -31,6 +31,9 @@ class Checkpoint {
 
   // Of all names and tensors; reads every byte of the weights.
   std::uint64_t content_hash() const;
+  // Of names, dtypes, shapes and some bytes of every tensor: tells one model from another at once, but not every change
+  // to one.
+  std::uint64_t sampled_hash() const;
 
   // The file that holds a tensor, for messages; the folder where there is no such tensor.
   std::filesystem::path path_of(std::string_view name) const;

@@ -204,6 +204,7 @@ fs::path save_checkpoint(Engine& engine, const ModelOrigin& origin, const fs::pa
                                  {"data_fingerprint", state.data_fingerprint},
                                  {"basis_fingerprint", state.basis_fingerprint},
                                  {"batching", state.batching},
+                                 {"base_fingerprint", state.base_fingerprint},
                                  {"compute", state.compute}};
     io::write_file_atomic(partial / state_file, json.dump(2) + "\n");
   } catch (...) {
@@ -234,6 +235,7 @@ TrainerState read_trainer_state(const fs::path& folder) {
   state.data_fingerprint = json.string("data_fingerprint");
   state.basis_fingerprint = json.find_string("basis_fingerprint").value_or("");
   state.batching = json.string("batching");
+  state.base_fingerprint = json.string("base_fingerprint");
   state.compute = json.string("compute");
   return state;
 }

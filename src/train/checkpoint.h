@@ -20,6 +20,7 @@ struct TrainerState {
   std::string data_fingerprint;       // of the documents, so that a resumed run reads the same ones
   std::string basis_fingerprint;      // of OSFT's directions; empty without OSFT
   std::string batching;               // the options by which documents became batches
+  std::string base_fingerprint;       // of the base model's weights, of which a resumed run takes what does not train
   std::string compute;                // dtype
 };
 

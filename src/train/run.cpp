@@ -242,6 +242,7 @@ class Run {
     describe_memory(engine);
     engine_ = Engine::create(config_, engine);
     const io::Checkpoint weights(options_.base_model);
+    state_.base_fingerprint = fmt::format("{:016x}", weights.sampled_hash());
     engine_->load(weights, [&](std::uint64_t done, std::uint64_t total) {
       stop_where_asked("loading weights");
       console_.progress("loading weights", done, total);
@@ -288,6 +289,10 @@ class Run {
     if (saved.data_fingerprint != state_.data_fingerprint) {
       user_error("{}: the datasets are not those of the run (fingerprint {} now, {} then)", folder->string(),
                  state_.data_fingerprint, saved.data_fingerprint);
+    }
+    if (saved.base_fingerprint != state_.base_fingerprint) {
+      user_error("{}: {} is not the base model of the run; resume with the one it began with", folder->string(),
+                 options_.base_model);
     }
     if (saved.batching != state_.batching) {
       user_error(

@@ -179,6 +179,10 @@ TEST_P(CliTrain, ResumingWithOtherBatchesOrLessThatTrainsIsRefused) {
     EXPECT_EQ(resumed.code, 2) << other;
     EXPECT_THAT(resumed.err, HasSubstr("the run's batches were made by seed")) << other;
   }
+  fs::copy(folder / "run/checkpoint-2", folder / "other");
+  const CommandResult based = train("save_steps: 2\n", {"--resume", "--base_model", folder / "other"});
+  EXPECT_EQ(based.code, 2);
+  EXPECT_THAT(based.err, HasSubstr("is not the base model of the run"));
   const CommandResult frozen = train("save_steps: 2\nfreeze: ['model.layers.*']\n", {"--resume"});
   EXPECT_EQ(frozen.code, 2);
   EXPECT_THAT(frozen.err, HasSubstr("which does not train in this run"));
