@@ -105,7 +105,7 @@ void print_report(const train::DataReport& r) {
                bar);
   }
   fmt::print("\nan epoch: {} documents, {} tokens, {:.1f} % of them learned, in {} micro-batches, {:.1f} % full\n",
-             format_count(r.documents), format_count(r.used_tokens),
+             format_count(r.used_documents), format_count(r.used_tokens),
              100.0 * static_cast<double>(r.learned) / static_cast<double>(std::max<std::int64_t>(r.used_tokens, 1)),
              format_count(r.batches), 100 * r.efficiency);
   const auto said = [](std::int64_t count, const std::string& text) {

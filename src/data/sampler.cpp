@@ -101,22 +101,20 @@ BatchSampler::BatchSampler(const Documents& documents, const BatchOptions& optio
   leave_out_unlabelled(documents);
 }
 
+std::span<const std::int32_t> labels_of(const Documents& documents, const BatchSampler::Piece& piece) {
+  return documents.at(piece.document)
+      .labels.subspan(static_cast<std::size_t>(piece.begin) + 1, static_cast<std::size_t>(piece.length) - 1);
+}
+
 void BatchSampler::leave_out_unlabelled(const Documents& documents) {
-  const auto unlabelled = [&](std::int64_t number) {
-    const Piece& p = piece(number);
-    // The first label of a piece is masked: nothing stands before it.
-    const auto labels =
-        documents.at(p.document)
-            .labels.subspan(static_cast<std::size_t>(p.begin) + 1, static_cast<std::size_t>(p.length) - 1);
-    return std::ranges::all_of(labels, [](std::int32_t label) { return label == ignore_label; });
-  };
-  for (const std::int64_t number : kept_) {
-    if (!unlabelled(number)) continue;
+  std::erase_if(kept_, [&](std::int64_t number) {
+    const auto ignored = [](std::int32_t label) { return label == ignore_label; };
+    if (!std::ranges::all_of(labels_of(documents, piece(number)), ignored)) return false;
     ++unlabelled_;
     tokens_ -= length_of(number);
     if (number < documents.size()) --documents_;
-  }
-  std::erase_if(kept_, unlabelled);
+    return true;
+  });
   if (kept_.empty()) {
     user_error("none of the {} documents has anything to learn within sequence_len ({} tokens)", documents.size(),
                options_.sequence_len);

@@ -64,6 +64,19 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
+// Keeps a folder for one process as long as it lives, and however it ends. One that another process keeps is a
+// UserError; where the file system knows no locks, nothing is kept.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::filesystem::path& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
 // Brings the names in a folder to disk, where its file system can.
 void sync_folder(const std::filesystem::path& folder);
 

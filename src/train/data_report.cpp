@@ -39,16 +39,14 @@ DataReport data_report(const std::vector<DataReport::File>& files, const data::D
   report.documents = documents.size();
   report.tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   for (const std::int64_t number : sampler.kept()) {
-    const data::BatchSampler::Piece& piece = sampler.piece(number);
-    const auto labels =
-        documents.at(piece.document)
-            .labels.subspan(static_cast<std::size_t>(piece.begin) + 1, static_cast<std::size_t>(piece.length) - 1);
+    const auto labels = data::labels_of(documents, sampler.piece(number));
     report.learned += static_cast<std::int64_t>(labels.size()) - std::ranges::count(labels, ignore_label);
   }
   report.lengths = bins_of(lengths);
   report.shortest = lengths.front();
   report.median = lengths[lengths.size() / 2];
   report.longest = lengths.back();
+  report.used_documents = sampler.document_count();
   report.used_tokens = sampler.tokens_per_epoch();
   report.batches = sampler.batches_per_epoch(0);
   report.efficiency = sampler.efficiency(0);

@@ -26,7 +26,7 @@ struct DataReport {
   std::vector<Bin> lengths;  // from the shortest to the longest, each bin about twice as long as the one before
   std::int64_t documents = 0, tokens = 0, learned = 0;  // of an epoch, before anything is cut
   std::int64_t shortest = 0, median = 0, longest = 0;
-  std::int64_t used_tokens = 0, batches = 0;  // of an epoch, as it is trained on
+  std::int64_t used_documents = 0, used_tokens = 0, batches = 0;  // of an epoch, as it is trained on
   double efficiency = 0;
   std::int64_t truncated = 0, truncated_tokens = 0, split = 0, dropped = 0, unlabelled = 0;
 };

@@ -29,6 +29,9 @@ void install_interrupt_handler() {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    // Under nohup the closing of a terminal is meant to be survived.
+    struct sigaction before {};
+    if (signal == SIGHUP && ::sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
     ::sigaction(signal, &action, nullptr);
     sigaddset(&signals, signal);
   }

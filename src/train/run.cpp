@@ -25,8 +25,8 @@ namespace {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// A folder that holds a run is never written into unasked. One that ended before its first checkpoint left nothing that
-// could be lost or gone on with.
+// A folder that holds a run is never written into unasked. One that ended before its first checkpoint left nothing to
+// go on with.
 void claim_output(const fs::path& output, bool resume) {
   const bool holds_run = fs::exists(output / "summary.json") || latest_checkpoint(output);
   if (holds_run && !resume) {
@@ -39,6 +39,20 @@ void claim_output(const fs::path& output, bool resume) {
   if (!resume && (fs::exists(output / "model.safetensors") || fs::exists(output / "model.safetensors.index.json"))) {
     user_error("{}: output_dir already holds a model; choose another folder", output.string());
   }
+}
+
+// What a run without a checkpoint has measured stays, under another name.
+void put_metrics_aside(const fs::path& output, Console& console) {
+  const fs::path metrics = output / "metrics.jsonl";
+  if (!fs::exists(metrics)) return;
+  int number = 1;
+  const auto aside = [&] { return output / fmt::format("metrics-{}.jsonl", number); };
+  while (fs::exists(aside())) ++number;
+  std::error_code error;
+  fs::rename(metrics, aside(), error);
+  if (error) user_error("{}: cannot be renamed: {}", metrics.string(), error.message());
+  console.line(
+      fmt::format("a run that ended here before its first checkpoint: its metrics are now {}", aside().string()));
 }
 
 // Micro-batches in the order of the run: epoch after epoch.
@@ -154,6 +168,7 @@ class Run {
         test_documents_(data_.test.copies()),
         sampler_(data_.train, batch_options(options)) {
     claim_output(output_, resume);
+    lock_.emplace(output_);
     describe_data(sampler_, console_);
     warn_of_positions();
     clip_test_documents();
@@ -162,7 +177,11 @@ class Run {
     state_.data_fingerprint = data_.train.fingerprint();
     state_.batching = batching_of(options_);
     state_.compute = name_of(engine_->options().compute);
-    if (resume) resume_from_latest();
+    if (resume) {
+      resume_from_latest();
+    } else {
+      put_metrics_aside(output_, console_);
+    }
     io::write_file_atomic(output_ / "config.yaml", to_yaml(options_));
     metrics_ = std::make_unique<MetricsFile>(output_ / "metrics.jsonl", state_.step);
   }
@@ -440,6 +459,7 @@ class Run {
   Console& console_;
   fs::path output_;
   ModelOrigin origin_;
+  std::optional<io::FolderLock> lock_;
   model::ModelConfig config_;
   RunData data_;
   std::vector<Document> test_documents_;

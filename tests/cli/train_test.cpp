@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "io/file.h"
 #include "io/safetensors.h"
 #include "support/command.h"
 #include "support/device_tensors.h"
@@ -168,6 +169,15 @@ TEST_P(CliTrain, ARunThatEndedBeforeItsFirstCheckpointMayStartAgain) {
   const CommandResult again = train();
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(metrics(folder / "run").size(), 6u);
+  EXPECT_THAT(read_text(folder / "run/metrics-1.jsonl"), HasSubstr("5.0"));
+}
+
+TEST_P(CliTrain, TwoRunsDoNotShareAFolder) {
+  fs::create_directories(folder / "run");
+  const io::FolderLock other(folder / "run");
+  const CommandResult result = train();
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("run: another process is at work in this folder"));
 }
 
 TEST_P(CliTrain, ResumingWithOtherBatchesOrLessThatTrainsIsRefused) {
