@@ -7,6 +7,7 @@
 #include "support/command.h"
 #include "support/device_tensors.h"
 #include "support/fixtures.h"
+#include "support/paths.h"
 
 namespace inlay::testing {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-const std::string model = std::string(INLAY_SOURCE_DIR) + "/tests/golden/models/llama_llama3_tied";
+const std::string model = source_folder().string() + "/tests/golden/models/llama_llama3_tied";
 const std::string documents = model + "/data.jsonl";
 
 TEST(CliCommands, ExitCodesTellTheUsersMistakesFromOurs) {
@@ -153,7 +154,7 @@ TEST(CliCommands, EvalOnARealModelGivesTransformersLoss) {
   const auto data = test_data();
   if (!data) GTEST_SKIP() << "the shared test data is not there";
   const fs::path stories = *data / "models/stories15M";
-  const fs::path expected = fs::path(INLAY_SOURCE_DIR) / "tests/golden/stories15M";
+  const fs::path expected = source_folder() / "tests/golden/stories15M";
   const CommandResult result =
       inlay({"eval", stories.string(), "--data", (expected / "data.jsonl").string(), "--device", "cpu", "--json"});
   ASSERT_EQ(result.code, 0) << result.err;

@@ -8,13 +8,14 @@
 #include <nlohmann/json.hpp>
 
 #include "support/command.h"
+#include "support/paths.h"
 #include "train/continual_options.h"
 
 // What `./dev demo` is made of still fits together. Nothing is trained.
 namespace inlay::testing {
 namespace {
 
-const std::string demo = std::string(INLAY_SOURCE_DIR) + "/demo/";
+const std::string demo = source_folder().string() + "/demo/";
 
 // A file of the demo with its folder moved here.
 std::string moved(const std::string& file, const TempFolder& folder) {

@@ -8,6 +8,7 @@
 #include "io/checkpoint.h"
 #include "support/command.h"
 #include "support/device_tensors.h"
+#include "support/paths.h"
 
 // Mixtures of experts as a user meets them: every family trained, planned, resumed and asked to write.
 namespace inlay::testing {
@@ -19,7 +20,7 @@ namespace fs = std::filesystem;
 class CliMoe : public ::testing::TestWithParam<std::tuple<const char*, Device>> {
  protected:
   CliMoe() {
-    fs::copy(fs::path(INLAY_SOURCE_DIR) / "tests/golden/models" / std::get<0>(GetParam()), folder / "base");
+    fs::copy(source_folder() / "tests/golden/models" / std::get<0>(GetParam()), folder / "base");
     config = "base_model: " + (folder / "base").string() + "\noutput_dir: " + (folder / "run").string() +
              "\ndatasets: [{path: " + (folder / "base/data.jsonl").string() +
              "}]\nlearning_rate: 3.0e-3\nsequence_len: 64\nmicro_batch_size: 2\nsample_packing: false\n"

@@ -9,6 +9,7 @@
 #include "io/safetensors.h"
 #include "support/command.h"
 #include "support/device_tensors.h"
+#include "support/paths.h"
 
 // The program as a user meets it: files in, files out, exit codes and messages.
 namespace inlay::testing {
@@ -17,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-const fs::path golden = fs::path(INLAY_SOURCE_DIR) / "tests/golden/models";
+const fs::path golden = source_folder() / "tests/golden/models";
 
 class CliTrain : public ::testing::TestWithParam<Device> {
  protected:

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "support/paths.h"
+
 // The order of the folders: a folder includes from itself and from those to its left; io from core alone, data
 // from core and io. The libraries are linked PRIVATE in the same order, so the linker agrees; this test says which line
 // is to blame.
@@ -54,7 +56,7 @@ std::vector<std::string> violations(const std::string& file, std::string_view fo
 }
 
 TEST(CoreLayering, NoFolderIncludesFromItsRight) {
-  const std::filesystem::path root = std::filesystem::path(INLAY_SOURCE_DIR) / "src";
+  const std::filesystem::path root = testing::source_folder() / "src";
   std::size_t files = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
     const std::string extension = entry.path().extension();

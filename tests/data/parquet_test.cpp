@@ -6,6 +6,7 @@
 #include "data/row_blocks.h"
 #include "data/template/json_value.h"
 #include "support/files.h"
+#include "support/paths.h"
 
 // Files made by tests/golden/make_parquet.py, with the rows that they hold as JSON beside them.
 namespace inlay::data {
@@ -19,7 +20,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-fs::path golden(const std::string& name) { return fs::path(INLAY_SOURCE_DIR) / "tests/golden/parquet" / name; }
+fs::path golden(const std::string& name) { return testing::source_folder() / "tests/golden/parquet" / name; }
 
 // As JSON, which tells null from absent, 1 from 1.0 and true.
 std::vector<std::string> rows_of(const fs::path& path) {

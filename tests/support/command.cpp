@@ -11,6 +11,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "support/paths.h"
+
 namespace inlay::testing {
 
 CommandResult inlay(const std::vector<std::string>& arguments, CommandLimits limits) {
@@ -30,10 +32,11 @@ CommandResult inlay(const std::vector<std::string>& arguments, CommandLimits lim
       ::setrlimit(RLIMIT_FSIZE, &limit);
     }
     ::setenv("XDG_CACHE_HOME", caches.path().c_str(), 1);
-    std::vector<char*> argv = {const_cast<char*>(INLAY_BINARY)};
+    const std::string path = program().string();
+    std::vector<char*> argv = {const_cast<char*>(path.c_str())};
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
-    ::execv(INLAY_BINARY, argv.data());
+    ::execv(path.c_str(), argv.data());
     std::_Exit(127);
   }
   if (limits.interrupt_after_ms > 0) {

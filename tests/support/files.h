@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "support/paths.h"
 
 // What the tests of files share.
 namespace inlay::testing {
@@ -96,7 +97,7 @@ std::string user_error_of(Action&& action) {
 inline std::optional<std::filesystem::path> test_data() {
   const char* variable = std::getenv("INLAY_TEST_DATA");
   const std::filesystem::path path = variable != nullptr ? std::filesystem::path(variable)
-                                                         : std::filesystem::path(INLAY_SOURCE_DIR) / "../shared/data";
+                                                         : source_folder() / "../shared/data";
   std::error_code ignored;
   return std::filesystem::is_directory(path, ignored) ? std::optional(path) : std::nullopt;
 }

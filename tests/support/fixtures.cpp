@@ -7,6 +7,7 @@
 #include "io/json.h"
 #include "support/device_tensors.h"
 #include "support/files.h"
+#include "support/paths.h"
 
 namespace inlay::testing {
 
@@ -15,7 +16,7 @@ namespace fs = std::filesystem;
 std::vector<fs::path> model_fixtures() {
   std::vector<fs::path> found;
   for (const fs::path& root :
-       {fs::path(INLAY_SOURCE_DIR) / "tests/golden/models", test_data().value_or("") / "fixtures/models"}) {
+       {source_folder() / "tests/golden/models", test_data().value_or("") / "fixtures/models"}) {
     if (!fs::is_directory(root)) continue;
     for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
       if (!fs::exists(entry.path() / "expected.json")) continue;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "support/files.h"
+#include "support/paths.h"
 #include "train/options.h"
 
 namespace inlay::testing {
@@ -28,7 +29,7 @@ TEST(TrainOptions, TheReferenceInDocsIsUpToDate) {
       "| "
       "value | default | meaning |\n|---|---|---|---|\n";
   add(train::dataset_keys());
-  const std::string file = std::string(INLAY_SOURCE_DIR) + "/docs/configuration.md";
+  const std::string file = source_folder().string() + "/docs/configuration.md";
   if (std::getenv("INLAY_UPDATE_DOCS") != nullptr) std::ofstream(file) << text;
   EXPECT_EQ(read_text(file), text) << "run the tests once with INLAY_UPDATE_DOCS=1";
 }

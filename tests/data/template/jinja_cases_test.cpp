@@ -7,6 +7,7 @@
 #include "data/template/chat_template.h"
 #include "data/template/unicode.h"
 #include "support/files.h"
+#include "support/paths.h"
 
 // Small templates against Jinja2 itself: tests/golden/make_jinja_cases.py.
 namespace inlay::data {
@@ -31,7 +32,7 @@ bool has_fixed_message(const std::string& kind) {
 class Cases {
  public:
   Cases() {
-    const std::string text = read_text(std::string(INLAY_SOURCE_DIR) + "/tests/golden/jinja_cases.json");
+    const std::string text = read_text(testing::source_folder().string() + "/tests/golden/jinja_cases.json");
     cases = json::parse(text).at("cases");
     const jinja::Value document = jinja::read_json(text, "jinja_cases.json");
     for (const auto& [name, value] : document.dict()->find("variables")->dict()->entries()) {

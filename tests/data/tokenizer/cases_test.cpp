@@ -4,6 +4,7 @@
 
 #include "data/tokenizer/tokenizer.h"
 #include "support/files.h"
+#include "support/paths.h"
 
 // Every step that a tokenizer.json may ask for, against what Hugging Face's tokenizers made of the same file
 // (tests/golden/make_tokenizer_cases.py).
@@ -14,7 +15,7 @@ using Ids = std::vector<std::int32_t>;
 
 const nlohmann::json& golden() {
   static const nlohmann::json json = nlohmann::json::parse(
-      inlay::testing::read_text(std::string(INLAY_SOURCE_DIR) + "/tests/golden/tokenizer/cases.json"));
+      inlay::testing::read_text(testing::source_folder().string() + "/tests/golden/tokenizer/cases.json"));
   return json;
 }
 

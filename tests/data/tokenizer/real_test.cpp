@@ -5,6 +5,7 @@
 #include "data/byte_tokenizer.h"
 #include "data/tokenizer/tokenizer.h"
 #include "support/files.h"
+#include "support/paths.h"
 
 // The tokenizers of real models, against ids that others made.
 namespace inlay::data {
@@ -14,7 +15,7 @@ using inlay::testing::read_text;
 using Ids = std::vector<std::int32_t>;
 namespace fs = std::filesystem;
 
-const fs::path golden = fs::path(INLAY_SOURCE_DIR) / "tests/golden/tokenizer";
+const fs::path golden = testing::source_folder() / "tests/golden/tokenizer";
 
 class DataTokenizerReal : public ::testing::TestWithParam<const char*> {
  protected:
