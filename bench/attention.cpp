@@ -1,9 +1,9 @@
-#include "ops/attention.h"
+#include "ops/attention/attention.h"
 
 #include <cmath>
 
 #include "bench/bench.h"
-#include "ops/attention_rules/rule.h"
+#include "ops/attention/rules/rule.h"
 #include "train/session.h"
 
 namespace inlay::bench {

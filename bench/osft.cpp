@@ -21,7 +21,7 @@ model::ModelConfig config_of(const Arguments& a) {
 
 Report run(const Arguments& a) {
   const model::ModelConfig config = config_of(a);
-  train::TrainOptions options;
+  options::TrainOptions options;
   options.device = a.device;
   options.dtype = a.dtype;
   options.optimizer_state = a.moments;

@@ -8,7 +8,7 @@ function(inlay_embed output name)
     string(APPEND entries "    {\"${path}\", R\"inlay(${text})inlay\"},\n")
   endforeach()
   file(CONFIGURE OUTPUT ${output} @ONLY CONTENT [[
-#include "ops/attention_rules/device_files.h"
+#include "ops/attention/rules/device_files.h"
 
 namespace inlay::ops::rules {
 

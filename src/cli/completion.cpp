@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
-#include "train/options.h"
+#include "options/train_options.h"
 
 namespace inlay::cli {
 
@@ -28,7 +28,7 @@ void collect(const CLI::App& app, const std::vector<std::string>& path, std::vec
     }
   }
   if (app.get_allow_extras()) {  // keys of the configuration
-    for (const train::OptionKey& key : train::option_keys()) {
+    for (const options::OptionKey& key : options::option_keys()) {
       node.options.push_back({"--" + key.name, key.meaning, true});
     }
   }

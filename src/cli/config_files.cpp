@@ -3,7 +3,7 @@
 #include "cli/commands.h"
 #include "core/error.h"
 #include "io/file.h"
-#include "train/options_schema.h"
+#include "options/schema.h"
 
 namespace inlay::cli {
 
@@ -12,7 +12,7 @@ void add_config_schema(Program& program) {
       "config-schema", "JSON Schema of the configuration, for editors that complete and check it");
   command->callback([&program] {
     program.action = [] {
-      fmt::print("{}", train::options_schema());
+      fmt::print("{}", options::options_schema());
       return 0;
     };
   });
@@ -26,11 +26,11 @@ void add_init_config(Program& program) {
   command->callback([&program, file] {
     program.action = [file] {
       if (*file == "-") {
-        fmt::print("{}", train::options_template());
+        fmt::print("{}", options::options_template());
         return 0;
       }
       if (std::filesystem::exists(*file)) user_error("{}: is there already; choose another name", *file);
-      io::write_file_atomic(*file, train::options_template());
+      io::write_file_atomic(*file, options::options_template());
       fmt::print("{}: fill in the keys that have no value, then: inlay train {}\n", *file, *file);
       return 0;
     };

@@ -1,9 +1,9 @@
-#include "train/continual.h"
+#include "study/continual.h"
 
 #include "cli/commands.h"
-#include "train/continual_record.h"
-#include "train/continual_report.h"
-#include "train/interrupt.h"
+#include "core/interrupt.h"
+#include "study/record.h"
+#include "study/results.h"
 
 namespace inlay::cli {
 
@@ -15,20 +15,20 @@ struct ContinualArguments {
 };
 
 int run(const ContinualArguments& arguments) {
-  const train::ContinualOptions options = train::load_continual_options(arguments.config);
+  const study::ContinualOptions options = study::load_continual_options(arguments.config);
   if (arguments.report_only) {
-    train::check_study(options);
+    study::check_study(options);
   } else {
     constexpr int interrupted = 130;
-    train::install_interrupt_handler();
-    if (train::run_continual(options, arguments.resume, arguments.quiet) == train::RunEnd::interrupted) {
+    install_interrupt_handler();
+    if (study::run_continual(options, arguments.resume, arguments.quiet) == train::RunEnd::interrupted) {
       return interrupted;
     }
   }
-  const train::Study study = train::read_study(options);
-  const train::Analysis analysis = train::analyse(study);
-  if (arguments.report_only) train::write_report(options, study, analysis);
-  fmt::print("{}", arguments.json ? train::results_json(study, analysis) : train::results_table(study, analysis));
+  const study::Study study = study::read_study(options);
+  const study::Analysis analysis = study::analyse(study);
+  if (arguments.report_only) study::write_report(options, study, analysis);
+  fmt::print("{}", arguments.json ? study::results_json(study, analysis) : study::results_table(study, analysis));
   if (!arguments.json) fmt::print("\nthe report is {}/report.html\n", options.output_dir);
   return 0;
 }

@@ -9,7 +9,7 @@
 #include "core/terminal.h"
 #include "core/text.h"
 #include "model/families/family.h"
-#include "train/data_report.h"
+#include "report/data_report.h"
 #include "train/session.h"
 
 namespace inlay::cli {
@@ -23,26 +23,26 @@ struct DataArguments {
 };
 
 struct LoadedData {
-  train::TrainOptions options;
+  options::TrainOptions options;
   data::Documents documents;
-  std::vector<train::DataReport::File> files;
+  std::vector<report::DataReport::File> files;
   std::int64_t held_out = 0;  // documents to evaluate on
 };
 
-LoadedData load(const DataArguments& arguments, const train::Overrides& overrides) {
-  train::Console console(arguments.quiet);
+LoadedData load(const DataArguments& arguments, const options::Overrides& overrides) {
+  Console console(arguments.quiet);
   LoadedData loaded;
-  loaded.options = train::load_options(arguments.config, overrides);
+  loaded.options = options::load_options(arguments.config, overrides);
   const std::int64_t vocab = model::load_config(loaded.options.base_model).vocab;
   train::RunData data = train::read_run_data(loaded.options, vocab, console);
   loaded.documents = std::move(data.train);
   loaded.held_out = data.test.size();
   for (std::size_t i = 0; i < loaded.options.datasets.size(); ++i) {
     const data::Corpus& corpus = loaded.documents.corpus(i);
-    train::DataReport::File file{.path = loaded.options.datasets[i].path,
-                                 .counts = corpus.counts(),
-                                 .documents = corpus.size(),
-                                 .weight = loaded.options.datasets[i].weight};
+    report::DataReport::File file{.path = loaded.options.datasets[i].path,
+                                  .counts = corpus.counts(),
+                                  .documents = corpus.size(),
+                                  .weight = loaded.options.datasets[i].weight};
     for (std::int64_t d = 0; d < corpus.size(); ++d) {
       const auto labels = corpus.at(d).labels;
       file.tokens += corpus.length(d);
@@ -53,7 +53,7 @@ LoadedData load(const DataArguments& arguments, const train::Overrides& override
   return loaded;
 }
 
-nlohmann::ordered_json to_json(const train::DataReport& r) {
+nlohmann::ordered_json to_json(const report::DataReport& r) {
   nlohmann::ordered_json files = nlohmann::ordered_json::array(), lengths = files;
   for (const auto& f : r.files) {
     files.push_back({{"path", f.path},
@@ -84,7 +84,7 @@ nlohmann::ordered_json to_json(const train::DataReport& r) {
           {"unlabelled", r.unlabelled}};
 }
 
-void print_report(const train::DataReport& r) {
+void print_report(const report::DataReport& r) {
   for (const auto& f : r.files) {
     fmt::print("{}: {} rows, {} documents, {} tokens, {:.1f} % of them learned{}\n", f.path,
                format_count(f.counts.rows), format_count(f.documents), format_count(f.tokens),
@@ -147,14 +147,14 @@ void print_samples(const LoadedData& loaded, std::int64_t count) {
     fmt::print("\n── document {}, {} tokens{}; {} ──\n{}\n", format_count(chosen + 1), format_count(length),
                cut ? fmt::format(", cut to {}", format_count(loaded.options.sequence_len)) : "",
                colour ? "what is learned is green" : "what is learned is in ⟦brackets⟧",
-               train::show_runs(train::text_runs(document, tokenizer), colour));
+               report::show_runs(report::text_runs(document, tokenizer), colour));
   }
 }
 
-int run(const DataArguments& arguments, const train::Overrides& overrides) {
+int run(const DataArguments& arguments, const options::Overrides& overrides) {
   const LoadedData loaded = load(arguments, overrides);
   const data::BatchSampler sampler(loaded.documents, train::batch_options(loaded.options));
-  const train::DataReport report = train::data_report(loaded.files, loaded.documents, sampler);
+  const report::DataReport report = report::data_report(loaded.files, loaded.documents, sampler);
   if (arguments.json) {
     fmt::print("{}\n", to_json(report).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     return 0;

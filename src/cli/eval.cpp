@@ -11,7 +11,7 @@ namespace inlay::cli {
 
 namespace {
 
-int run_choices(const ModelArguments& arguments, const model::ModelConfig& config, train::Console& console) {
+int run_choices(const ModelArguments& arguments, const model::ModelConfig& config, Console& console) {
   const std::vector<data::Question> questions = data::read_choices(arguments.data, config.vocab);
   const auto engine = load_engine(arguments, config, data::choice_documents(questions), Purpose::choices, console);
   const train::ChoiceEvaluation result = train::evaluate_choices(*engine, questions);
@@ -29,7 +29,7 @@ int run_choices(const ModelArguments& arguments, const model::ModelConfig& confi
 }
 
 int run(const ModelArguments& arguments) {
-  train::Console console(arguments.quiet);
+  Console console(arguments.quiet);
   const model::ModelConfig config = model::load_config(arguments.model);
   if (data::holds_choices(arguments.data)) return run_choices(arguments, config, console);
   const std::vector<Document> documents = train::read_documents(arguments.data, arguments.model, config.vocab, console);

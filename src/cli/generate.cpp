@@ -66,7 +66,7 @@ int run(const GenerateArguments& arguments) {
   if (text) tokenizer = data::Tokenizer::load(arguments.model);
   if (text && options.stop < 0) options.stop = tokenizer->eos().value_or(-1);
 
-  train::Console console(arguments.quiet);
+  Console console(arguments.quiet);
   const model::ModelConfig config = model::load_config(arguments.model);
   const std::vector<std::vector<std::int32_t>> prompts = prompt_ids(arguments, tokenizer, config);
   const auto engine = load_generator(arguments, config, prompts, options.count,

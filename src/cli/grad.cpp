@@ -21,7 +21,7 @@ struct NamedTensor {
 
 int run(const GradArguments& arguments) {
   if (std::filesystem::exists(arguments.out)) user_error("{}: already exists; choose another --out", arguments.out);
-  train::Console console(arguments.quiet);
+  Console console(arguments.quiet);
   const model::ModelConfig config = model::load_config(arguments.model);
   const std::vector<Document> documents = train::read_documents(arguments.data, arguments.model, config.vocab, console);
   const auto engine = load_engine(arguments, config, documents,

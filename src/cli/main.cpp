@@ -6,8 +6,8 @@
 
 #include "cli/commands.h"
 #include "core/error.h"
+#include "core/interrupt.h"
 #include "core/terminal.h"
-#include "train/interrupt.h"
 
 namespace {
 
@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
       return program.app.exit(error) == 0 ? 0 : user_mistake;
     }
     return program.action();
-  } catch (const train::Interrupted& interruption) {
+  } catch (const Interrupted& interruption) {
     return report(interrupted, "", interruption.what());
   } catch (const UserError& error) {
     return report(user_mistake, "", error.what());

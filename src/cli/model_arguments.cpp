@@ -7,8 +7,7 @@
 namespace inlay::cli {
 
 std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, const model::ModelConfig& config,
-                                           const std::vector<Document>& documents, Purpose purpose,
-                                           train::Console& console) {
+                                           const std::vector<Document>& documents, Purpose purpose, Console& console) {
   std::int64_t longest = 1, total = 0;
   for (const Document& d : documents) {
     longest = std::max(longest, static_cast<std::int64_t>(d.input_ids.size()));
@@ -35,7 +34,7 @@ std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, cons
 
 std::unique_ptr<train::Engine> load_generator(const ModelArguments& arguments, const model::ModelConfig& config,
                                               const std::vector<std::vector<std::int32_t>>& prompts, std::int64_t count,
-                                              std::string_view source, train::Console& console) {
+                                              std::string_view source, Console& console) {
   std::vector<Document> longest(1);
   for (const std::vector<std::int32_t>& prompt : prompts) {
     if (prompt.empty()) user_error("{}: expected text, got nothing", source);

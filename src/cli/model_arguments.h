@@ -7,7 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "train/console.h"
+#include "core/console.h"
 #include "train/engine.h"
 #include "train/session.h"
 
@@ -38,13 +38,12 @@ enum class Purpose : std::uint8_t { evaluation, choices, gradients, gradients_an
 
 // The model loaded and ready for batches of at most max_tokens (or the longest document).
 std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, const model::ModelConfig& config,
-                                           const std::vector<Document>& documents, Purpose purpose,
-                                           train::Console& console);
+                                           const std::vector<Document>& documents, Purpose purpose, Console& console);
 
 // The model loaded and ready to continue each of the prompts by up to `count` tokens. Ids that the model does not have,
 // or a prompt of none, are an error that names `source`.
 std::unique_ptr<train::Engine> load_generator(const ModelArguments& arguments, const model::ModelConfig& config,
                                               const std::vector<std::vector<std::int32_t>>& prompts, std::int64_t count,
-                                              std::string_view source, train::Console& console);
+                                              std::string_view source, Console& console);
 
 }  // namespace inlay::cli

@@ -7,7 +7,7 @@
 #include "backend/cpu/gemm.h"
 #include "cli/commands.h"
 #include "core/text.h"
-#include "train/find_bases.h"
+#include "osft/find_bases.h"
 #include "train/metrics.h"
 #include "train/session.h"
 #include "train/step_time.h"
@@ -19,9 +19,8 @@ namespace {
 constexpr int does_not_fit = 2;  // as the run itself would end
 
 // By the data where it is there, so that plan and run speak of the same batches; else by the configuration's bounds.
-train::BatchBounds bounds(const train::TrainOptions& options, std::int64_t vocab, std::size_t& document_bytes,
-                          bool& from_data, bool quiet) {
-  train::Console console(quiet);
+train::BatchBounds bounds(const options::TrainOptions& options, std::int64_t vocab, std::size_t& document_bytes,
+                          bool& from_data, Console& console) {
   const auto is_there = [](const data::DatasetOptions& dataset) { return std::filesystem::exists(dataset.path); };
   if (!std::ranges::all_of(options.datasets, is_there)) return train::bounds_of(options);
   if (!std::ranges::all_of(options.test_datasets, is_there)) return train::bounds_of(options);
@@ -39,7 +38,7 @@ train::BatchBounds bounds(const train::TrainOptions& options, std::int64_t vocab
 
 // Everything that is said about a plan, in either form.
 struct Plan {
-  train::TrainOptions options;
+  options::TrainOptions options;
   model::ModelConfig config;
   train::EngineOptions engine;
   train::MemoryBudget budget;
@@ -154,13 +153,14 @@ void print_plan(const Plan& p) {
   if (p.longest > 0) fmt::print("\nlongest document that fits: {} tokens\n", format_count(p.longest));
 }
 
-int run(const std::string& file, const train::Overrides& overrides, bool as_json, bool max_context, bool quiet) {
+int run(const std::string& file, const options::Overrides& overrides, bool as_json, bool max_context, bool quiet) {
   const std::size_t base_bytes = train::resident_bytes();
+  Console console(quiet);
   Plan p;
-  p.options = train::load_options(file, overrides);
+  p.options = options::load_options(file, overrides);
   p.config = train::config_of(p.options);
   std::size_t document_bytes = 0;
-  const train::BatchBounds batch = bounds(p.options, p.config.vocab, document_bytes, p.from_data, quiet);
+  const train::BatchBounds batch = bounds(p.options, p.config.vocab, document_bytes, p.from_data, console);
   p.engine = train::engine_options(p.options, batch);
   train::plan_osft(p.options, p.config, batch, p.engine);
   p.budget = train::budget_of(p.options, p.engine.device);
@@ -170,8 +170,8 @@ int run(const std::string& file, const train::Overrides& overrides, bool as_json
   }
   p.choice = train::resolve_memory(p.options, p.config, p.engine);
   if (p.options.osft.enabled) {
-    p.search_peak =
-        train::plan_bases(p.options, p.config, p.engine.device, p.engine.compute, train::step_shape(p.options, batch));
+    p.search_peak = osft::plan_bases(train::search_inputs(p.options, p.config, p.engine.device, console), p.config,
+                                     p.engine.device, p.engine.compute, train::step_shape(p.options, batch));
     if (p.choice.fits && p.search_peak > p.budget.device) {
       p.choice.fits = false;
       p.choice.reason =

@@ -5,10 +5,10 @@
 #include "data/tokenizer/text_stream.h"
 #include "io/file.h"
 #include "model/families/family.h"
+#include "options/train_options.h"
+#include "report/run_report.h"
 #include "train/checkpoint.h"
 #include "train/generate.h"
-#include "train/options.h"
-#include "train/run_report.h"
 
 namespace inlay::cli {
 
@@ -23,7 +23,7 @@ struct ReportArguments : ModelArguments {
 };
 
 // What one model makes of every prompt, always by the likeliest token.
-std::vector<std::string> continuations(ReportArguments arguments, const std::string& model, train::Console& console) {
+std::vector<std::string> continuations(ReportArguments arguments, const std::string& model, Console& console) {
   const data::Tokenizer tokenizer = data::Tokenizer::load(model);
   const model::ModelConfig config = model::load_config(model);
   arguments.model = model;
@@ -56,24 +56,24 @@ std::string trained_model(const fs::path& folder) {
   return checkpoint->string();
 }
 
-void make_samples(const ReportArguments& arguments, train::Console& console) {
+void make_samples(const ReportArguments& arguments, Console& console) {
   const fs::path folder = arguments.folder;
   const std::string trained = trained_model(folder);
-  const std::string base = train::load_options(folder / "config.yaml", {}).base_model;
+  const std::string base = options::load_options(folder / "config.yaml", {}).base_model;
   const std::vector<std::string> before = continuations(arguments, base, console),
                                  after = continuations(arguments, trained, console);
-  std::vector<train::RunSample> samples;
+  std::vector<report::RunSample> samples;
   for (std::size_t i = 0; i < before.size(); ++i)
     samples.push_back({arguments.prompts.prompts[i], before[i], after[i]});
-  train::write_samples(folder, samples);
+  report::write_samples(folder, samples);
 }
 
 int run(const ReportArguments& arguments) {
-  train::Console console(arguments.quiet);
-  train::read_run(arguments.folder);  // before any work: is it one?
+  Console console(arguments.quiet);
+  report::read_run(arguments.folder);  // before any work: is it one?
   if (!arguments.prompts.prompts.empty()) make_samples(arguments, console);
   const fs::path page = fs::path(arguments.folder) / "report.html";
-  io::write_file_atomic(page, train::run_html(train::read_run(arguments.folder)));
+  io::write_file_atomic(page, report::run_html(report::read_run(arguments.folder)));
   fmt::print("the report is {}\n", page.string());
   return 0;
 }

@@ -1,5 +1,5 @@
 #include "cli/commands.h"
-#include "train/interrupt.h"
+#include "core/interrupt.h"
 #include "train/run.h"
 
 namespace inlay::cli {
@@ -18,9 +18,10 @@ void add_train(Program& program) {
   command->allow_extras();
   command->callback([&program, command, arguments] {
     program.action = [command, arguments] {
-      train::Console console(arguments->quiet);
-      const train::TrainOptions options = train::load_options(arguments->config, parse_overrides(command->remaining()));
-      train::install_interrupt_handler();
+      Console console(arguments->quiet);
+      const options::TrainOptions options =
+          options::load_options(arguments->config, parse_overrides(command->remaining()));
+      install_interrupt_handler();
       constexpr int interrupted = 130;
       if (train::run_training(options, arguments->resume, console) == train::RunEnd::interrupted) return interrupted;
       console.line(fmt::format("to see how it went: inlay report {}", options.output_dir));

@@ -46,4 +46,22 @@ PackedBatch pack(std::span<const Document> documents) {
   return batch;
 }
 
+std::vector<PackedBatch> batches_in_order(const std::vector<Document>& documents, std::int64_t max_tokens) {
+  std::vector<PackedBatch> batches;
+  std::size_t begin = 0;
+  while (begin < documents.size()) {
+    std::size_t end = begin;
+    std::int64_t tokens = 0;
+    while (end < documents.size()) {
+      const auto length = static_cast<std::int64_t>(documents[end].input_ids.size());
+      if (end > begin && tokens + length > max_tokens) break;
+      tokens += length;
+      ++end;
+    }
+    batches.push_back(pack(std::span(documents).subspan(begin, end - begin)));
+    begin = end;
+  }
+  return batches;
+}
+
 }  // namespace inlay

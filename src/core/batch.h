@@ -36,5 +36,7 @@ struct PackedBatch {
 };
 
 PackedBatch pack(std::span<const Document> documents);
+// Documents in order, cut into batches of at most max_tokens; a longer document makes a batch alone.
+std::vector<PackedBatch> batches_in_order(const std::vector<Document>& documents, std::int64_t max_tokens);
 
 }  // namespace inlay

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "model/decoding.h"
-#include "ops/decode_attention.h"
+#include "ops/attention/decode.h"
 #include "ops/elementwise.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"

@@ -4,7 +4,7 @@
 #include "model/attention_text.h"
 #include "model/config.h"
 #include "model/device_batch.h"
-#include "ops/attention.h"
+#include "ops/attention/attention.h"
 #include "weights/dense.h"
 
 // Norm, q/k/v product, rotation, attention, output product. The residual addition that follows belongs to the MLP

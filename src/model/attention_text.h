@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "model/config.h"
-#include "ops/attention_rules/rule.h"
+#include "ops/attention/rules/rule.h"
 
 namespace inlay::model {
 

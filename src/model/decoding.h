@@ -11,7 +11,7 @@
 namespace inlay::model {
 
 // What one layer has seen, [sequences, kv_heads, capacity, head_dim]; the layout is explained in
-// ops/decode_attention.h.
+// ops/attention/decode.h.
 struct LayerCache {
   View keys, values;
 

@@ -1,6 +1,6 @@
 #include "ops/adamw.h"
-#include "ops/attention_sinks.h"
-#include "ops/decode_attention.h"
+#include "ops/attention/decode.h"
+#include "ops/attention/sinks.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/expert_glu.h"

@@ -36,8 +36,8 @@ model::DecoderOptions plain_decoder_options(const EngineOptions& options) {
           .attention = options.attention};
 }
 
-std::unique_ptr<ops::Linear> make_weight(Exec& exec, weights::Parameter& parameter, const OsftLayout& layout) {
-  const OsftLayout::Ranks* ranks = layout.find(parameter.name);
+std::unique_ptr<ops::Linear> make_weight(Exec& exec, weights::Parameter& parameter, const osft::OsftLayout& layout) {
+  const osft::OsftLayout::Ranks* ranks = layout.find(parameter.name);
   if (ranks == nullptr) return std::make_unique<weights::DenseWeight>(parameter);
   if (const auto* input = std::get_if<weights::InputLayout>(ranks)) {
     return std::make_unique<weights::InputSubspace>(exec, parameter, *input, layout.place);
@@ -133,10 +133,10 @@ void Engine::load(const io::Checkpoint& checkpoint, const model::Progress& progr
   model::load_weights(exec_, decoder_.parameters(), &checkpoint, progress);
 }
 
-void Engine::start_osft(const BasisStore& bases) {
+void Engine::start_osft(const osft::BasisStore& bases) {
   for (weights::SubspaceWeight* weight : decoder_.subspaces()) {
     weight->set_start(exec_);
-    set_bases(exec_, *weight, bases);
+    osft::set_bases(exec_, *weight, bases);
   }
   if (!embedding_mask_.absent()) exec_.upload(embedding_mask_, bases.at("tokens.free").bytes.data());
 }

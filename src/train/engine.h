@@ -7,9 +7,9 @@
 #include "io/checkpoint.h"
 #include "model/decoder.h"
 #include "model/weights_io.h"
-#include "train/basis_store.h"
+#include "osft/basis_store.h"
+#include "osft/layout.h"
 #include "train/optimizer.h"
-#include "train/osft_layout.h"
 
 namespace inlay::train {
 
@@ -25,11 +25,11 @@ struct EngineOptions {
   bool deterministic = true;
   model::AttentionText attention;
   OptimizerOptions optimizer;
-  bool optimizer_state = true;             // false: gradients only (inlay grad, benchmarks of the passes alone)
-  std::int64_t max_tokens = 0;             // of the largest micro-batch
-  std::int64_t max_document = 0;           // of the longest document
-  std::int64_t logit_rows = 0;             // rows whose logits are asked for at once; 0: never
-  std::shared_ptr<const OsftLayout> osft;  // absent: plain fine-tuning
+  bool optimizer_state = true;                   // false: gradients only (inlay grad, benchmarks of the passes alone)
+  std::int64_t max_tokens = 0;                   // of the largest micro-batch
+  std::int64_t max_document = 0;                 // of the longest document
+  std::int64_t logit_rows = 0;                   // rows whose logits are asked for at once; 0: never
+  std::shared_ptr<const osft::OsftLayout> osft;  // absent: plain fine-tuning
   // Of model::sample and train::generate: sequences at once, and tokens of each; 0: never.
   std::int64_t decode_sequences = 0, decode_length = 0;
   bool row_losses = false;  // the loss of every position will be asked for
@@ -74,7 +74,7 @@ class Engine {
 
   void load(const io::Checkpoint& checkpoint, const model::Progress& progress = {});
   // Under OSFT, after load(): the weights as loaded are the start, and these the directions.
-  void start_osft(const BasisStore& bases);
+  void start_osft(const osft::BasisStore& bases);
   // The largest component of what was learned in a frozen direction; 0 without OSFT. Waits for the device.
   float leak();
 

@@ -34,24 +34,6 @@ std::vector<DocumentLoss> document_losses(Engine& engine, const std::vector<Docu
 
 }  // namespace
 
-std::vector<PackedBatch> batches_in_order(const std::vector<Document>& documents, std::int64_t max_tokens) {
-  std::vector<PackedBatch> batches;
-  std::size_t begin = 0;
-  while (begin < documents.size()) {
-    std::size_t end = begin;
-    std::int64_t tokens = 0;
-    while (end < documents.size()) {
-      const auto length = static_cast<std::int64_t>(documents[end].input_ids.size());
-      if (end > begin && tokens + length > max_tokens) break;
-      tokens += length;
-      ++end;
-    }
-    batches.push_back(pack(std::span(documents).subspan(begin, end - begin)));
-    begin = end;
-  }
-  return batches;
-}
-
 Evaluation evaluate(Engine& engine, const std::vector<Document>& documents) {
   Evaluation result;
   double loss = 0, weight = 0;

@@ -28,7 +28,4 @@ struct ChoiceEvaluation {
 // The engine's options must say row_losses.
 ChoiceEvaluation evaluate_choices(Engine& engine, const std::vector<data::Question>& questions);
 
-// Documents in order, cut into batches of at most max_tokens; a longer document makes a batch alone.
-std::vector<PackedBatch> batches_in_order(const std::vector<Document>& documents, std::int64_t max_tokens);
-
 }  // namespace inlay::train

@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/cuda/context.h"
+#include "core/interrupt.h"
 #include "core/text.h"
 #include "io/file.h"
+#include "osft/find_bases.h"
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
-#include "train/find_bases.h"
-#include "train/interrupt.h"
 #include "train/metrics.h"
 #include "train/session.h"
 
@@ -85,7 +85,7 @@ std::int64_t steps_per_epoch(const data::BatchSampler& sampler, std::int64_t epo
   return (sampler.batches_per_epoch(epoch) + accumulation - 1) / accumulation;
 }
 
-std::int64_t total_steps(const TrainOptions& o, const data::BatchSampler& sampler) {
+std::int64_t total_steps(const options::TrainOptions& o, const data::BatchSampler& sampler) {
   if (o.max_steps > 0) return o.max_steps;
   std::int64_t steps = 0;
   const auto whole = static_cast<std::int64_t>(std::floor(o.num_epochs));
@@ -100,7 +100,7 @@ std::int64_t total_steps(const TrainOptions& o, const data::BatchSampler& sample
 }
 
 // The template that the conversations are written by, where it is a file of its own.
-fs::path own_template(const TrainOptions& options) {
+fs::path own_template(const options::TrainOptions& options) {
   std::vector<std::string> names = {options.chat_template};
   for (const data::DatasetOptions& dataset : options.datasets) names.push_back(dataset.format.chat_template);
   for (const std::string& name : names) {
@@ -110,7 +110,7 @@ fs::path own_template(const TrainOptions& options) {
 }
 
 // What decides which documents stand in which step.
-std::string batching_of(const TrainOptions& o) {
+std::string batching_of(const options::TrainOptions& o) {
   return fmt::format(
       "seed {}, sequence_len {}, micro_batch_size {}, gradient_accumulation_steps {}, sample_packing {}, shuffle {}, "
       "excess_length_strategy {}",
@@ -118,7 +118,7 @@ std::string batching_of(const TrainOptions& o) {
       o.excess_length_strategy);
 }
 
-Schedule schedule_of(const TrainOptions& o, std::int64_t steps) {
+Schedule schedule_of(const options::TrainOptions& o, std::int64_t steps) {
   Schedule schedule;
   schedule.kind = o.lr_scheduler == "constant" ? ScheduleKind::constant
                   : o.lr_scheduler == "linear" ? ScheduleKind::linear
@@ -158,7 +158,7 @@ void describe_data(const data::BatchSampler& sampler, Console& console) {
 
 class Run {
  public:
-  Run(const TrainOptions& options, bool resume, Console& console)
+  Run(const options::TrainOptions& options, bool resume, Console& console)
       : options_(options),
         console_(console),
         output_(options.output_dir),
@@ -182,7 +182,7 @@ class Run {
     } else {
       put_metrics_aside(output_, console_);
     }
-    io::write_file_atomic(output_ / "config.yaml", to_yaml(options_));
+    io::write_file_atomic(output_ / "config.yaml", options::to_yaml(options_));
     metrics_ = std::make_unique<MetricsFile>(output_ / "metrics.jsonl", state_.step);
   }
 
@@ -243,10 +243,11 @@ class Run {
     }
     bounds.tokens = std::max(bounds.tokens, bounds.document);
     EngineOptions engine = engine_options(options_, bounds);
-    FoundBases found;
+    osft::FoundBases found;
     if (options_.osft.enabled) {
-      found = find_bases(options_, config_, engine.device, engine.compute, step_shape(options_, bounds), console_);
-      engine.osft = std::make_shared<OsftLayout>(found.layout);
+      found = osft::find_bases(search_inputs(options_, config_, engine.device, console_), config_, engine.device,
+                               engine.compute, step_shape(options_, bounds), console_);
+      engine.osft = std::make_shared<osft::OsftLayout>(found.layout);
       state_.basis_fingerprint = found.bases.fingerprint();
     } else {
       plan_frozen(options_, config_, engine);
@@ -455,7 +456,7 @@ class Run {
                               format_duration(state_.seconds), state_.loss, output_.string()));
   }
 
-  TrainOptions options_;
+  options::TrainOptions options_;
   Console& console_;
   fs::path output_;
   ModelOrigin origin_;
@@ -476,7 +477,7 @@ class Run {
 
 }  // namespace
 
-RunEnd run_training(const TrainOptions& options, bool resume, Console& console) {
+RunEnd run_training(const options::TrainOptions& options, bool resume, Console& console) {
   try {
     return Run(options, resume, console).execute();
   } catch (const Interrupted& interruption) {

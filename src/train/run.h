@@ -1,8 +1,8 @@
 #pragma once
 
+#include "core/console.h"
 #include "core/error.h"
-#include "train/console.h"
-#include "train/options.h"
+#include "options/train_options.h"
 
 namespace inlay::train {
 
@@ -17,6 +17,6 @@ enum class RunEnd : std::uint8_t { finished, interrupted };
 // A whole training run: data, model, steps, evaluations, checkpoints, metrics, and the trained model in output_dir.
 // With resume it goes on from the latest checkpoint there, bit for bit. An interrupt (Ctrl-C) ends the current step,
 // writes a checkpoint and says how to go on.
-RunEnd run_training(const TrainOptions& options, bool resume, Console& console);
+RunEnd run_training(const options::TrainOptions& options, bool resume, Console& console);
 
 }  // namespace inlay::train

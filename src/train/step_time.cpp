@@ -102,13 +102,13 @@ GradientWork gradient_work(const model::ModelConfig& config, const EngineOptions
     const bool lookup = p.name == "embedding" && !config.tied_embeddings;
     if (!p.is_matrix() || lookup) return;
     double rows = static_cast<double>(options.max_tokens);
-    if (of_expert(p.name))
+    if (osft::of_expert(p.name))
       rows *= static_cast<double>(config.experts.chosen) / static_cast<double>(config.experts.count);
     const auto out = static_cast<double>(p.shape[0]), in = static_cast<double>(p.shape[1]);
     GradientWork work{.batch = 2 * rows * out * in};
     if (options.osft != nullptr) {
       const auto& frozen = options.osft->frozen;
-      if (const OsftLayout::Ranks* ranks = options.osft->find(p.name)) {
+      if (const osft::OsftLayout::Ranks* ranks = options.osft->find(p.name)) {
         const auto* input = std::get_if<weights::InputLayout>(ranks);
         work = input != nullptr ? work_of(*input, rows, out, in)
                                 : work_of(std::get<weights::FactorLayout>(*ranks), p, rows, in);

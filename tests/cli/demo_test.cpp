@@ -7,9 +7,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "study/options.h"
 #include "support/command.h"
 #include "support/paths.h"
-#include "train/continual_options.h"
 
 // What `./dev demo` is made of still fits together. Nothing is trained.
 namespace inlay::testing {
@@ -100,11 +100,11 @@ TEST(CliDemo, EveryRunOfItCanBePlanned) {
   // The base model has the shape of the random one it is made from.
   std::string yaml = moved("study.yaml", folder);
   yaml.replace(yaml.find("/base\n"), 6, "/random\n");
-  const train::ContinualOptions study = train::parse_continual_options(yaml, "study.yaml");
+  const study::ContinualOptions study = study::parse_continual_options(yaml, "study.yaml");
   ASSERT_EQ(study.methods.size(), 3u);
-  for (const train::ContinualMethod& method : study.methods) {
-    for (const train::TrainOptions& training : method.training) {
-      folder.write("run.yaml", train::to_yaml(training));
+  for (const study::ContinualMethod& method : study.methods) {
+    for (const options::TrainOptions& training : method.training) {
+      folder.write("run.yaml", options::to_yaml(training));
       const CommandResult plan = inlay({"plan", folder / "run.yaml"});
       EXPECT_EQ(plan.code, 0) << method.name << ": " << plan.err;
     }

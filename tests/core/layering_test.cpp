@@ -18,8 +18,9 @@
 namespace inlay {
 namespace {
 
-constexpr std::array<std::string_view, 11> order = {"core",     "backend", "ops",   "weights", "io", "model",
-                                                    "parallel", "data",    "train", "bench",   "cli"};
+constexpr std::array<std::string_view, 15> order = {"core",  "backend",  "ops",   "weights", "io",
+                                                    "model", "parallel", "data",  "osft",    "options",
+                                                    "train", "report",   "study", "bench",   "cli"};
 
 std::size_t place(std::string_view folder) {
   return static_cast<std::size_t>(std::find(order.begin(), order.end(), folder) - order.begin());

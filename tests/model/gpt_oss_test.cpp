@@ -150,7 +150,7 @@ class ModelGptOss : public ::testing::TestWithParam<Device> {
     train::EngineOptions options = {.device = GetParam(), .compute = compute};
     options.max_tokens = options.max_document = 24;
     options.logit_rows = 24;
-    auto layout = std::make_shared<train::OsftLayout>();
+    auto layout = std::make_shared<osft::OsftLayout>();
     model::ModelParameters(config).for_each([&](weights::Parameter& p) {
       if (!experts_train && p.name.find(".experts.") != std::string::npos) layout->frozen.push_back(p.name);
     });

@@ -96,8 +96,8 @@ std::string user_error_of(Action&& action) {
 // Real models and data, where they are: INLAY_TEST_DATA, or shared/data beside the repository.
 inline std::optional<std::filesystem::path> test_data() {
   const char* variable = std::getenv("INLAY_TEST_DATA");
-  const std::filesystem::path path = variable != nullptr ? std::filesystem::path(variable)
-                                                         : source_folder() / "../shared/data";
+  const std::filesystem::path path =
+      variable != nullptr ? std::filesystem::path(variable) : source_folder() / "../shared/data";
   std::error_code ignored;
   return std::filesystem::is_directory(path, ignored) ? std::optional(path) : std::nullopt;
 }

@@ -15,8 +15,7 @@ namespace fs = std::filesystem;
 
 std::vector<fs::path> model_fixtures() {
   std::vector<fs::path> found;
-  for (const fs::path& root :
-       {source_folder() / "tests/golden/models", test_data().value_or("") / "fixtures/models"}) {
+  for (const fs::path& root : {source_folder() / "tests/golden/models", test_data().value_or("") / "fixtures/models"}) {
     if (!fs::is_directory(root)) continue;
     for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
       if (!fs::exists(entry.path() / "expected.json")) continue;

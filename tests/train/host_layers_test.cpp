@@ -77,7 +77,7 @@ TEST_P(TrainHostLayers, LayersOnTheHostMayBeFrozen) {
   for (const char* frozen : {"layers.6.", "layers.4.", "layers.0."}) {
     const auto frozen_options = [&](std::int64_t layers) {
       train::EngineOptions o = options(layers, 0.5);
-      auto layout = std::make_shared<train::OsftLayout>();
+      auto layout = std::make_shared<osft::OsftLayout>();
       model::ModelParameters(model.config).for_each([&](weights::Parameter& p) {
         if (p.name.starts_with(frozen)) layout->frozen.push_back(p.name);
       });

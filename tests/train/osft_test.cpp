@@ -1,14 +1,14 @@
 #include <gmock/gmock.h>
 
 #include "io/file.h"
+#include "osft/calibration.h"
+#include "osft/find_bases.h"
 #include "support/device_tensors.h"
 #include "support/directions.h"
 #include "support/files.h"
 #include "support/fixtures.h"
-#include "train/calibration.h"
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
-#include "train/find_bases.h"
 #include "train/session.h"
 #include "weights/rank.h"
 
@@ -17,17 +17,17 @@ namespace {
 
 using ops::reference::product;
 using ops::reference::transposed;
-using train::BasisStore;
+using osft::BasisStore;
+using osft::FoundBases;
 using train::Engine;
 using train::EngineOptions;
-using train::FoundBases;
 
 // A fixture's model under OSFT, its directions found on the fixture's own documents.
 struct OsftRun {
   OsftRun(const Fixture& fixture, Device device, DType dtype, const std::string& osft, std::int64_t host_layers = 0,
           std::int64_t micro_batches = 1) {
     for (const Document& d : fixture.documents) tokens += static_cast<std::int64_t>(d.input_ids.size());
-    options = train::parse_options(
+    options = options::parse_options(
         "base_model: " + fixture.folder.string() + "\noutput_dir: nowhere\ndatasets: [" +
             (fixture.folder / "data.jsonl").string() +
             "]\nlearning_rate: 1e-3\nsequence_len: 64\ngradient_accumulation_steps: " + std::to_string(micro_batches) +
@@ -41,23 +41,24 @@ struct OsftRun {
     engine_options.deterministic = true;
     engine_options.host_layers = host_layers;
     engine_options.optimizer.max_grad_norm = 0;
-    train::Console console(true);
-    found = train::find_bases(options, fixture.config, device, dtype, train::step_shape(options, bounds), console);
-    engine_options.osft = std::make_shared<train::OsftLayout>(found.layout);
+    Console console(true);
+    found = osft::find_bases(search_inputs(options, fixture.config, device, console), fixture.config, device, dtype,
+                             train::step_shape(options, bounds), console);
+    engine_options.osft = std::make_shared<osft::OsftLayout>(found.layout);
     engine = Engine::create(fixture.config, engine_options);
     engine->load(io::Checkpoint(fixture.folder));
     engine->start_osft(found.bases);
   }
 
   std::int64_t tokens = 0;
-  train::TrainOptions options;
+  options::TrainOptions options;
   EngineOptions engine_options;
-  FoundBases found;
+  osft::FoundBases found;
   std::unique_ptr<Engine> engine;
 };
 
-DoubleMatrix stored(const BasisStore& store, const std::string& name) {
-  const BasisStore::Tensor& tensor = store.at(name);
+DoubleMatrix stored(const osft::BasisStore& store, const std::string& name) {
+  const osft::BasisStore::Tensor& tensor = store.at(name);
   DoubleMatrix rows(tensor.shape[0], tensor.shape[1]);
   for (std::size_t i = 0; i < rows.data.size(); ++i) {
     rows.data[i] = tensor.dtype == DType::f32
@@ -291,20 +292,20 @@ TEST_P(TrainOsft, ThePlanIsThePeak) {
 
 TEST_P(TrainOsft, AdaptiveRanksFreezeMoreWhereALayerChangesItsInputLess) {
   const Fixture fixture(model_fixtures().front());
-  const train::OsftOptions options = [] {
-    train::OsftOptions o;
+  const osft::OsftOptions options = [] {
+    osft::OsftOptions o;
     o.enabled = true;
     o.basis = "weights";
     o.unfreeze_rank_ratio = 0.5;
     o.adaptive_floor = 0.1;
     return o;
   }();
-  const train::OsftTargets targets(options, fixture.config);
+  const osft::OsftTargets targets(options, fixture.config);
   std::vector<double> importance(static_cast<std::size_t>(fixture.config.layer_count()), 1.0);
   importance.front() = 1.5;
   importance.back() = 0.5;
   const auto frozen = [&](const std::vector<double>& by_layer, std::int64_t layer) {
-    const auto layout = train::nominal_layout(targets, fixture.config, {.tokens = 64}, by_layer);
+    const auto layout = osft::nominal_layout(targets, fixture.config, {.tokens = 64}, by_layer);
     return std::get<weights::FactorLayout>(*layout.find(fmt::format("layers.{}.mlp.down", layer))).parts[0].frozen;
   };
   const std::int64_t last = fixture.config.layer_count() - 1, full = fixture.config.hidden;
@@ -317,17 +318,18 @@ TEST_P(TrainOsft, AdaptiveRanksFreezeMoreWhereALayerChangesItsInputLess) {
 TEST(TrainOsftCache, ASecondSearchTakesWhatTheFirstFound) {
   const Fixture fixture(model_fixtures().front());
   TempFolder cache;
-  train::Console console(true);
-  train::TrainOptions options =
-      train::parse_options("base_model: " + fixture.folder.string() +
-                               "\noutput_dir: nowhere\ndatasets: [x]\nlearning_rate: 1\nosft: "
-                               "{basis: weights, unfreeze_rank_ratio: 0.5, cache: " +
-                               cache.path().string() + "}\n",
-                           "test", {});
+  Console console(true);
+  options::TrainOptions options =
+      options::parse_options("base_model: " + fixture.folder.string() +
+                                 "\noutput_dir: nowhere\ndatasets: [x]\nlearning_rate: 1\nosft: "
+                                 "{basis: weights, unfreeze_rank_ratio: 0.5, cache: " +
+                                 cache.path().string() + "}\n",
+                             "test", {});
   const auto find = [&] {
-    return train::find_bases(options, fixture.config, Device::cpu, DType::f32, {.tokens = 64}, console);
+    return osft::find_bases(search_inputs(options, fixture.config, Device::cpu, console), fixture.config, Device::cpu,
+                            DType::f32, {.tokens = 64}, console);
   };
-  const FoundBases first = find(), second = find();
+  const osft::FoundBases first = find(), second = find();
   EXPECT_GT(first.device_peak, 0u);
   EXPECT_EQ(second.device_peak, 0u);
   EXPECT_EQ(first.bases.fingerprint(), second.bases.fingerprint());
@@ -340,7 +342,7 @@ TEST_P(TrainOsft, ALayersImportanceIsTheMeanCosineOfItsInputAndOutput) {
   const View x = bench.tensor(DType::f32, {2, 2}, {1, 0, 0, 3}), same = bench.tensor(DType::f32, {2, 2}, {5, 0, 0, 1});
   const View across = bench.tensor(DType::f32, {2, 2}, {0, 2, 1, 0}),
              half = bench.tensor(DType::f32, {2, 2}, {2, 0, 7, 0});
-  train::LayerImportance importance;
+  osft::LayerImportance importance;
   importance.layer_output(bench.exec, 0, x, same);    // cosines 1 and 1
   importance.layer_output(bench.exec, 1, x, across);  // 0 and 0
   importance.layer_output(bench.exec, 2, x, half);    // 1 and 0
@@ -382,8 +384,8 @@ TEST_P(TrainOsft, GradientsAreClippedAfterTheyAreProjected) {
 TEST(TrainOsftCache, AdaptiveRanksComeBackWithTheirRoutes) {
   const Fixture fixture(model_fixtures().front());
   const TempFolder cache;
-  train::Console console(true);
-  const train::TrainOptions options = train::parse_options(
+  Console console(true);
+  const options::TrainOptions options = options::parse_options(
       "base_model: " + fixture.folder.string() +
           "\noutput_dir: nowhere\ndatasets: [x]\nlearning_rate: 1\nosft: {basis: weights, unfreeze_rank_ratio: 0.4, "
           "ranks: adaptive, calibration: {data: " +
@@ -391,9 +393,10 @@ TEST(TrainOsftCache, AdaptiveRanksComeBackWithTheirRoutes) {
       "test", {});
   for (const std::int64_t tokens : {4, 8, 12, 16, 24, 32, 48, 64, 128}) {
     const auto find = [&] {
-      return train::find_bases(options, fixture.config, Device::cpu, DType::f32, {.tokens = tokens}, console);
+      return osft::find_bases(search_inputs(options, fixture.config, Device::cpu, console), fixture.config, Device::cpu,
+                              DType::f32, {.tokens = tokens}, console);
     };
-    const FoundBases first = find(), second = find();
+    const osft::FoundBases first = find(), second = find();
     EXPECT_GT(first.device_peak, 0u) << "a step of another size is another search";
     EXPECT_EQ(second.device_peak, 0u);
     for (const auto& [name, ranks] : first.layout.targets) {
@@ -413,22 +416,24 @@ TEST(TrainOsftCalibration, SeveralTextsAreOneCalibration) {
   TempFolder folder;
   folder.write("first.jsonl", text.substr(0, cut));
   folder.write("rest.jsonl", text.substr(cut));
-  train::Console console(true);
+  Console console(true);
   const auto find = [&](const std::string& data) {
-    const auto options = train::parse_options(
+    const auto options = options::parse_options(
         "base_model: " + fixture.folder.string() +
             "\noutput_dir: nowhere\ndatasets: [x]\nlearning_rate: 1\nosft: {unfreeze_rank_ratio: 0.5, cache: off, "
             "calibration: {samples: 8, length: 16, data: " +
             data + "}}\n",
         "test", {});
-    return train::find_bases(options, fixture.config, Device::cpu, DType::f32, {.tokens = 64}, console).bases;
+    return osft::find_bases(search_inputs(options, fixture.config, Device::cpu, console), fixture.config, Device::cpu,
+                            DType::f32, {.tokens = 64}, console)
+        .bases;
   };
   const std::string first = (folder / "first.jsonl").string(), rest = (folder / "rest.jsonl").string();
   EXPECT_EQ(find("[" + first + ", " + rest + "]").fingerprint(),
             find((fixture.folder / "data.jsonl").string()).fingerprint());
   // What the model writes itself comes on top: tokens of either text are seen.
-  const auto unseen = [](const BasisStore& store) {
-    const BasisStore::Tensor& tokens = store.at("tokens.free");
+  const auto unseen = [](const osft::BasisStore& store) {
+    const osft::BasisStore::Tensor& tokens = store.at("tokens.free");
     const auto* values = reinterpret_cast<const float*>(tokens.bytes.data());
     return std::vector<float>(values, values + tokens.shape[0]);
   };
@@ -439,11 +444,11 @@ TEST(TrainOsftCalibration, SeveralTextsAreOneCalibration) {
 
 std::string failure(const std::string& osft) {
   try {
-    const auto options = train::parse_options(
+    const auto options = options::parse_options(
         "base_model: b\noutput_dir: o\ndatasets: [d]\nlearning_rate: 1\nosft: {" + osft + "}\n", "run.yaml", {});
     const Fixture fixture(model_fixtures().front());
-    const train::OsftTargets targets(options.osft, fixture.config);
-    train::nominal_layout(targets, fixture.config, {.tokens = 64});
+    const osft::OsftTargets targets(options.osft, fixture.config);
+    osft::nominal_layout(targets, fixture.config, {.tokens = 64});
   } catch (const UserError& error) {
     return error.what();
   }
@@ -473,9 +478,9 @@ TEST(TrainOsftOptions, AreWrittenAsTheyAreRead) {
       "base_model: b\noutput_dir: o\ndatasets: [d]\nlearning_rate: 1\nosft: {basis: weights, unfreeze_rank_ratio: 0.5, "
       "targets: [mlp], ratios: {'*.down_proj.*': 0.2}, freeze: [norms, head], calibration: {data: [sample, a b.jsonl], "
       "samples: 7}}\n";
-  const auto options = train::parse_options(yaml, "run.yaml", {{"osft.calibration.length", "33"}});
-  const auto again = train::parse_options(train::to_yaml(options), "again", {});
-  EXPECT_EQ(train::to_yaml(again), train::to_yaml(options));
+  const auto options = options::parse_options(yaml, "run.yaml", {{"osft.calibration.length", "33"}});
+  const auto again = options::parse_options(options::to_yaml(options), "again", {});
+  EXPECT_EQ(options::to_yaml(again), options::to_yaml(options));
   EXPECT_EQ(again.osft.calibration.data, (std::vector<std::string>{"sample", "a b.jsonl"}));
   EXPECT_EQ(again.osft.calibration.samples, 7);
   EXPECT_EQ(again.osft.calibration.length, 33);

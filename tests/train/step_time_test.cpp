@@ -14,7 +14,7 @@ namespace {
 constexpr double tokens = 4096, hidden = 1024, intermediate = 4096, vocab = 8000, qkv = 1024 + 2 * 256;
 
 // FLOPs of the products of a step, one multiplication a second; everything else takes no time.
-double products(const std::shared_ptr<const train::OsftLayout>& layout, std::int64_t micro_batches = 1) {
+double products(const std::shared_ptr<const osft::OsftLayout>& layout, std::int64_t micro_batches = 1) {
   train::EngineOptions options = {.device = Device::cuda, .compute = DType::bf16};
   options.max_tokens = options.max_document = static_cast<std::int64_t>(tokens);
   options.osft = layout;
@@ -35,13 +35,13 @@ TEST(TrainStepTime, APlainStepHasThreeProductsForEveryWeight) {
 }
 
 TEST(TrainStepTime, WhatIsFrozenHasTwo) {
-  auto layout = std::make_shared<train::OsftLayout>();
+  auto layout = std::make_shared<osft::OsftLayout>();
   layout->frozen = {"head", "layers.1.mlp.down"};
   EXPECT_DOUBLE_EQ(products(layout), 6 * tokens * matrices - 2 * tokens * (vocab * hidden + hidden * intermediate));
 }
 
 TEST(TrainStepTime, ASubspaceOfTheInputsCostsItsDirectionsAndTheRebuilding) {
-  auto layout = std::make_shared<train::OsftLayout>();
+  auto layout = std::make_shared<osft::OsftLayout>();
   layout->targets["layers.0.mlp.down"] = weights::InputLayout{.free = 256, .frozen = 4096 - 256};
   const double change = 2 * tokens * 256 * (hidden + intermediate) - 2 * tokens * hidden * intermediate;
   const double rebuild = 2 * 256 * hidden * intermediate;
@@ -56,7 +56,7 @@ TEST(TrainStepTime, FactorsCostWhatTheirRouteDoes) {
   factors.parts = {{.free = 128, .frozen = 1024 - 128}};
   const double both = hidden + intermediate, dense = hidden * intermediate, projections = 3 * 4 * both * rank * rank;
   const auto with = [&](weights::Route route) {
-    auto layout = std::make_shared<train::OsftLayout>();
+    auto layout = std::make_shared<osft::OsftLayout>();
     factors.route = route;
     layout->targets["layers.0.mlp.down"] = factors;
     return products(layout) - 6 * tokens * matrices + 2 * tokens * dense - projections;

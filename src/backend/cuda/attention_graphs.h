@@ -10,7 +10,7 @@
 #include "backend/cuda/context_internal.h"
 
 // cuDNN's attention as graphs that are built once and kept. A graph is made for one shape, one layout and one mask;
-// building compiles it, which takes about a second, so keys are rounded where they may be (see ops/attention_cuda.cu)
+// building compiles it, which takes about a second, so keys are rounded where they may be (see ops/attention/cuda.cu)
 // and the cache drops what was used longest ago. Includes CUDA's headers, so only .cu files include this.
 namespace inlay::backend::cuda {
 

@@ -1,0 +1,56 @@
+#include "core/interrupt.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+namespace inlay {
+
+namespace {
+
+std::atomic<bool> interrupted = false;  // lock-free, so a handler may set it
+
+}  // namespace
+
+void install_interrupt_handler() {
+  const auto note = [](int) {
+    if (interrupted.exchange(true)) std::_Exit(130);  // a second time: at once
+    // A step may take long; who pressed the keys sees that they were heard. write() is allowed in a handler.
+    static constexpr std::string_view heard = "\nstopping as soon as nothing is lost; once more stops at once\n";
+    if (::isatty(STDERR_FILENO) == 1 && ::write(STDERR_FILENO, heard.data(), heard.size()) < 0) return;
+  };
+  // A library may have threads by now, and one of them may be picked: the handler is for those.
+  struct sigaction action {};
+  action.sa_handler = note;
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    // Under nohup the closing of a terminal is meant to be survived.
+    struct sigaction before {};
+    if (signal == SIGHUP && ::sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
+    ::sigaction(signal, &action, nullptr);
+    sigaddset(&signals, signal);
+  }
+  // Threads that compute are never interrupted: those made from here on inherit the mask, and one that does nothing
+  // else waits for the signals. oneDNN's sgemm does not survive a handler's frame on the stack that it works on: the
+  // heap was corrupt afterwards in every fifth case; on another stack, never.
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::thread([signals, note] {
+    for (;;) {
+      int signal = 0;
+      if (::sigwait(&signals, &signal) == 0) note(signal);
+    }
+  }).detach();
+}
+
+bool interrupt_requested() { return interrupted; }
+
+void stop_where_asked(std::string_view doing) {
+  if (interrupted) throw Interrupted(fmt::format("interrupted while {}; nothing was written", doing));
+}
+
+}  // namespace inlay

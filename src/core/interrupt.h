@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string_view>
+
+#include "core/error.h"
+
+// Ctrl-C and termination: heard where nothing is lost by stopping.
+namespace inlay {
+
+// One of them came before there was a step to finish.
+class Interrupted : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+// Makes them end a run after its current step. Called once by the program.
+void install_interrupt_handler();
+// Whether one of them has come.
+bool interrupt_requested();
+// Throws Interrupted where one has come while nothing was written yet.
+void stop_where_asked(std::string_view doing);
+
+}  // namespace inlay

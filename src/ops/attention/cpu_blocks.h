@@ -1,0 +1,193 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <new>
+#include <optional>
+#include <vector>
+
+#include "ops/attention/attention.h"
+#include "ops/attention/cpu_rules.h"
+#include "ops/attention/cpu_tiles.h"
+
+// What forward and backward share: how a document falls into blocks, which pairs of blocks meet, and where the tiles of
+// a thread live. Blocks begin at their document's beginning, so a document's bits do not depend on its neighbours.
+namespace inlay::ops::cpu {
+
+inline constexpr float log2_e = 1.44269504f, ln_2 = 0.69314718f;
+
+struct DocumentRange {
+  std::int64_t index, begin, length;
+
+  std::int64_t blocks() const { return (length + block_size - 1) / block_size; }
+  std::int64_t count(std::int64_t block) const { return std::min(block_size, length - block * block_size); }
+  std::int64_t token(std::int64_t block) const { return begin + block * block_size; }
+};
+
+inline DocumentRange document_at(const AttentionSpec& spec, std::int64_t index) {
+  const auto at = static_cast<std::size_t>(index);
+  return {index, spec.host_cu_seqlens[at], spec.host_cu_seqlens[at + 1] - spec.host_cu_seqlens[at]};
+}
+
+// The first block of keys that a block of queries sees; the last is the one of the same index.
+inline std::int64_t first_key_block(std::int64_t query_block, std::int64_t window) {
+  return std::max<std::int64_t>(query_block * block_size - window + 1, 0) / block_size;
+}
+// The last block of queries that sees a block of keys, within its document.
+inline std::int64_t last_query_block(std::int64_t key_block, const DocumentRange& document, std::int64_t window) {
+  const std::int64_t last = std::min(document.length - 1, key_block * block_size + block_size - 1 + window - 1);
+  return last / block_size;
+}
+// Some query of the block does not see some key of the other.
+inline bool needs_mask(std::int64_t query_block, std::int64_t key_block, std::int64_t window) {
+  return query_block == key_block || (query_block - key_block + 1) * block_size - 1 >= window;
+}
+
+struct Geometry {
+  std::int64_t tokens, heads, kv_heads, group, width;  // group: query heads to a key/value head; width: head size
+  std::int64_t depth;                                  // width padded for sums over it
+  std::int64_t rows;                                   // width padded to whole vectors
+  std::int64_t window;
+  float scale;
+  const AttentionSpec& spec;
+  const AttentionRule* rule;
+
+  Geometry(const AttentionTensors& tensors, const AttentionSpec& spec, std::int64_t depth_step)
+      : tokens(tensors.q.dim(0)),
+        heads(tensors.q.dim(1)),
+        kv_heads(tensors.k.dim(1)),
+        group(heads / kv_heads),
+        width(tensors.q.dim(2)),
+        depth(padded(width, depth_step)),
+        rows(padded(width, lanes)),
+        window(spec.window == 0 ? std::numeric_limits<std::int32_t>::max()
+                                : std::min<std::int64_t>(spec.window, std::numeric_limits<std::int32_t>::max())),
+        scale(spec.scale),
+        spec(spec),
+        rule(spec.rule) {}
+
+  using Tile = AttentionRule::Tile;
+  // How a block of queries sees a block of keys.
+  Tile meeting(const DocumentRange& document, std::int64_t query_block, std::int64_t key_block,
+               std::int64_t head) const {
+    if (rule != nullptr) return meeting_by_rule(document, query_block, key_block, head);
+    if (key_block > query_block || key_block < first_key_block(query_block, window)) return Tile::empty;
+    return needs_mask(query_block, key_block, window) ? Tile::partial : Tile::full;
+  }
+  // Blocks of keys that queries up to a block may see, and blocks of queries that may see keys of some blocks; last:
+  // exclusive. A rule may let anybody see anybody.
+  std::int64_t first_key(std::int64_t query_block) const {
+    return rule != nullptr ? 0 : first_key_block(query_block, window);
+  }
+  std::int64_t last_key(std::int64_t query_block, const DocumentRange& document) const {
+    return rule != nullptr ? document.blocks() : query_block + 1;
+  }
+  std::int64_t first_query(std::int64_t key_block) const { return rule != nullptr ? 0 : key_block; }
+  std::int64_t last_query(std::int64_t key_block, const DocumentRange& document) const {
+    return rule != nullptr ? document.blocks() : last_query_block(key_block, document, window) + 1;
+  }
+
+  rules::Place place(const DocumentRange& document, std::int64_t head) const {
+    const auto at = [](std::int64_t x) { return static_cast<float>(x); };
+    return {at(head),
+            at(document.index),
+            at(document.length),
+            spec.prefix_lengths ? at(spec.prefix_lengths.as<std::int32_t>()[document.index]) : 0.0f,
+            at(heads),
+            spec.head_bias ? spec.head_bias.as<float>()[head] : 0.0f};
+  }
+  TilePlace tile_place(const DocumentRange& document, std::int64_t i, std::int64_t j, std::int64_t head) const {
+    return {place(document, head), i * block_size, j * block_size, padded(document.count(i), block_step),
+            padded(document.count(j), block_step)};
+  }
+
+ private:
+  Tile meeting_by_rule(const DocumentRange& document, std::int64_t i, std::int64_t j, std::int64_t head) const {
+    const auto last = [&](std::int64_t block) { return block * block_size + document.count(block) - 1; };
+    const Tile tile = rule->classify(place(document, head), i * block_size, last(i), j * block_size, last(j));
+    // What is padded must not be seen.
+    const bool whole = document.count(i) == block_size && document.count(j) == block_size;
+    return tile == Tile::full && !whole ? Tile::partial : tile;
+  }
+};
+
+inline std::optional<TileRule> tile_rule(const AttentionSpec& spec) {
+  return spec.rule == nullptr ? std::nullopt : std::optional<TileRule>(*spec.rule);
+}
+
+// Which of sixteen queries see a key: 0 <= query - key < window. `distance` is that of the first.
+inline i32x16 visible(std::int64_t distance, std::int64_t window) {
+  const u32x16 count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return (i32x16)((count + static_cast<std::uint32_t>(distance)) < (u32x16{} + static_cast<std::uint32_t>(window)));
+}
+
+template <class T, class Byte>  // T: the stored type
+auto rows_of(const BasicView<Byte>& view, std::int64_t token, std::int64_t count, std::int64_t head) {
+  auto* data = view.template as<T>();
+  return Rows<std::remove_pointer_t<decltype(data)>>{data + token * view.stride(0) + head * view.stride(1),
+                                                     view.stride(0), count, view.dim(2)};
+}
+
+template <class T>
+void store_to(T* to, f32x16 v, std::int64_t n) {
+  if (n >= lanes) {
+    backend::cpu::store(to, v);
+  } else {
+    backend::cpu::store_some(to, v, n);
+  }
+}
+
+// to[row, :] = from^T · factor[row]; from is [width, block_size].
+template <class T>
+void write_transposed(const Rows<T>& to, const float* from, const float* factor) {
+  for (std::int64_t r = 0; r < to.count; r += lanes) {
+    for (std::int64_t c = 0; c < to.width; c += lanes) {
+      u32x16 v[lanes];
+      for (std::int64_t i = 0; i < lanes; ++i) v[i] = (u32x16)backend::cpu::load(from + (c + i) * block_size + r);
+      transpose(v);
+      for (std::int64_t i = 0; i < std::min(lanes, to.count - r); ++i) {
+        store_to(to.data + (r + i) * to.stride + c, (f32x16)v[i] * factor[r + i], to.width - c);
+      }
+    }
+  }
+}
+
+// A thread's tiles. They have fixed sizes (a few hundred KiB at most heads' sizes) and are kept from call to call.
+class TileMemory {
+ public:
+  // Starts over; what was taken before is free again.
+  void reset(std::size_t bytes) {
+    if (bytes > capacity_) {
+      memory_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})));
+      capacity_ = bytes;
+    }
+    used_ = 0;
+  }
+  template <class T>
+  T* take(std::int64_t count) {
+    T* result = reinterpret_cast<T*>(memory_.get() + used_);
+    used_ += static_cast<std::size_t>(padded(count * static_cast<std::int64_t>(sizeof(T)), 64));
+    INLAY_ASSERT(used_ <= capacity_, "attention's tiles take {} bytes of {}", used_, capacity_);
+    return result;
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{64}); }
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  std::size_t capacity_ = 0, used_ = 0;
+};
+
+// Runs work(task) for all tasks, the dearest first, on whichever thread is free. Tasks write apart from each other.
+template <class Task, class Work>
+void run_tasks(std::vector<Task>& tasks, const Work& work) {
+  std::stable_sort(tasks.begin(), tasks.end(), [](const Task& a, const Task& b) { return a.cost > b.cost; });
+  const auto count = static_cast<std::int64_t>(tasks.size());
+#pragma omp parallel for schedule(dynamic, 1) if (count > 1)
+  for (std::int64_t i = 0; i < count; ++i) work(tasks[static_cast<std::size_t>(i)]);
+}
+
+}  // namespace inlay::ops::cpu

@@ -1,0 +1,156 @@
+#include "ops/attention/cpu_rules.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+
+namespace inlay::ops::cpu {
+
+namespace {
+
+using backend::cpu::select;
+using rules::Node;
+using rules::Op;
+using rules::Term;
+
+constexpr std::int64_t strip_keys = 4, row_vectors = block_size / lanes, strip_vectors = strip_keys * row_vectors;
+
+f32x16 truth(i32x16 mask) { return select(mask, splat(1), f32x16{}); }
+
+f32x16 floor(f32x16 x) {
+  f32x16 result;
+  for (std::int64_t i = 0; i < lanes; ++i) result[i] = std::floor(x[i]);
+  return result;
+}
+
+f32x16 log_of_any(f32x16 x) {
+  const f32x16 none = splat(std::numeric_limits<float>::quiet_NaN());
+  const f32x16 small = select(x >= f32x16{}, splat(-std::numeric_limits<float>::infinity()), none);
+  const f32x16 large = select(x <= splat(std::numeric_limits<float>::max()), log(x), x);
+  return select(x >= splat(std::numeric_limits<float>::min()), large, small);
+}
+
+// to = op(a, b, c), vector by vector, as rules::apply does it to one number.
+template <class Function>
+void each(f32x16* to, const Function& function) {
+  for (std::int64_t i = 0; i < strip_vectors; ++i) to[i] = function(i);
+}
+
+void apply(Op op, f32x16* to, const f32x16* a, const f32x16* b, const f32x16* c) {
+  const f32x16 zero = {};
+  switch (op) {
+    case Op::add: return each(to, [&](auto i) { return a[i] + b[i]; });
+    case Op::subtract: return each(to, [&](auto i) { return a[i] - b[i]; });
+    case Op::multiply:
+    case Op::both: return each(to, [&](auto i) { return a[i] * b[i]; });
+    case Op::divide: return each(to, [&](auto i) { return a[i] / b[i]; });
+    case Op::floor_divide: return each(to, [&](auto i) { return floor(a[i] / b[i]); });
+    case Op::modulo: return each(to, [&](auto i) { return a[i] - b[i] * floor(a[i] / b[i]); });
+    case Op::minimum: return each(to, [&](auto i) { return backend::cpu::minimum(a[i], b[i]); });
+    case Op::maximum:
+    case Op::either: return each(to, [&](auto i) { return backend::cpu::maximum(a[i], b[i]); });
+    case Op::negate: return each(to, [&](auto i) { return -a[i]; });
+    case Op::absolute: return each(to, [&](auto i) { return (f32x16)((u32x16)a[i] & 0x7fffffffu); });
+    case Op::floor: return each(to, [&](auto i) { return floor(a[i]); });
+    case Op::tanh: return each(to, [&](auto i) { return backend::cpu::tanh(a[i]); });
+    case Op::exp: return each(to, [&](auto i) { return backend::cpu::exp(a[i]); });
+    case Op::log: return each(to, [&](auto i) { return log_of_any(a[i]); });
+    case Op::select: return each(to, [&](auto i) { return select(a[i] != zero, b[i], c[i]); });
+    case Op::less: return each(to, [&](auto i) { return truth(a[i] < b[i]); });
+    case Op::less_equal: return each(to, [&](auto i) { return truth(a[i] <= b[i]); });
+    case Op::equal: return each(to, [&](auto i) { return truth(a[i] == b[i]); });
+    case Op::negation: return each(to, [&](auto i) { return 1.0f - a[i]; });
+    default: INLAY_ASSERT(false, "operation {} is a leaf", static_cast<int>(op));
+  }
+}
+
+}  // namespace
+
+// The values of all nodes over the strip at hand; those of leaves that do not change stay from strip to strip.
+struct TileRule::Strip {
+  struct Values {
+    f32x16 vectors[strip_vectors];
+  };
+  explicit Strip(std::size_t nodes) : values(nodes) {}
+  f32x16* of(Term term) { return values[term].vectors; }
+  void fill(Term term, float value) { std::fill_n(of(term), strip_vectors, splat(value)); }
+
+  std::vector<Values> values;
+};
+
+TileRule::TileRule(const AttentionRule& rule) : rule_(rule) {
+  for (const bool partial : {false, true}) {
+    for (const bool slopes : {false, true}) {
+      std::vector<Term>& terms = terms_[partial][slopes];
+      const auto add = [&](Term root) {
+        const std::vector<Term> more = rule.expressions().needed(root);
+        terms.insert(terms.end(), more.begin(), more.end());
+      };
+      if (partial) add(rule.mask());
+      if (rule.changes_scores()) add(rule.score());
+      if (slopes) add(rule.slope());
+      std::sort(terms.begin(), terms.end());
+      terms.erase(std::unique(terms.begin(), terms.end()), terms.end());
+    }
+  }
+}
+
+void TileRule::run(Strip& strip, const std::vector<Term>& terms) const {
+  for (const Term term : terms) {
+    const Node& node = rule_.expressions()[term];
+    if (rules::is_leaf(node.op)) continue;
+    cpu::apply(node.op, strip.of(term), strip.of(node.a), strip.of(node.b), strip.of(node.c));
+  }
+}
+
+void TileRule::apply(float* scores, float* slopes, const TilePlace& at, float scale, bool partial) const {
+  const rules::Expressions& expressions = rule_.expressions();
+  const std::vector<Term>& terms = terms_for(partial, slopes != nullptr);
+  static thread_local std::unique_ptr<Strip> memory;
+  if (memory == nullptr) memory = std::make_unique<Strip>(rules::Expressions::most_nodes);
+  Strip& strip = *memory;
+  const f32x16 count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const auto query = [&](std::int64_t vector) {
+    return count + static_cast<float>(at.query + vector % row_vectors * lanes);
+  };
+  for (const Term term : terms) {
+    const Node& node = expressions[term];
+    if (node.op == Op::constant || node.op == Op::truth) {
+      strip.fill(term, node.value);
+    } else if (node.op == Op::query) {
+      each(strip.of(term), query);
+    } else if (rules::is_leaf(node.op) && node.op != Op::key && node.op != Op::score) {
+      strip.fill(term, leaf_of(node.op, at.place));
+    }
+  }
+  const f32x16 end = splat(at.place.length), never = splat(2 * far_below);
+  for (std::int64_t first = 0; first < at.keys; first += strip_keys) {
+    const auto key = [&](std::int64_t vector) {
+      return splat(static_cast<float>(at.key + first + vector / row_vectors));
+    };
+    const auto score = [&](std::int64_t vector) {
+      return scores + (first + vector / row_vectors) * block_size + vector % row_vectors * lanes;
+    };
+    for (const Term term : terms) {
+      if (expressions[term].op == Op::key) each(strip.of(term), key);
+      if (expressions[term].op == Op::score) {
+        each(strip.of(term), [&](auto i) { return backend::cpu::load(score(i)) * scale; });
+      }
+    }
+    run(strip, terms);
+    for (std::int64_t i = 0; i < strip_vectors; ++i) {
+      if (i % row_vectors * lanes >= at.queries) continue;
+      const f32x16 value = rule_.changes_scores() ? strip.of(rule_.score())[i] : backend::cpu::load(score(i)) * scale;
+      i32x16 seen = i32x16{} == i32x16{};
+      if (partial) seen = (strip.of(rule_.mask())[i] != f32x16{}) & (query(i) < end) & (key(i) < end);
+      if (slopes != nullptr) {
+        backend::cpu::store(slopes + (score(i) - scores), select(seen, strip.of(rule_.slope())[i], f32x16{}));
+      }
+      backend::cpu::store(score(i), select(seen & ~(value < never), value, never));  // what is no number stays so
+    }
+  }
+}
+
+}  // namespace inlay::ops::cpu

@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "backend/cpu/parallel.h"
+#include "ops/attention/cpu_tiles.h"
+#include "ops/attention/decode.h"
+
+namespace inlay::ops::cpu {
+
+namespace {
+
+constexpr float no_sink = -std::numeric_limits<float>::infinity();
+
+// scores[j] = scale · q·k[j], and −∞ up to a whole vector. Sixteen keys at a time: their partial sums, a vector each,
+// are turned into one vector.
+template <class T>
+void score_keys(float* scores, const T* q, const Rows<const T>& keys, float scale) {
+  for (std::int64_t begin = 0; begin < keys.count; begin += lanes) {
+    const std::int64_t count = std::min(lanes, keys.count - begin);
+    u32x16 sums[lanes] = {};
+    for (std::int64_t j = 0; j < count; ++j) {
+      const T* key = keys.data + (begin + j) * keys.stride;
+      f32x16 sum = {};
+      for (std::int64_t i = 0; i < keys.width; i += lanes) {
+        sum += load_to(q + i, keys.width - i) * load_to(key + i, keys.width - i);
+      }
+      sums[j] = (u32x16)sum;
+    }
+    transpose(sums);
+    for (std::int64_t width = lanes / 2; width > 0; width /= 2) {
+      for (std::int64_t i = 0; i < width; ++i) sums[i] = (u32x16)((f32x16)sums[i] + (f32x16)sums[i + width]);
+    }
+    backend::cpu::store(scores + begin, (f32x16)sums[0] * scale);
+  }
+  std::fill(scores + keys.count, scores + padded(keys.count, lanes), -std::numeric_limits<float>::infinity());
+}
+
+// scores become e^(score - top); returns the inverse of their sum, which counts the sink as well (minus infinity:
+// none).
+float soften(float* scores, std::int64_t count, float sink) {
+  f32x16 tops = backend::cpu::load(scores);
+  for (std::int64_t j = lanes; j < count; j += lanes)
+    tops = backend::cpu::maximum(tops, backend::cpu::load(scores + j));
+  const float top = std::max(backend::cpu::largest(tops), sink);
+  f32x16 total = {};
+  for (std::int64_t j = 0; j < count; j += lanes) {
+    const f32x16 weights = backend::cpu::exp(backend::cpu::load(scores + j) - top);
+    backend::cpu::store(scores + j, weights);
+    total += weights;
+  }
+  return 1.0f / (backend::cpu::sum(total) + std::exp(sink - top));
+}
+
+// out = factor · Σ_j weights[j] · values[j] in columns [begin, begin + strip vectors), whose sums stay in registers.
+// The last vector of a row may be ragged; it is a strip by itself.
+template <int strip, class T>
+void weigh_strip(T* out, const float* weights, const Rows<const T>& values, float factor, std::int64_t begin) {
+  const std::int64_t last = std::min(lanes, values.width - begin - (strip - 1) * lanes);
+  f32x16 sums[strip] = {};
+  for (std::int64_t j = 0; j < values.count; ++j) {
+    const T* value = values.data + j * values.stride + begin;
+    for (int part = 0; part < strip; ++part) {
+      sums[part] += weights[j] * (strip == 1 ? load_to(value, last) : backend::cpu::load(value + part * lanes));
+    }
+  }
+  for (int part = 0; part < strip; ++part) {
+    T* to = out + begin + part * lanes;
+    if (strip == 1) {
+      backend::cpu::store_some(to, sums[part] * factor, last);
+    } else {
+      backend::cpu::store(to, sums[part] * factor);
+    }
+  }
+}
+
+template <class T>
+void weigh_values(T* out, const float* weights, const Rows<const T>& values, float factor) {
+  std::int64_t begin = 0;
+  const auto left = [&] { return values.width - begin; };
+  for (; left() >= 4 * lanes; begin += 4 * lanes) weigh_strip<4>(out, weights, values, factor, begin);
+  for (; left() >= 3 * lanes; begin += 3 * lanes) weigh_strip<3>(out, weights, values, factor, begin);
+  for (; left() >= 2 * lanes; begin += 2 * lanes) weigh_strip<2>(out, weights, values, factor, begin);
+  for (; left() > 0; begin += lanes) weigh_strip<1>(out, weights, values, factor, begin);
+}
+
+template <class T>
+void attend(View out, ConstView q, ConstView k, ConstView v, const DecodeSpec& spec, View scores) {
+  const std::int64_t kv_heads = k.dim(1), group = q.dim(1) / kv_heads, width = q.dim(2);
+  const std::int64_t first = spec.window == 0 ? 0 : std::max<std::int64_t>(spec.length - spec.window, 0);
+  const std::int64_t count = spec.length - first;
+  const auto seen = [&](const ConstView& cache, std::int64_t sequence, std::int64_t head) {
+    const T* data = cache.as<T>() + sequence * cache.stride(0) + head * cache.stride(1) + first * cache.stride(2);
+    return Rows<const T>{data, cache.stride(2), count, width};
+  };
+  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (count * width * group));
+  backend::cpu::parallel_for(q.dim(0) * kv_heads, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t task = begin; task < end; ++task) {
+      const std::int64_t sequence = task / kv_heads, kv_head = task % kv_heads;
+      const Rows<const T> keys = seen(k, sequence, kv_head), values = seen(v, sequence, kv_head);
+      for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+        float* row = scores.as<float>() + sequence * scores.stride(0) + head * scores.stride(1);
+        score_keys(row, q.as<T>() + sequence * q.stride(0) + head * q.stride(1), keys, spec.scale);
+        const float sink = spec.sinks ? static_cast<float>(spec.sinks.as<T>()[head]) : no_sink;
+        const float factor = soften(row, count, sink);
+        weigh_values(out.as<T>() + sequence * out.stride(0) + head * out.stride(1), row, values, factor);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void decode_attention(Exec&, View out, ConstView q, ConstView k, ConstView v, const DecodeSpec& spec, View scores) {
+  if (q.dtype() == DType::bf16) return attend<bf16>(out, q, k, v, spec, scores);
+  attend<float>(out, q, k, v, spec, scores);
+}
+
+}  // namespace inlay::ops::cpu

@@ -1,0 +1,313 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <yaml-cpp/yaml.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "options/train_options.h"
+
+// The kinds of keys that the configuration has: how a value of each is read, checked, written and described.
+namespace inlay::options::option {
+
+// Where a value came from, for messages: "run.yaml, line 4: learning_rate".
+struct Place {
+  std::string source;
+  std::string key;
+
+  template <class... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
+    user_error("{}: {}: {}", source, key, fmt::format(format, std::forward<Args>(args)...));
+  }
+};
+
+inline std::string text_of(const YAML::Node& node, const Place& place, std::string_view expected) {
+  if (node.IsNull()) place.fail("expected {}, got nothing", expected);
+  if (!node.IsScalar()) place.fail("expected {}, got a {}", expected, node.IsMap() ? "map" : "list");
+  return node.Scalar();
+}
+
+using Schema = nlohmann::ordered_json;  // of a value, as JSON Schema
+
+struct Field {
+  std::string name, type, meaning;
+  std::function<void(TrainOptions&, const YAML::Node&, const Place&)> set;
+  std::function<void(const TrainOptions&, YAML::Emitter&)> emit;
+  Schema schema;
+};
+
+// A member is a pointer to one, or a function that gives a reference to it.
+template <class Member>
+Field integer(std::string name, Member member, std::int64_t least, std::string meaning) {
+  return {name,
+          fmt::format("integer ≥ {}", least),
+          std::move(meaning),
+          [member, least](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            const std::string expected = fmt::format("an integer of at least {}", least);
+            const std::string text = text_of(node, place, expected);
+            std::int64_t value = 0;
+            if (!YAML::convert<std::int64_t>::decode(node, value) || value < least) {
+              place.fail("expected {}, got '{}'", expected, text);
+            }
+            std::invoke(member, o) = value;
+          },
+          [member](const TrainOptions& o, YAML::Emitter& out) { out << std::invoke(member, o); },
+          {{"type", "integer"}, {"minimum", least}}};
+}
+
+template <class Member>
+Field number(std::string name, Member member, double least, double most, std::string meaning) {
+  const bool bounded = most < std::numeric_limits<double>::infinity();
+  const std::string range = bounded ? fmt::format("from {} to {}", least, most) : fmt::format("of at least {}", least);
+  return {name,
+          "number " + range,
+          std::move(meaning),
+          [member, least, most, range](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            const std::string text = text_of(node, place, "a number " + range);
+            double value = 0;
+            if (!YAML::convert<double>::decode(node, value) || !(value >= least && value <= most)) {
+              place.fail("expected a number {}, got '{}'", range, text);
+            }
+            std::invoke(member, o) = value;
+          },
+          [member](const TrainOptions& o, YAML::Emitter& out) { out << fmt::format("{}", std::invoke(member, o)); },
+          bounded ? Schema{{"type", "number"}, {"minimum", least}, {"maximum", most}}
+                  : Schema{{"type", "number"}, {"minimum", least}}};
+}
+
+// A list of numbers.
+template <class Member>
+Field numbers(std::string name, Member member, std::string meaning) {
+  return {name,
+          "list of numbers",
+          std::move(meaning),
+          [member](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            auto& list = std::invoke(member, o);
+            using Number = typename std::decay_t<decltype(list)>::value_type;
+            list.clear();
+            if (!node.IsSequence()) place.fail("expected a list of numbers");
+            for (const auto& entry : node) {
+              Number value{};
+              if (!YAML::convert<Number>::decode(entry, value) || !std::isfinite(value)) {
+                place.fail("expected a list of numbers, got '{}' in it", entry.IsScalar() ? entry.Scalar() : "a list");
+              }
+              list.push_back(value);
+            }
+          },
+          [member](const TrainOptions& o, YAML::Emitter& out) {
+            out << YAML::Flow << YAML::BeginSeq;
+            for (const auto value : std::invoke(member, o)) out << fmt::format("{}", value);
+            out << YAML::EndSeq;
+          },
+          {{"type", "array"}, {"items", {{"type", "number"}}}}};
+}
+
+// A number, or auto.
+template <class Member>
+Field or_auto(std::string name, Member member, double least, std::string meaning) {
+  return {name,
+          fmt::format("auto or a number of at least {}", least),
+          std::move(meaning),
+          [member, least](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            using Number = typename std::decay_t<decltype(std::invoke(member, o))>::value_type;
+            const std::string expected = fmt::format("auto or a number of at least {}", least);
+            const std::string text = text_of(node, place, expected);
+            std::invoke(member, o).reset();
+            if (text == "auto") return;
+            Number value{};
+            if (!YAML::convert<Number>::decode(node, value) || !(static_cast<double>(value) >= least)) {
+              place.fail("expected {}, got '{}'", expected, text);
+            }
+            std::invoke(member, o) = value;
+          },
+          [member](const TrainOptions& o, YAML::Emitter& out) {
+            const auto& value = std::invoke(member, o);
+            out << (value ? fmt::format("{}", *value) : std::string("auto"));
+          },
+          {{"anyOf", {{{"const", "auto"}}, {{"type", "number"}, {"minimum", least}}}}}};
+}
+
+template <class Member>
+Field boolean(std::string name, Member member, std::string meaning) {
+  return {name,
+          "true or false",
+          std::move(meaning),
+          [member](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            const std::string text = text_of(node, place, "true or false");
+            bool value = false;
+            if (!YAML::convert<bool>::decode(node, value)) place.fail("expected true or false, got '{}'", text);
+            std::invoke(member, o) = value;
+          },
+          [member](const TrainOptions& o, YAML::Emitter& out) { out << std::invoke(member, o); },
+          {{"type", "boolean"}}};
+}
+
+template <class Member>
+Field text(std::string name, Member member, std::string type, std::string meaning) {
+  return {name,
+          std::move(type),
+          std::move(meaning),
+          [member](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            std::invoke(member, o) = text_of(node, place, "text");
+            if (std::invoke(member, o).empty()) place.fail("expected text, got nothing");
+          },
+          [member](const TrainOptions& o, YAML::Emitter& out) { out << YAML::DoubleQuoted << std::invoke(member, o); },
+          {{"type", "string"}, {"minLength", 1}}};
+}
+
+// Text that may be empty.
+template <class Member>
+Field optional_text(std::string name, Member member, std::string type, std::string meaning) {
+  Field field = text(std::move(name), member, std::move(type), std::move(meaning));
+  field.set = [member](TrainOptions& o, const YAML::Node& node, const Place& place) {
+    std::invoke(member, o) = text_of(node, place, "text");
+  };
+  field.schema = {{"type", "string"}};
+  return field;
+}
+
+template <class Member>
+Field choice(std::string name, Member member, std::vector<std::string> choices, std::string meaning) {
+  std::string list;
+  for (const std::string& c : choices) list += (list.empty() ? "" : ", ") + c;
+  return {name,
+          "one of " + list,
+          std::move(meaning),
+          [member, choices, list](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            const std::string value = text_of(node, place, "one of " + list);
+            if (std::find(choices.begin(), choices.end(), value) == choices.end()) {
+              place.fail("expected one of {}, got '{}'", list, value);
+            }
+            std::invoke(member, o) = value;
+          },
+          [member](const TrainOptions& o, YAML::Emitter& out) { out << std::invoke(member, o); },
+          {{"enum", choices}}};
+}
+
+// One value, or a list of such.
+inline Schema one_or_list(const Schema& one) { return {{"anyOf", {one, {{"type", "array"}, {"items", one}}}}}; }
+
+inline Schema share_schema() { return {{"type", "number"}, {"exclusiveMinimum", 0}, {"maximum", 1}}; }
+
+// The entries of a list; one alone will do without brackets.
+inline std::vector<std::string> entries_of(const YAML::Node& node, const Place& place, const std::string& expected) {
+  std::vector<std::string> entries;
+  if (node.IsSequence()) {
+    for (const auto& entry : node) entries.push_back(text_of(entry, place, expected));
+  } else {
+    entries.push_back(text_of(node, place, expected));
+  }
+  return entries;
+}
+
+// A list of words out of a few.
+template <class Member>
+Field words(std::string name, Member member, std::vector<std::string> choices, std::string meaning) {
+  std::string list;
+  for (const std::string& c : choices) list += (list.empty() ? "" : ", ") + c;
+  return {name,
+          "list of " + list,
+          std::move(meaning),
+          [member, choices, list](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            std::invoke(member, o) = entries_of(node, place, "a list of " + list);
+            for (const std::string& word : std::invoke(member, o)) {
+              if (std::find(choices.begin(), choices.end(), word) == choices.end()) {
+                place.fail("expected some of {}, got '{}'", list, word);
+              }
+            }
+          },
+          [member](const TrainOptions& o, YAML::Emitter& out) { out << YAML::Flow << std::invoke(member, o); },
+          one_or_list({{"enum", choices}})};
+}
+
+// A list of texts of any kind, none twice.
+template <class Member>
+Field texts(std::string name, Member member, std::string type, std::string meaning) {
+  return {name,
+          type,
+          std::move(meaning),
+          [member, type](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            const std::vector<std::string> entries = entries_of(node, place, type);
+            std::set<std::string> seen;
+            for (const std::string& entry : entries) {
+              if (entry.empty()) place.fail("expected {}, got nothing", type);
+              if (!seen.insert(entry).second) place.fail("'{}' is given twice", entry);
+            }
+            if (entries.empty()) place.fail("expected {}, got nothing", type);
+            std::invoke(member, o) = entries;
+          },
+          [member](const TrainOptions& o, YAML::Emitter& out) {
+            const std::vector<std::string>& entries = std::invoke(member, o);
+            if (entries.size() != 1) out << YAML::Flow << YAML::BeginSeq;
+            for (const std::string& entry : entries) out << YAML::DoubleQuoted << entry;
+            if (entries.size() != 1) out << YAML::EndSeq;
+          },
+          one_or_list({{"type", "string"}, {"minLength", 1}})};
+}
+
+// The same, or none at all.
+template <class Member>
+Field optional_texts(std::string name, Member member, std::string type, std::string meaning) {
+  Field field = texts(std::move(name), member, std::move(type), std::move(meaning));
+  field.set = [member, some = field.set](TrainOptions& o, const YAML::Node& node, const Place& place) {
+    std::invoke(member, o).clear();
+    if (node.IsSequence() && node.size() == 0) return;
+    some(o, node, place);
+  };
+  return field;
+}
+
+// A map from patterns of tensor names to shares above 0.
+template <class Member>
+Field shares(std::string name, Member member, std::string meaning) {
+  return {name,
+          "map of PATTERN: number",
+          std::move(meaning),
+          [member](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            std::invoke(member, o).clear();
+            if (!node.IsMap()) place.fail("expected a map of PATTERN: number");
+            for (const auto& item : node) {
+              double value = 0;
+              if (!YAML::convert<double>::decode(item.second, value) || !(value > 0 && value <= 1)) {
+                place.fail("{}: expected a number above 0 and at most 1", item.first.Scalar());
+              }
+              std::invoke(member, o).emplace_back(item.first.Scalar(), value);
+            }
+          },
+          [member](const TrainOptions& o, YAML::Emitter& out) {
+            out << YAML::Flow << YAML::BeginMap;
+            for (const auto& [pattern, value] : std::invoke(member, o)) {
+              out << YAML::Key << YAML::DoubleQuoted << pattern << YAML::Value << fmt::format("{}", value);
+            }
+            out << YAML::EndMap;
+          },
+          {{"type", "object"}, {"additionalProperties", share_schema()}}};
+}
+
+// A share of directions to train. 0 is a mistake that deserves a word of its own.
+template <class Member>
+Field positive_share(std::string name, Member member, std::string meaning) {
+  Field field = number(std::move(name), member, 0, 1, std::move(meaning));
+  field.type = "number above 0, at most 1";
+  field.schema = share_schema();
+  field.set = [member, set = field.set](TrainOptions& o, const YAML::Node& node, const Place& place) {
+    set(o, node, place);
+    if (std::invoke(member, o) <= 0) {
+      place.fail(
+          "expected a number above 0 and at most 1: 0 would train nothing (to freeze a weight, name it under "
+          "freeze or leave it out of targets)");
+    }
+  };
+  return field;
+}
+
+}  // namespace inlay::options::option

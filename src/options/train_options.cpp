@@ -1,0 +1,324 @@
+#include "options/train_options.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <span>
+
+#include <yaml-cpp/yaml.h>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "io/file.h"
+#include "options/dataset_fields.h"
+
+namespace inlay::options {
+
+using namespace option;
+
+namespace {
+
+const std::vector<Field>& osft_fields() {
+#define INLAY_MEMBER(path) \
+  [](auto& o) -> auto& { return o.osft.path; }
+  static const std::vector<Field> table = {
+      choice("osft.basis", INLAY_MEMBER(basis), {"activations", "weights"},
+             "how the frozen directions are found: from the base model's activations, or from the weights alone (the "
+             "published method)"),
+      positive_share("osft.unfreeze_rank_ratio", INLAY_MEMBER(unfreeze_rank_ratio),
+                     "share of each target's directions that train, rounded up to aligned ranks; required"),
+      words("osft.targets", INLAY_MEMBER(targets),
+            {"auto", "q", "k", "v", "o", "gate", "up", "down", "router", "head", "attention", "mlp"},
+            "weights that train in a subspace; auto: all of the layers', and the head with basis activations"),
+      shares("osft.ratios", INLAY_MEMBER(ratios),
+             "other ratios for tensors whose checkpoint name matches a pattern (* stands for anything)"),
+      choice("osft.route", INLAY_MEMBER(route), {"auto", "direct", "dense", "factored"},
+             "basis weights: how gradients of the factors are found; auto: by the fewest operations"),
+      choice("osft.ranks", INLAY_MEMBER(ranks), {"uniform", "adaptive"},
+             "the same ratio in all layers, or more frozen where a layer changes its input less"),
+      number("osft.adaptive_floor", INLAY_MEMBER(adaptive_floor), 0, 1,
+             "the least share that adaptive ranks freeze, where unfreeze_rank_ratio leaves as much"),
+      texts("osft.calibration.data", INLAY_MEMBER(calibration.data),
+            "sample, earlier, a .txt file, a file of rows, or a list of them",
+            "text on which activations are observed; sample: written by the base model itself; earlier: what the tasks "
+            "before this one were learnt from (in inlay continual)"),
+      integer("osft.calibration.samples", INLAY_MEMBER(calibration.samples), 1,
+              "sequences to observe, of each of these"),
+      integer("osft.calibration.length", INLAY_MEMBER(calibration.length), 2, "tokens of each"),
+      number("osft.calibration.temperature", INLAY_MEMBER(calibration.temperature), 0.01, 10, "of the sampling"),
+      words("osft.freeze", INLAY_MEMBER(freeze), {"auto", "none", "embeddings", "head", "norms", "biases"},
+            "what does not train at all, besides the frozen directions; auto: norms and biases with basis activations"),
+      choice("osft.tokens", INLAY_MEMBER(tokens), {"unseen", "all"},
+             "basis activations: whose embeddings train, where embeddings do; unseen: tokens that the calibration text "
+             "does not hold"),
+      choice("osft.basis_on", INLAY_MEMBER(basis_on), {"device", "host"},
+             "where bases live; on the host they are copied to the device for every use"),
+      text("osft.cache", INLAY_MEMBER(cache), "auto, off or a folder", "where bases are kept for the next run"),
+  };
+#undef INLAY_MEMBER
+  return table;
+}
+
+const std::vector<Field>& fields() {
+  using O = TrainOptions;
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  static const std::vector<Field> table = {
+      text("base_model", &O::base_model, "folder", "Hugging Face model folder to start from"),
+      text("output_dir", &O::output_dir, "folder",
+           "where checkpoints, metrics and the result go; must not hold a run yet"),
+      datasets("datasets", &O::datasets, "what to learn: conversations, instructions, texts or tokens (docs/data.md)"),
+      datasets("test_datasets", &O::test_datasets, "the same, to train::evaluate on"),
+      number("val_set_size", &O::val_set_size, 0, infinity,
+             "documents of datasets that are evaluated on and not learned, chosen by seed; below 1: a share of them"),
+      text("chat_template", &O::chat_template, "tokenizer_default or a .jinja file",
+           "the template that makes texts of conversations, where a dataset names none"),
+      boolean("train_on_inputs", &O::train_on_inputs, "learn prompts and all roles too, of every dataset"),
+      optional_texts("eot_tokens", &O::eot_tokens, "list of tokens",
+                     "tokens that end a turn, where a dataset names none; none: eos_token, or the special token that "
+                     "follows a turn"),
+      choice("on_bad_row", &O::on_bad_row, {"raise", "skip"},
+             "what happens to rows that cannot be used; skipped ones are counted in the log"),
+      text("dataset_prepared_path", &O::dataset_prepared_path, "auto, off or a folder",
+           "where tokenized data is kept for the next run; auto: in the cache folder"),
+      choice("device", &O::device, {"auto", "cpu", "cuda"}, "where to train; auto takes a GPU if there is one"),
+      choice("dtype", &O::dtype, {"auto", "fp32", "bf16"},
+             "compute dtype; bf16 keeps fp32 master weights; auto is bf16 where the device multiplies it natively"),
+      integer("sequence_len", &O::sequence_len, 2, "longest document, and tokens a packed row"),
+      integer("micro_batch_size", &O::micro_batch_size, 1,
+              "rows a forward pass; packed: up to micro_batch_size·sequence_len tokens, unpacked: documents"),
+      integer("gradient_accumulation_steps", &O::gradient_accumulation_steps, 1, "micro-batches an optimizer step"),
+      boolean("sample_packing", &O::sample_packing, "fill micro-batches with whole documents by tokens, not by count"),
+      choice("excess_length_strategy", &O::excess_length_strategy, {"truncate", "split", "drop", "raise"},
+             "what happens to documents longer than sequence_len; counted in the log"),
+      boolean("shuffle", &O::shuffle, "shuffle the documents anew every epoch"),
+      integer("seed", &O::seed, 0, "of everything random"),
+      number("num_epochs", &O::num_epochs, 0, infinity, "passes over the data, where max_steps is 0"),
+      integer("max_steps", &O::max_steps, 0, "optimizer steps; 0: by num_epochs"),
+      number("learning_rate", &O::learning_rate, 0, infinity, "peak learning rate; required"),
+      choice("lr_scheduler", &O::lr_scheduler, {"constant", "linear", "cosine"}, "shape after the warm-up"),
+      integer("warmup_steps", &O::warmup_steps, 0, "steps of linear warm-up"),
+      number("warmup_ratio", &O::warmup_ratio, 0, 1, "the same as a share of all steps; only one of the two"),
+      number("cosine_min_lr_ratio", &O::cosine_min_lr_ratio, 0, 1, "where the cosine ends, as a share of the peak"),
+      number("adam_beta1", &O::adam_beta1, 0, 0.999999, "AdamW: decay of the first moment"),
+      number("adam_beta2", &O::adam_beta2, 0, 0.999999999, "AdamW: decay of the second moment"),
+      number("adam_epsilon", &O::adam_epsilon, 0, 1, "AdamW: added to the root of the second moment"),
+      number("weight_decay", &O::weight_decay, 0, infinity, "AdamW: decoupled weight decay of matrices"),
+      boolean("weight_decay_all", &O::weight_decay_all, "decay norms and biases too"),
+      number("max_grad_norm", &O::max_grad_norm, 0, infinity, "clip the global gradient norm; 0: never"),
+      choice("optimizer_state", &O::optimizer_state, {"fp32", "bf16"}, "dtype of AdamW's moments"),
+      integer("logging_steps", &O::logging_steps, 1, "steps between lines of the log"),
+      integer("eval_steps", &O::eval_steps, 0, "steps between evaluations on test_datasets; 0: at the end only"),
+      integer("save_steps", &O::save_steps, 0, "steps between checkpoints; 0: none, and the model at the end only"),
+      integer("save_total_limit", &O::save_total_limit, 0, "checkpoints to keep; 0: all"),
+      texts("freeze", &O::freeze, "none, or a list of patterns",
+            "tensors that do not train, by their names in the checkpoint (* stands for anything): "
+            "\"model.layers.*.mlp.experts.*\""),
+      or_auto("router_aux_loss_coef", &O::router_aux_loss_coef, 0,
+              "factor of the loss that keeps the experts of a mixture evenly used; auto: as config.json says"),
+      number(
+          "loss.label_smoothing", [](auto& o) -> auto& { return o.loss.label_smoothing; }, 0, 0.999999,
+          "share of every label that is spread over the whole vocabulary, in training"),
+      number(
+          "loss.z_loss", [](auto& o) -> auto& { return o.loss.z_loss; }, 0, infinity,
+          "factor of the squared logarithm of the softmax's sum, added to the loss in training"),
+      or_auto(
+          "loss.chunk", [](auto& o) -> auto& { return o.loss.chunk; }, 1,
+          "rows of logits that exist at once; auto: those that are fastest, fewer where memory is short"),
+      text("activation_policy", &O::activation_policy, "policy",
+           "auto, keep, recompute_norms, recompute_mlp, recompute, offload_attention, offload, offload_half, names to "
+           "keep, or some of these for the first layers and the rest (12*recompute+keep); any gives the same bits "
+           "(docs/memory.md)"),
+      or_auto("mlp_tile", &O::mlp_tile, 0, "rows the MLP works on at once; 0: all; auto: the most that fits"),
+      or_auto(
+          "memory.device", [](auto& o) -> auto& { return o.memory.device; }, 0.001,
+          "GiB of the device to plan for; auto: what is free"),
+      or_auto(
+          "memory.host", [](auto& o) -> auto& { return o.memory.host; }, 0,
+          "GiB of the host for what does not stay on a GPU; auto: what is free"),
+      text(
+          "memory.disk", [](auto& o) -> auto& { return o.memory.disk; }, "off or a folder",
+          "on a local disk, for layer inputs that the host's memory cannot hold"),
+      or_auto(
+          "memory.host_layers", [](auto& o) -> auto& { return o.memory.host_layers; }, 0,
+          "layers whose weights, gradients and optimizer state live on the host; auto: as many as must"),
+      optional_text(
+          "attention.mask", [](auto& o) -> auto& { return o.attention.mask; }, "mask",
+          "which tokens see which, in the place of causal: \"causal or prefix\" (docs/attention.md)"),
+      optional_text(
+          "attention.score", [](auto& o) -> auto& { return o.attention.score; }, "score",
+          "what becomes of a score before the softmax: \"softcap(50)\""),
+      numbers(
+          "attention.head_bias", [](auto& o) -> auto& { return o.attention.head_bias; },
+          "a number for each head, where attention.score speaks of head_bias"),
+      boolean(
+          "deterministic", &O::deterministic,
+          "attention's backward pass in a fixed order on a GPU too; slower (docs/numbers.md); on the CPU it always is"),
+  };
+  static const std::vector<Field> all = [] {
+    std::vector<Field> joined = table;
+    joined.insert(joined.end(), osft_fields().begin(), osft_fields().end());
+    return joined;
+  }();
+  return all;
+}
+
+const Field* find_field(const std::string& name) {
+  for (const Field& field : fields()) {
+    if (field.name == name) return &field;
+  }
+  return nullptr;
+}
+
+[[noreturn]] void unknown_key(const std::string& source, const std::string& key) {
+  std::vector<std::string_view> names;
+  for (const Field& field : fields()) names.push_back(field.name);
+  const std::string guess = nearest(key, names);
+  user_error("{}: {} is not a known key{}", source, key, guess.empty() ? "" : "; did you mean " + guess + "?");
+}
+
+void set_key(TrainOptions& options, const std::string& key, const YAML::Node& node, const std::string& source) {
+  const Field* field = find_field(key);
+  if (key.starts_with("osft")) options.osft.enabled = true;
+  if (field != nullptr) return field->set(options, node, {source, key});
+  // A map whose keys are known with this one before them: osft: {basis: …} is osft.basis.
+  const bool section =
+      std::any_of(fields().begin(), fields().end(), [&](const Field& f) { return f.name.starts_with(key + "."); });
+  if (!section) unknown_key(source, key);
+  if (!node.IsMap()) user_error("{}: {}: expected a map of keys", source, key);
+  std::set<std::string> seen;
+  for (const auto& item : node) {
+    const std::string name = key + "." + item.first.Scalar();
+    if (!seen.insert(name).second) user_error("{}: {} is given twice", source, name);
+    set_key(options, name, item.second, source);
+  }
+}
+
+// What validate() requires; osft's only where the map is given.
+constexpr std::string_view required_keys[] = {"base_model", "output_dir", "datasets", "learning_rate",
+                                              "osft.unfreeze_rank_ratio"};
+
+void validate(const TrainOptions& o, const std::string& source) {
+  const auto require = [&](bool given, const char* key, const char* what) {
+    if (!given) user_error("{}: {} is required: {}", source, key, what);
+  };
+  require(!o.base_model.empty(), "base_model", "the model folder to start from");
+  require(!o.output_dir.empty(), "output_dir", "where the run goes");
+  require(!o.datasets.empty(), "datasets", "a list of {path: FILE}");
+  require(o.learning_rate > 0, "learning_rate", "a number above 0");
+  if (o.warmup_steps > 0 && o.warmup_ratio > 0) {
+    user_error("{}: warmup_steps and warmup_ratio are both given; one of them is enough", source);
+  }
+  if (o.max_steps == 0 && !(o.num_epochs > 0)) user_error("{}: num_epochs: expected a number above 0", source);
+  if (o.val_set_size > 0 && !o.test_datasets.empty()) {
+    user_error("{}: val_set_size and test_datasets are both given; one of them is enough", source);
+  }
+  if (o.eval_steps > 0 && o.test_datasets.empty() && o.val_set_size == 0) {
+    user_error(
+        "{}: eval_steps is given, but neither test_datasets nor val_set_size: there is nothing to train::evaluate on",
+        source);
+  }
+  try {
+    ops::AttentionRule::parse(o.attention.mask, o.attention.score);
+  } catch (const UserError& error) {
+    user_error("{}: {}", source, error.what());
+  }
+  if (o.activation_policy != "auto") model::ActivationPolicy::parse(o.activation_policy);
+  if (o.osft.enabled) {
+    require(o.osft.unfreeze_rank_ratio > 0, "osft.unfreeze_rank_ratio", "a number above 0 and at most 1");
+    if (o.osft.basis == "activations" && o.osft.route != "auto") {
+      user_error("{}: osft.route belongs to basis weights; with basis activations there is one route", source);
+    }
+  }
+}
+
+std::vector<OptionKey> keys_of(const std::vector<Field>& table, const TrainOptions& defaults,
+                               std::span<const std::string_view> required) {
+  std::vector<OptionKey> keys;
+  for (const Field& field : table) {
+    YAML::Emitter out;
+    field.emit(defaults, out);
+    const bool is_required = std::ranges::find(required, field.name) != required.end();
+    keys.push_back({field.name, field.type, out.c_str(), field.meaning, field.schema.dump(), is_required});
+  }
+  return keys;
+}
+
+}  // namespace
+
+std::vector<OptionKey> option_keys() { return keys_of(fields(), {}, required_keys); }
+
+std::vector<OptionKey> dataset_keys() {
+  TrainOptions defaults;
+  defaults.datasets.emplace_back();
+  constexpr std::string_view required[] = {"path"};
+  return keys_of(dataset_fields(), defaults, required);
+}
+
+TrainOptions parse_options(const std::string& yaml, const std::string& source, const Overrides& overrides) {
+  YAML::Node root;
+  try {
+    root = YAML::Load(yaml);
+  } catch (const YAML::Exception& error) {
+    user_error("{}, line {}: not valid YAML: {}", source, error.mark.line + 1, error.msg);
+  }
+  return parse_options(root, source, overrides);
+}
+
+TrainOptions parse_options(const YAML::Node& root, const std::string& source, const Overrides& overrides) {
+  TrainOptions options;
+  if (!root.IsMap() && !root.IsNull()) user_error("{}: expected keys and values, one a line", source);
+  std::set<std::string> seen;
+  for (const auto& item : root) {
+    const std::string where = fmt::format("{}, line {}", source, item.first.Mark().line + 1);
+    if (!item.first.IsScalar()) user_error("{}: expected a key", where);
+    const std::string key = item.first.Scalar();
+    if (!seen.insert(key).second) user_error("{}: {} is given twice", where, key);
+    set_key(options, key, item.second, where);
+  }
+  for (const auto& [key, value] : overrides) {
+    YAML::Node node;
+    try {
+      node = YAML::Load(value);
+    } catch (const YAML::Exception&) {
+      user_error("--{}: '{}' is not a value", key, value);
+    }
+    set_key(options, key, node, "command line");
+  }
+  validate(options, source);
+  return options;
+}
+
+TrainOptions load_options(const std::filesystem::path& file, const Overrides& overrides) {
+  TrainOptions options = parse_options(io::read_file(file, std::size_t{16} << 20), file.string(), overrides);
+  const std::vector<std::string>& calibration = options.osft.calibration.data;
+  if (std::find(calibration.begin(), calibration.end(), "earlier") != calibration.end()) {
+    user_error("{}: osft.calibration.data: earlier stands for the tasks of a study (inlay continual); name the files",
+               file.string());
+  }
+  return options;
+}
+
+std::string to_yaml(const TrainOptions& options) {
+  YAML::Emitter out;
+  out << YAML::BeginMap;
+  std::vector<std::string> open;  // maps begun
+  for (const Field& field : fields()) {
+    if (field.name.starts_with("osft.") && !options.osft.enabled) continue;
+    std::vector<std::string> path = split(field.name, '.');
+    const std::string leaf = path.back();
+    path.pop_back();
+    const auto same = static_cast<std::size_t>(std::mismatch(open.begin(), open.end(), path.begin(), path.end()).first -
+                                               open.begin());
+    for (; open.size() > same; open.pop_back()) out << YAML::EndMap;
+    for (; open.size() < path.size(); open.push_back(path[open.size()])) {
+      out << YAML::Key << path[open.size()] << YAML::Value << YAML::BeginMap;
+    }
+    out << YAML::Key << leaf << YAML::Value;
+    field.emit(options, out);
+  }
+  for (; !open.empty(); open.pop_back()) out << YAML::EndMap;
+  out << YAML::EndMap;
+  return std::string(out.c_str()) + "\n";
+}
+
+}  // namespace inlay::options

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/device.h"
+#include "core/dtype.h"
+#include "data/dataset.h"
+#include "model/activations.h"
+#include "model/attention_text.h"
+#include "osft/options.h"
+#include "train/schedule.h"
+
+namespace YAML {
+class Node;
+}
+
+// What a run is asked to do. Read once, validated once: nothing after this looks at YAML, and no option is accepted
+// that nothing reads. Keys are axolotl's where axolotl has the key.
+namespace inlay::options {
+
+struct TrainOptions {
+  std::string base_model;
+  std::string output_dir;
+  std::vector<data::DatasetOptions> datasets, test_datasets;
+  double val_set_size = 0;  // documents of datasets to train::evaluate on instead; below 1: a share of them
+  std::string chat_template = "tokenizer_default";  // where a dataset names none
+  bool train_on_inputs = false;                     // of every dataset
+  std::vector<std::string> eot_tokens;              // where a dataset names none
+  std::string on_bad_row = "raise";                 // raise, skip
+  std::string dataset_prepared_path = "auto";       // auto, off, or a folder
+
+  std::string device = "auto";  // auto, cpu, cuda
+  std::string dtype = "auto";   // auto, fp32, bf16
+
+  std::int64_t sequence_len = 2048;
+  std::int64_t micro_batch_size = 1;
+  std::int64_t gradient_accumulation_steps = 1;
+  bool sample_packing = true;
+  std::string excess_length_strategy = "truncate";  // truncate, split, drop, raise
+  bool shuffle = true;
+  std::int64_t seed = 42;
+
+  double num_epochs = 1;
+  std::int64_t max_steps = 0;  // 0: by epochs
+  double learning_rate = 0;
+  std::string lr_scheduler = "cosine";
+  std::int64_t warmup_steps = 0;
+  double warmup_ratio = 0;
+  double cosine_min_lr_ratio = 0;
+
+  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8, weight_decay = 0;
+  bool weight_decay_all = false;
+  double max_grad_norm = 1.0;
+  std::string optimizer_state = "fp32";  // fp32, bf16
+
+  std::int64_t logging_steps = 1;
+  std::int64_t eval_steps = 0;
+  std::int64_t save_steps = 0;
+  std::int64_t save_total_limit = 0;
+
+  std::vector<std::string> freeze = {"none"};  // patterns of tensors that do not train
+  std::optional<double> router_aux_loss_coef;  // absent: as config.json says
+
+  struct Loss {
+    double label_smoothing = 0, z_loss = 0;
+    std::optional<std::int64_t> chunk;  // absent: auto
+  } loss;
+
+  std::string activation_policy = "auto";
+  std::optional<std::int64_t> mlp_tile;  // absent: auto
+  bool deterministic = false;
+  model::AttentionText attention;
+
+  struct Memory {
+    std::optional<double> device, host;  // GiB; absent: auto
+    std::string disk = "off";            // or a folder
+    std::optional<std::int64_t> host_layers;
+  } memory;
+
+  osft::OsftOptions osft;
+};
+
+// One key of the configuration, for the reference, the schema and the messages.
+// Keys of a nested map are written with dots: osft.basis.
+struct OptionKey {
+  std::string name, type, default_value, meaning;
+  std::string schema;     // of its value, as JSON Schema
+  bool required = false;  // of a key in a nested map: where the map is given
+};
+std::vector<OptionKey> option_keys();
+std::vector<OptionKey> dataset_keys();  // of an entry of datasets
+
+// Keys given on the command line override the file's. source names the file in messages.
+using Overrides = std::vector<std::pair<std::string, std::string>>;
+TrainOptions load_options(const std::filesystem::path& file, const Overrides& overrides);
+TrainOptions parse_options(const std::string& yaml, const std::string& source, const Overrides& overrides);
+// The same from YAML that was read already; its lines are those of the file that it came from.
+TrainOptions parse_options(const YAML::Node& root, const std::string& source, const Overrides& overrides);
+
+// Every key with the value in force, as YAML that load_options reads back.
+std::string to_yaml(const TrainOptions& options);
+
+}  // namespace inlay::options

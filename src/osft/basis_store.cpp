@@ -1,0 +1,111 @@
+#include "osft/basis_store.h"
+
+#include "io/hash.h"
+#include "io/safetensors.h"
+#include "io/safetensors_writer.h"
+
+namespace inlay::osft {
+
+namespace fs = std::filesystem;
+
+const BasisStore::Tensor* BasisStore::find(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+const BasisStore::Tensor& BasisStore::at(const std::string& name) const {
+  const Tensor* tensor = find(name);
+  INLAY_ASSERT(tensor != nullptr, "no directions {}", name);
+  return *tensor;
+}
+
+std::size_t BasisStore::bytes() const {
+  std::size_t total = 0;
+  for (const auto& [name, tensor] : tensors_) total += tensor.bytes.size();
+  return total;
+}
+
+std::string BasisStore::fingerprint() const {
+  io::Hasher hasher;
+  for (const auto& [name, tensor] : tensors_) {
+    hasher.update(std::as_bytes(std::span(name)));
+    hasher.update(tensor.bytes);
+  }
+  return fmt::format("{:016x}", hasher.digest());
+}
+
+void BasisStore::save(const fs::path& file) const {
+  std::vector<io::TensorSpec> specs;
+  for (const auto& [name, tensor] : tensors_) specs.push_back({name, tensor.dtype, tensor.shape.extents()});
+  io::SafetensorsWriter writer(file, specs, {{"format", "inlay"}});
+  for (const auto& [name, tensor] : tensors_) writer.write(name, tensor.bytes);
+  writer.finish();
+}
+
+BasisStore BasisStore::load(const fs::path& file) {
+  BasisStore store;
+  const io::SafetensorsFile source(file);
+  for (const std::string& name : source.names()) {
+    const ConstView tensor = source.tensor(name);
+    const auto* data = static_cast<const std::byte*>(tensor.data());
+    store.put(name, {tensor.dtype(), tensor.shape(), std::vector<std::byte>(data, data + tensor.bytes())});
+    source.drop(name);
+  }
+  return store;
+}
+
+OsftLayout found_layout(const OsftLayout& nominal, const BasisStore& bases) {
+  OsftLayout layout = nominal;
+  for (auto& [name, ranks] : layout.targets) {
+    if (auto* input = std::get_if<weights::InputLayout>(&ranks)) {
+      const bool frozen = bases.find(name + ".frozen") != nullptr;
+      const Shape& shape = bases.at(name + (frozen ? ".frozen" : ".free")).shape;
+      const std::int64_t other = shape[1] - shape[0];
+      input->free = frozen ? other : shape[0];
+      input->frozen = frozen ? shape[0] : other;
+      continue;
+    }
+    auto& factors = std::get<weights::FactorLayout>(ranks);
+    for (std::size_t i = 0; i < factors.parts.size(); ++i) {
+      weights::FactorLayout::PartRanks& part = factors.parts[i];
+      const std::int64_t full = part.free + part.frozen;
+      part.free = bases.at(fmt::format("{}.{}.u", name, i)).shape[0];
+      part.frozen = full - part.free;
+    }
+  }
+  return layout;
+}
+
+namespace {
+
+void set(backend::Exec& exec, weights::Basis& basis, const BasisStore& bases, const std::string& name) {
+  if (basis.absent()) return;
+  const BasisStore::Tensor& tensor = bases.at(name);
+  INLAY_ASSERT(tensor.shape == basis.shape() && tensor.dtype == basis.dtype(), "{} is {}, expected {}", name,
+               tensor.shape.str(), basis.shape().str());
+  basis.set(exec, tensor.bytes.data());
+}
+
+}  // namespace
+
+void set_bases(backend::Exec& exec, weights::SubspaceWeight& weight, const BasisStore& bases) {
+  const std::string& name = weight.dense().name;
+  if (auto* input = dynamic_cast<weights::InputSubspace*>(&weight)) {
+    set(exec, input->basis(), bases, name + (input->layout().stores_frozen() ? ".frozen" : ".free"));
+    if (!input->row_mask().absent()) exec.upload(input->row_mask(), bases.at("tokens.free").bytes.data());
+    return;
+  }
+  auto& factors = dynamic_cast<weights::FactorSubspace&>(weight);
+  for (std::size_t i = 0; i < factors.parts().size(); ++i) {
+    weights::FactorSubspace::PartFactors& part = *factors.parts()[i];
+    const std::string prefix = fmt::format("{}.{}", name, i);
+    exec.upload(part.u->start, bases.at(prefix + ".u").bytes.data());
+    exec.upload(part.v->start, bases.at(prefix + ".v").bytes.data());
+    exec.upload(part.scale, bases.at(prefix + ".s").bytes.data());
+    set(exec, part.u->frozen, bases, prefix + ".u.frozen");
+    set(exec, part.v->frozen, bases, prefix + ".v.frozen");
+    set(exec, part.scaled_frozen, bases, prefix + ".v.scaled");
+  }
+}
+
+}  // namespace inlay::osft

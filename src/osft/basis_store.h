@@ -1,0 +1,47 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "osft/layout.h"
+
+namespace inlay::osft {
+
+using backend::Exec;
+
+// The directions of every target, on the host, in the compute dtype. Rows are directions.
+//   basis activations:  NAME.free or NAME.frozen, whichever is stored; tokens.free, fp32 [vocabulary], 1 where a
+//   token's
+//                       embedding may change
+//   basis weights:      NAME.PART.u, .v, .s (those that train), .u.frozen and .v.frozen where the projection needs
+//                       them, .v.scaled for the factored route
+class BasisStore {
+ public:
+  struct Tensor {
+    DType dtype = DType::f32;
+    Shape shape;
+    std::vector<std::byte> bytes;
+  };
+
+  void put(const std::string& name, Tensor tensor) { tensors_[name] = std::move(tensor); }
+  const Tensor* find(const std::string& name) const;
+  const Tensor& at(const std::string& name) const;
+  std::size_t bytes() const;
+  // Of all names and contents: two runs with the same fingerprint learn in the same directions.
+  std::string fingerprint() const;
+
+  void save(const std::filesystem::path& file) const;  // atomically
+  static BasisStore load(const std::filesystem::path& file);
+
+ private:
+  std::map<std::string, Tensor> tensors_;
+};
+
+// The layout with the ranks that were found: calibration may see fewer directions than the options would freeze.
+OsftLayout found_layout(const OsftLayout& nominal, const BasisStore& bases);
+// Hands a weight its directions.
+void set_bases(backend::Exec& exec, weights::SubspaceWeight& weight, const BasisStore& bases);
+
+}  // namespace inlay::osft

@@ -1,0 +1,327 @@
+#include "osft/find_bases.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "core/cache.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "io/hash.h"
+#include "model/decoding.h"
+#include "model/weights_io.h"
+#include "osft/decompose_targets.h"
+
+namespace inlay::osft {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* own_text = "sample";
+// Of the layers, for adaptive ranks: kept with the directions, because the ranks and routes follow from it.
+constexpr const char* importance_name = "layers.importance";
+
+// Whether the model writes some of the text itself.
+bool sampled(const CalibrationOptions& calibration) {
+  return std::find(calibration.data.begin(), calibration.data.end(), own_text) != calibration.data.end();
+}
+
+constexpr std::int64_t calibration_batch = 8192;  // tokens that go through a layer at once
+
+// Documents of full length that are yet to be written.
+std::vector<Document> blank_documents(const CalibrationOptions& calibration, std::size_t sources) {
+  const auto length = static_cast<std::size_t>(calibration.length);
+  const Document blank{.input_ids = std::vector<std::int32_t>(length),
+                       .labels = std::vector<std::int32_t>(length, ignore_label)};
+  return std::vector<Document>(sources * static_cast<std::size_t>(calibration.samples), blank);
+}
+
+// The first documents of a file, no longer than the calibration wants them.
+std::vector<Document> documents_of_file(const std::string& file, const SearchInputs& inputs) {
+  const CalibrationOptions& calibration = inputs.osft.calibration;
+  std::vector<Document> documents = inputs.read(file);
+  if (documents.empty()) user_error("{}: no documents to calibrate on", file);
+  documents.resize(std::min(documents.size(), static_cast<std::size_t>(calibration.samples)));
+  for (Document& d : documents) {
+    const std::size_t length = std::min(d.input_ids.size(), static_cast<std::size_t>(calibration.length));
+    d.input_ids.resize(length);
+    d.labels.resize(length);  // nothing is learned; but where a prefix ends shows in them
+    d.weights.clear();
+  }
+  return documents;
+}
+
+// All of the text. What the model is to write comes first, blank.
+std::vector<Document> documents_of(const SearchInputs& inputs) {
+  const CalibrationOptions& calibration = inputs.osft.calibration;
+  std::vector<Document> documents = blank_documents(calibration, sampled(calibration) ? 1 : 0);
+  for (const std::string& source : calibration.data) {
+    if (source == own_text) continue;
+    std::vector<Document> more = documents_of_file(source, inputs);
+    std::move(more.begin(), more.end(), std::back_inserter(documents));
+  }
+  return documents;
+}
+
+// 1 for tokens that no document holds: a lookup is a product with a single one, and theirs carries no energy.
+BasisStore::Tensor unseen_tokens(const std::vector<Document>& documents, std::int64_t vocab) {
+  std::vector<float> free(static_cast<std::size_t>(vocab), 1.0f);
+  for (const Document& d : documents) {
+    for (const std::int32_t id : d.input_ids) free[static_cast<std::size_t>(id)] = 0.0f;
+  }
+  const auto bytes = std::as_bytes(std::span(free));
+  return {DType::f32, {vocab}, {bytes.begin(), bytes.end()}};
+}
+
+std::int64_t token_count(const std::vector<Document>& documents) {
+  std::int64_t tokens = 0;
+  for (const Document& d : documents) tokens += static_cast<std::int64_t>(d.input_ids.size());
+  return tokens;
+}
+
+// Progress, and where Ctrl-C is heard: the search takes minutes on a large model and leaves nothing half done.
+void show(Console& console, std::string_view what, std::int64_t done, std::int64_t total) {
+  stop_where_asked("finding directions");
+  console.progress_count(what, done, total);
+}
+
+// A search in the making: one code path that plans and runs.
+class Search {
+ public:
+  Search(const SearchInputs& inputs, const model::ModelConfig& config, Device device, DType compute,
+         const StepShape& step)
+      : inputs_(inputs),
+        config_(config),
+        device_(device),
+        compute_(compute),
+        step_(step),
+        targets_(inputs.osft, config, inputs.frozen),
+        layout_(nominal_layout(targets_, config, step)) {}
+
+  const OsftLayout& layout() const { return layout_; }
+
+  // As bases that were found before had it.
+  void take_layout(const BasisStore& bases) {
+    const BasisStore::Tensor* found = bases.find(importance_name);
+    if (found == nullptr) return;
+    std::vector<double> importance(static_cast<std::size_t>(found->shape[0]));
+    INLAY_ASSERT(found->dtype == DType::f64 && found->bytes.size() == importance.size() * sizeof(double), "{} is {}",
+                 importance_name, found->shape.str());
+    std::memcpy(importance.data(), found->bytes.data(), found->bytes.size());
+    layout_ = nominal_layout(targets_, config_, step_, importance);
+  }
+
+  // Memory for the largest text that the options allow.
+  std::size_t plan() {
+    const CalibrationOptions& calibration = inputs_.osft.calibration;
+    return plan(blank_documents(calibration, calibration.data.size()));
+  }
+
+  // Returns the memory it took on the device.
+  std::size_t run(BasisStore& store, Console& console) {
+    std::vector<Document> documents;
+    if (needs_text()) documents = documents_of(inputs_);
+    // Of the very documents: ragged ones need other scratch than those of one length.
+    const std::size_t bytes = plan(documents), budget = inputs_.device_budget;
+    if (bytes > budget) {
+      user_error("finding directions needs {} of {} memory, but {} are free; lower osft.calibration.samples or length",
+                 format_bytes(bytes), name_of(device_), format_bytes(budget));
+    }
+    Exec exec = Exec::runner(device_, bytes);
+    const io::Checkpoint checkpoint(inputs_.base_model);
+    run(exec, &checkpoint, std::move(documents), store, &console);
+    return bytes;
+  }
+
+ private:
+  bool adaptive() const { return inputs_.osft.ranks == "adaptive"; }
+  bool needs_text() const { return targets_.on_activations() || adaptive(); }
+
+  std::size_t plan(std::vector<Document> documents) {
+    Exec exec = Exec::planner(device_);
+    BasisStore nothing;
+    run(exec, nullptr, std::move(documents), nothing, nullptr);
+    return exec.arena().peak();
+  }
+
+  void run(Exec& exec, const io::Checkpoint* checkpoint, std::vector<Document> documents, BasisStore& store,
+           Console* console) {
+    if (needs_text()) {
+      const std::size_t mark = exec.arena().mark();
+      calibrate(exec, checkpoint, std::move(documents), store, console);
+      exec.arena().release_to(mark);
+    }
+    if (targets_.on_activations()) return;
+    decompose_targets(exec, layout_, config_, compute_, checkpoint, store, [&](std::int64_t done, std::int64_t total) {
+      show(*console, "decomposing weights", done, total);
+    });
+  }
+
+  void calibrate(Exec& exec, const io::Checkpoint* checkpoint, std::vector<Document> documents, BasisStore& store,
+                 Console* console) {
+    const CalibrationOptions& c = inputs_.osft.calibration;
+    model::Decoder decoder(exec, config_,
+                           {.compute = compute_,
+                            .max_positions = c.length,
+                            .deterministic_attention = true,
+                            .attention = inputs_.attention,
+                            .make_weight = [&](Exec&, weights::Parameter& p) -> std::unique_ptr<ops::Linear> {
+                              auto weight = std::make_unique<weights::ObservedWeight>(p);
+                              weights_[p.name] = weight.get();
+                              return weight;
+                            }});
+    model::load_weights(exec, decoder.parameters(), checkpoint, [&](std::uint64_t done, std::uint64_t total) {
+      console->progress("loading weights", done, total);
+    });
+    if (sampled(c)) sample_documents(exec, decoder, documents, console);
+    const std::vector<PackedBatch> batches = batches_in_order(documents, calibration_batch);
+    if (adaptive()) {
+      LayerImportance importance;
+      decoder.observe(exec, batches, importance);
+      if (!exec.planning()) {
+        const std::vector<double> relative = importance.relative();
+        const auto bytes = std::as_bytes(std::span(relative));
+        store.put(importance_name,
+                  {DType::f64, {static_cast<std::int64_t>(relative.size())}, {bytes.begin(), bytes.end()}});
+        take_layout(store);
+      }
+    }
+    if (!targets_.on_activations()) return;
+    Calibration observer(layout_, token_count(documents), weights_, store, [&](std::int64_t done, std::int64_t total) {
+      show(*console, "finding directions", done, total);
+    });
+    decoder.observe(exec, batches, observer);
+    if (!exec.planning()) store.put("tokens.free", unseen_tokens(documents, config_.vocab));
+  }
+
+  // The base model writes the first documents itself, so that no old data is needed.
+  void sample_documents(Exec& exec, model::Decoder& decoder, std::vector<Document>& documents, Console* console) {
+    const CalibrationOptions& c = inputs_.osft.calibration;
+    if (config_.bos < 0) {
+      user_error(
+          "{}: config.json has no bos_token_id, so the model cannot be asked to write; give "
+          "osft.calibration.data a text or JSONL file instead",
+          inputs_.base_model);
+    }
+    const auto texts = model::sample(exec, decoder,
+                                     {.sequences = c.samples,
+                                      .length = c.length,
+                                      .start_token = static_cast<std::int32_t>(config_.bos),
+                                      .temperature = static_cast<float>(c.temperature),
+                                      .seed = inputs_.seed},
+                                     [&](std::int64_t done, std::int64_t total) {
+                                       if (console == nullptr) return;
+                                       show(*console, "writing calibration text, tokens", done, total);
+                                     });
+    if (exec.planning()) return;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      documents[i] = {.input_ids = texts[i], .labels = texts[i]};
+      documents[i].labels.front() = ignore_label;
+    }
+  }
+
+  const SearchInputs& inputs_;
+  const model::ModelConfig& config_;
+  Device device_;
+  DType compute_;
+  StepShape step_;
+  OsftTargets targets_;
+  OsftLayout layout_;
+  std::map<std::string, weights::ObservedWeight*> weights_;
+};
+
+// Where the cache is, or an empty path: nowhere.
+fs::path cache_of(const OsftOptions& osft) {
+  if (osft.cache == "off") return {};
+  return osft.cache == "auto" ? cache_folder() : fs::path(osft.cache);
+}
+
+// Everything that decides the outcome.
+std::uint64_t cache_key(const SearchInputs& inputs, const OsftLayout& layout, Device device, DType compute,
+                        const StepShape& step) {
+  constexpr int version = 4;  // of the search and of the file
+  io::Hasher hasher;
+  const auto add = [&](const std::string& text) {
+    hasher.update(std::as_bytes(std::span(text)));
+    hasher.update(std::as_bytes(std::span("|")));
+  };
+  const OsftOptions& o = inputs.osft;
+  add(fmt::format("{} {} {} {} {}", version, o.basis, name_of(device), name_of(compute), o.ranks));
+  // The cheapest route of ranks that are not known yet depends on the step.
+  if (o.ranks == "adaptive") {
+    add(fmt::format("{} {} {} {}", o.adaptive_floor, step.tokens, step.micro_batches, step.mlp_tile));
+  }
+  for (const auto& [name, ranks] : layout.targets) {
+    if (const auto* input = std::get_if<weights::InputLayout>(&ranks)) {
+      add(fmt::format("{} {} {}", name, input->free, input->frozen));
+      continue;
+    }
+    const auto& factors = std::get<weights::FactorLayout>(ranks);
+    for (const auto& part : factors.parts) add(fmt::format("{} {} {}", name, part.free, part.frozen));
+    add(factors.route == weights::Route::factored ? "factored" : "dense");
+  }
+  if (o.basis == "activations" || o.ranks == "adaptive") {
+    add(fmt::format("{} {} {}", o.calibration.samples, o.calibration.length, o.calibration.temperature));
+    const auto add_file = [&](const fs::path& file) {
+      add(fs::exists(file) ? fmt::format("{:016x}", io::content_hash(io::MappedFile(file).bytes())) : "");
+    };
+    for (const std::string& source : o.calibration.data) {
+      if (source == own_text) {
+        add(fmt::format("{} {}", source, inputs.seed));
+      } else {
+        add_file(source);
+      }
+    }
+    // How the model computes, and how it reads texts.
+    add_file(fs::path(inputs.base_model) / "config.json");
+    add(inputs.reading);
+    add(fmt::format("{} {}", inputs.attention.mask, inputs.attention.score));
+    for (const float bias : inputs.attention.head_bias) add(fmt::format("{}", bias));
+  }
+  add(fmt::format("{:016x}", io::Checkpoint(inputs.base_model).content_hash()));
+  return hasher.digest();
+}
+
+}  // namespace
+
+std::size_t plan_bases(const SearchInputs& inputs, const model::ModelConfig& config, Device device, DType compute,
+                       const StepShape& step) {
+  return Search(inputs, config, device, compute, step).plan();
+}
+
+FoundBases find_bases(const SearchInputs& inputs, const model::ModelConfig& config, Device device, DType compute,
+                      const StepShape& step, Console& console) {
+  Search search(inputs, config, device, compute, step);
+  FoundBases found;
+  const fs::path folder = cache_of(inputs.osft);
+  fs::path file;
+  if (!folder.empty()) {
+    file = folder / fmt::format("osft-{:016x}.safetensors", cache_key(inputs, search.layout(), device, compute, step));
+    if (fs::exists(file)) {
+      found.bases = BasisStore::load(file);
+      search.take_layout(found.bases);
+      found.layout = found_layout(search.layout(), found.bases);
+      console.line(fmt::format("directions: {} from {}", format_bytes(found.bases.bytes()), file.string()));
+      return found;
+    }
+  }
+  const auto began = std::chrono::steady_clock::now();
+  found.device_peak = search.run(found.bases, console);
+  found.layout = found_layout(search.layout(), found.bases);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  console.line(fmt::format("directions: {} for {} targets found in {:.1f} s", format_bytes(found.bases.bytes()),
+                           found.layout.targets.size(), seconds));
+  if (!file.empty()) {
+    std::error_code ignored;
+    fs::create_directories(folder, ignored);
+    try {
+      found.bases.save(file);
+    } catch (const UserError& error) {  // a full disk must not stop the run
+      console.line(fmt::format("directions are not cached: {}", error.what()));
+    }
+  }
+  return found;
+}
+
+}  // namespace inlay::osft

@@ -1,0 +1,129 @@
+#include "report/run_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <nlohmann/json.hpp>
+
+#include "core/arena.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "data/line_reader.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "options/train_options.h"
+
+namespace inlay::report {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr double absent = std::numeric_limits<double>::quiet_NaN();
+
+void read_record(const io::Json& json, RunRecord& run) {
+  const std::int64_t step = json.integer("step", io::non_negative_integer);
+  const auto number = [&](std::string_view key) { return json.find_number(key).value_or(absent); };
+  if (json.has("eval_loss")) {
+    run.evaluations.push_back({.step = step, .loss = number("eval_loss"), .accuracy = number("eval_accuracy")});
+    return;
+  }
+  run.steps.push_back({.step = step,
+                       .epoch = json.find_integer("epoch").value_or(0),
+                       .loss = number("loss"),
+                       .grad_norm = number("grad_norm"),
+                       .raw_grad_norm = number("raw_grad_norm"),
+                       .learning_rate = number("lr"),
+                       .tokens_per_second = number("tokens_per_second"),
+                       .device_bytes = number("device_peak_bytes"),
+                       .host_bytes = number("host_peak_bytes"),
+                       .seconds = number("seconds"),
+                       .tokens = number("tokens_total")});
+}
+
+void read_metrics(const fs::path& file, RunRecord& run) {
+  data::LineReader lines(file);
+  std::string broken;  // the error of a line that turns out not to be the last
+  while (const auto line = lines.next()) {
+    if (!broken.empty()) user_error("{}", broken);
+    const std::string source = fmt::format("{}:{}", file.string(), lines.line());
+    try {
+      read_record(io::Json::parse(*line, source), run);
+    } catch (const UserError& error) {
+      broken = error.what();
+    }
+  }
+}
+
+std::vector<RunRecord::Fact> read_summary(const fs::path& file) {
+  const io::Json json = io::Json::read(file).expect_object();
+  std::vector<RunRecord::Fact> facts;
+  const auto add = [&](std::string_view name, const std::optional<std::string>& value) {
+    if (value) facts.push_back({std::string(name), *value});
+  };
+  const auto number = [&](std::string_view key, auto format) -> std::optional<std::string> {
+    const auto value = json.find_number(key);
+    return value ? std::optional<std::string>(format(*value)) : std::nullopt;
+  };
+  const auto count = [](double value) { return format_count(std::llround(value)); };
+  const auto bytes = [](double value) { return format_bytes(static_cast<std::uint64_t>(std::max(0.0, value))); };
+  add("steps", number("steps", count));
+  add("tokens", number("tokens", count));
+  add("time", number("seconds", format_duration));
+  add("tokens a second, evaluation and checkpoints included", number("tokens_per_second", count));
+  add("parameters", number("parameters", count));
+  add("device", json.find_string("device"));
+  add("dtype", json.find_string("dtype"));
+  add("activations", json.find_string("activation_policy"));
+  add("device memory, planned", number("planned_device_peak_bytes", bytes));
+  add("device memory, peak", number("device_peak_bytes", bytes));
+  add("host memory, peak", number("host_peak_bytes", bytes));
+  return facts;
+}
+
+std::vector<RunSample> read_samples(const fs::path& file) {
+  std::vector<RunSample> samples;
+  for (const io::Json& json : io::Json::read(file).elements()) {
+    samples.push_back({json.string("prompt"), json.string("before"), json.string("after")});
+  }
+  return samples;
+}
+
+}  // namespace
+
+RunRecord read_run(const fs::path& folder) {
+  if (!fs::is_directory(folder)) user_error("{}: is not a folder; expected the output_dir of a run", folder.string());
+  if (!fs::exists(folder / "metrics.jsonl")) {
+    user_error("{}: is not a run: there is no metrics.jsonl; expected the output_dir of inlay train", folder.string());
+  }
+  RunRecord run;
+  const fs::path whole = fs::weakly_canonical(folder);
+  run.name = whole.filename().string();
+  read_metrics(folder / "metrics.jsonl", run);
+  run.finished = fs::exists(folder / "summary.json");
+  if (run.finished) run.facts = read_summary(folder / "summary.json");
+  if (fs::exists(folder / "config.yaml")) {
+    constexpr std::size_t most = std::size_t{16} << 20;
+    run.config = io::read_file(folder / "config.yaml", most);
+    try {
+      run.base_model = options::parse_options(run.config, (folder / "config.yaml").string(), {}).base_model;
+    } catch (const UserError&) {
+      // Another version's keys: the page shows the text all the same.
+    }
+  }
+  if (fs::exists(folder / "samples.json")) run.samples = read_samples(folder / "samples.json");
+  return run;
+}
+
+void write_samples(const fs::path& folder, const std::vector<RunSample>& samples) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const RunSample& sample : samples) {
+    list.push_back({{"prompt", sample.prompt}, {"before", sample.before}, {"after", sample.after}});
+  }
+  // A continuation may end within a character.
+  using Handler = nlohmann::ordered_json::error_handler_t;
+  io::write_file_atomic(folder / "samples.json", list.dump(2, ' ', false, Handler::replace) + "\n");
+}
+
+}  // namespace inlay::report

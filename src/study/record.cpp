@@ -1,0 +1,253 @@
+#include "study/record.h"
+
+#include <map>
+#include <set>
+
+#include <yaml-cpp/yaml.h>
+#include <nlohmann/json.hpp>
+
+#include "io/checkpoint.h"
+#include "io/file.h"
+#include "io/hash.h"
+#include "io/json.h"
+#include "study/results.h"
+#include "train/checkpoint.h"
+
+namespace inlay::study {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* record_name = "study.json";
+constexpr std::string_view data_prefix = "content of ";
+
+// What a study means, one fact a line: "sft, task gsm8k: max_steps" is "300".
+using Facts = std::map<std::string, std::string>;
+
+std::string joined(const std::vector<std::string>& items) {
+  std::string text;
+  for (const std::string& item : items) text += (text.empty() ? "" : ", ") + item;
+  return text;
+}
+
+void flatten(Facts& facts, const std::string& prefix, const YAML::Node& node) {
+  if (node.IsMap()) {
+    for (const auto& item : node) flatten(facts, prefix + "." + item.first.Scalar(), item.second);
+  } else if (node.IsSequence()) {
+    for (std::size_t i = 0; i < node.size(); ++i) flatten(facts, fmt::format("{}[{}]", prefix, i), node[i]);
+  } else {
+    facts[prefix] = node.IsNull() ? "nothing" : node.Scalar();
+  }
+}
+
+// Every training key that bears on the result and is the same in all of the method's runs of a task.
+void add_training(Facts& facts, const std::string& who, const options::TrainOptions& training) {
+  static const std::set<std::string> beside = {
+      "base_model",    "output_dir", "datasets",   "test_datasets",    "learning_rate",    "seed",
+      "logging_steps", "eval_steps", "save_steps", "save_total_limit", "activation_policy"};
+  for (const auto& item : YAML::Load(options::to_yaml(training))) {
+    const std::string key = item.first.Scalar();
+    if (!beside.contains(key)) flatten(facts, who + ": " + key, item.second);
+  }
+}
+
+std::string method_prefix(const std::string& name) { return name + ", task "; }
+
+Facts facts_of(const ContinualOptions& options) {
+  Facts facts = {{"base_model", options.base_model},
+                 {"evaluation: device", options.evaluation.device},
+                 {"evaluation: dtype", options.evaluation.dtype},
+                 {"evaluation: sequence_len", std::to_string(options.evaluation.sequence_len)}};
+  for (std::size_t t = 0; t < options.tasks.size(); ++t) {
+    const ContinualTask& task = options.tasks[t];
+    const std::string who = fmt::format("tasks[{}].", t);
+    facts[who + "name"] = task.name;
+    facts[who + "train"] = joined(task.train);
+    facts[who + "eval"] = joined(task.eval);
+    facts[who + "metric"] = name_of(task.metric);
+    facts[who + "sequence_len"] = std::to_string(task.evaluation.sequence_len);
+    for (const ContinualMethod& method : options.methods) {
+      add_training(facts, method_prefix(method.name) + task.name, method.training[t]);
+    }
+  }
+  for (std::size_t h = 0; h < options.held.size(); ++h) {
+    facts[fmt::format("held[{}].name", h)] = options.held[h].name;
+    facts[fmt::format("held[{}].data", h)] = joined(options.held[h].data);
+  }
+  return facts;
+}
+
+void add_data(Facts& facts, const ContinualOptions& options) {
+  const auto add = [&](const std::vector<std::string>& files) {
+    for (const std::string& file : files) {
+      std::string& fact = facts[std::string(data_prefix) + file];
+      if (fact.empty()) fact = fmt::format("{:016x}", io::content_hash(io::MappedFile(file).bytes()));
+    }
+  };
+  for (const ContinualTask& task : options.tasks) {
+    add(task.train);
+    add(task.eval);
+  }
+  for (const HeldSet& held : options.held) add(held.data);
+  for (const ContinualMethod& method : options.methods) {
+    for (const options::TrainOptions& training : method.training) {
+      if (!training.osft.enabled) continue;
+      for (const std::string& source : training.osft.calibration.data) {
+        if (source != "sample") add({source});
+      }
+    }
+  }
+  // Another model under the same name would be another study.
+  const fs::path base = options.base_model;
+  facts[std::string(data_prefix) + (base / "config.json").string()] =
+      fmt::format("{:016x}", io::content_hash(io::MappedFile(base / "config.json").bytes()));
+  facts[std::string(data_prefix) + "the weights in " + base.string()] =
+      fmt::format("{:016x}", io::Checkpoint(base).content_hash());
+}
+
+Facts read_record(const fs::path& file) {
+  const io::Json json = io::Json::read(file);
+  Facts facts;
+  for (const std::string& key : json.keys()) facts[key] = json.string(key);
+  return facts;
+}
+
+// Whether a fact is one of a method that the other side does not have at all.
+bool of_another_method(const std::string& fact, const Facts& other) {
+  const std::size_t comma = fact.find(", task ");
+  if (comma == fact.npos) return false;
+  const std::string prefix = method_prefix(fact.substr(0, comma));
+  const auto found = other.lower_bound(prefix);
+  return found == other.end() || !found->first.starts_with(prefix);
+}
+
+void compare(const fs::path& file, const Facts& then, const Facts& now, bool with_data) {
+  std::map<std::string, std::pair<std::string, std::string>> all;
+  for (const auto& [key, value] : then) {
+    if (!of_another_method(key, now)) all[key].first = value;
+  }
+  for (const auto& [key, value] : now) {
+    if (!of_another_method(key, then)) all[key].second = value;
+  }
+  for (const auto& [key, values] : all) {
+    const auto& [old_value, new_value] = values;
+    const bool data = key.starts_with(data_prefix);
+    if (old_value == new_value) continue;
+    if (data) {  // a file that is on one side only is told of by the setting that names it
+      if (!with_data || old_value.empty() || new_value.empty()) continue;
+      user_error("{}: the {} is not what it was; go on with what the study began with, or choose another output_dir",
+                 file.string(), key);
+    }
+    const auto shown = [](const std::string& value) { return value.empty() ? "not given" : "'" + value + "'"; };
+    user_error("{}: {} was {} and is {} now; go on with the study's settings, or choose another output_dir",
+               file.string(), key, shown(old_value), shown(new_value));
+  }
+}
+
+Sequence empty_sequence(std::size_t method, double rate, std::int64_t seed) {
+  Sequence sequence;
+  sequence.method = method;
+  sequence.learning_rate = rate;
+  sequence.seed = seed;
+  return sequence;
+}
+
+void read_rows(Study& study, const ContinualOptions& options, Sequence& sequence) {
+  for (std::size_t t = 0; t < options.tasks.size(); ++t) {
+    const fs::path folder = task_folder(options, sequence, t);
+    if (fs::exists(folder / diverged_file)) {
+      sequence.diverged = io::Json::read(folder / diverged_file).string("message");
+      return;
+    }
+    if (!finished(folder)) return;
+    sequence.rows.push_back(read_row(folder / row_file, study));
+  }
+}
+
+}  // namespace
+
+fs::path task_folder(const ContinualOptions& options, const Sequence& sequence, std::size_t task) {
+  return fs::path(options.output_dir) / options.methods[sequence.method].name / rate_name(sequence.learning_rate) /
+         fmt::format("seed-{}", sequence.seed) / fmt::format("{}-{}", task + 1, options.tasks[task].name);
+}
+
+fs::path base_row_file(const ContinualOptions& options) {
+  return fs::path(options.output_dir) / (std::string("base-") + row_file);
+}
+
+bool finished(const fs::path& folder) { return fs::exists(folder / row_file) && fs::exists(folder / "summary.json"); }
+
+bool has_weights(const fs::path& folder) {
+  return fs::exists(folder / "model.safetensors") || fs::exists(folder / "model.safetensors.index.json");
+}
+
+void drop_checkpoints(const fs::path& folder) {
+  while (const auto checkpoint = train::latest_checkpoint(folder)) {
+    std::error_code error;
+    fs::remove_all(*checkpoint, error);
+    if (error) user_error("{}: cannot be removed: {}", checkpoint->string(), error.message());
+  }
+}
+
+void drop_weights(const fs::path& folder) {
+  if (!fs::is_directory(folder)) return;
+  drop_checkpoints(folder);
+  std::vector<fs::path> weights;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) weights.push_back(entry.path());
+  }
+  for (const fs::path& file : weights) {
+    std::error_code error;
+    fs::remove(file, error);
+    if (error) user_error("{}: cannot be removed: {}", file.string(), error.message());
+  }
+}
+
+void claim_study(const ContinualOptions& options, bool resume) {
+  const fs::path output = options.output_dir, record = output / record_name;
+  if (!resume && (fs::exists(record) || fs::exists(output / "metrics.jsonl") || has_weights(output))) {
+    user_error("{}: output_dir already holds {}", output.string(),
+               fs::exists(record) ? "a study; add --resume to go on with it, or choose another folder"
+                                  : "a run or a model; choose another folder");
+  }
+  if (resume && !fs::exists(record)) user_error("{}: --resume finds no study there; start without it", output.string());
+  std::error_code error;
+  fs::create_directories(output, error);
+  if (error) user_error("{}: output_dir cannot be created: {}", output.string(), error.message());
+  Facts facts = facts_of(options);
+  add_data(facts, options);
+  if (resume) {
+    const Facts then = read_record(record);
+    compare(record, then, facts, true);
+    facts.insert(then.begin(), then.end());  // what was left out this time may come back
+  }
+  const nlohmann::json json = facts;
+  io::write_file_atomic(record, json.dump(2) + "\n");
+}
+
+void check_study(const ContinualOptions& options) {
+  const fs::path record = fs::path(options.output_dir) / record_name;
+  if (!fs::exists(record)) user_error("{}: holds no study yet", options.output_dir);
+  compare(record, read_record(record), facts_of(options), false);
+}
+
+Study read_study(const ContinualOptions& options) {
+  Study study;
+  for (const ContinualTask& task : options.tasks) study.tasks.push_back({task.name, task.metric});
+  for (const HeldSet& held : options.held) study.held.push_back({held.name, held.metric});
+  for (std::size_t m = 0; m < options.methods.size(); ++m) {
+    if (options.methods[m].name == options.baseline) study.baseline = m;
+    study.methods.push_back(options.methods[m].name);
+    for (const double rate : options.methods[m].learning_rates) {
+      for (const std::int64_t seed : options.seeds) study.sequences.push_back(empty_sequence(m, rate, seed));
+    }
+  }
+  if (!fs::exists(base_row_file(options))) return study;  // nothing comes before it
+  study.base = read_row(base_row_file(options), study);
+  for (Sequence& sequence : study.sequences) read_rows(study, options, sequence);
+  return study;
+}
+
+}  // namespace inlay::study

@@ -1,0 +1,162 @@
+#include "train/run_data.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+
+#include "core/cache.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "data/text_documents.h"
+#include "io/hash.h"
+
+namespace inlay::train {
+
+namespace {
+
+// What the options say about all datasets, where the dataset itself says nothing.
+data::DatasetOptions completed(data::DatasetOptions dataset, const options::TrainOptions& options) {
+  data::FormatOptions& format = dataset.format;
+  if (format.chat_template == "tokenizer_default") format.chat_template = options.chat_template;
+  if (format.eot_tokens.empty()) format.eot_tokens = options.eot_tokens;
+  format.train_on_inputs = format.train_on_inputs || options.train_on_inputs;
+  return dataset;
+}
+
+std::filesystem::path prepared_folder(const std::string& option) {
+  if (option == "off") return {};
+  const std::filesystem::path cache = cache_folder();
+  if (option == "auto") return cache.empty() ? cache : cache / "data";
+  return option;
+}
+
+void describe_rows(const std::string& file, const data::RowCounts& counts, Console& console) {
+  if (counts.skipped > 0) {
+    console.line(fmt::format("data: {}: {} of {} rows are bad and were skipped", file, format_count(counts.skipped),
+                             format_count(counts.rows)));
+  }
+  if (counts.unlabelled > 0) {
+    console.line(fmt::format("data: {}: {} of {} rows hold nothing to learn and were left out", file,
+                             format_count(counts.unlabelled), format_count(counts.rows)));
+  }
+}
+
+}  // namespace
+
+data::Documents read_datasets(const std::vector<data::DatasetOptions>& datasets, const options::TrainOptions& options,
+                              std::int64_t vocab, Console& console) {
+  data::Documents documents;
+  for (const data::DatasetOptions& dataset : datasets) {
+    data::ReadContext context;
+    context.model = options.base_model;
+    context.vocab = vocab;
+    context.bad_row = options.on_bad_row == "skip" ? data::BadRow::skip : data::BadRow::raise;
+    context.prepared = prepared_folder(options.dataset_prepared_path);
+    context.progress = [&](std::uint64_t done, std::uint64_t total) {
+      stop_where_asked("reading " + dataset.path);
+      console.progress("reading " + dataset.path, done, total);
+    };
+    context.notice = [&](const std::string& message) { console.line("data: skipped: " + message); };
+    const auto corpus = data::read_dataset(completed(dataset, options), context);
+    describe_rows(dataset.path, corpus->counts(), console);
+    documents.add(corpus, dataset.weight, static_cast<std::uint64_t>(options.seed));
+  }
+  return documents;
+}
+
+RunData read_run_data(const options::TrainOptions& options, std::int64_t vocab, Console& console) {
+  RunData data{.train = read_datasets(options.datasets, options, vocab, console),
+               .test = read_datasets(options.test_datasets, options, vocab, console)};
+  if (options.val_set_size > 0) {
+    data.test = data.train.take_out(options.val_set_size, static_cast<std::uint64_t>(options.seed));
+  }
+  return data;
+}
+
+std::vector<Document> read_documents(const std::string& file, const options::TrainOptions& options, std::int64_t vocab,
+                                     Console& console) {
+  options::TrainOptions here = options;
+  here.dataset_prepared_path = "off";
+  return read_datasets({{.path = file, .format = {}}}, here, vocab, console).copies();
+}
+
+std::vector<Document> read_documents(const std::string& file, const std::string& model, std::int64_t vocab,
+                                     Console& console) {
+  options::TrainOptions options;
+  options.base_model = model;
+  return read_documents(file, options, vocab, console);
+}
+
+data::BatchOptions batch_options(const options::TrainOptions& options) {
+  return {.sequence_len = options.sequence_len,
+          .micro_batch_size = options.micro_batch_size,
+          .sample_packing = options.sample_packing,
+          .seed = static_cast<std::uint64_t>(options.seed),
+          .shuffle = options.shuffle,
+          .oversized = *data::parse_oversized(options.excess_length_strategy)};
+}
+
+BatchBounds bounds_of(const data::BatchSampler& sampler) {
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t epoch_batch = 0; epoch_batch < sampler.batches_per_epoch(0); ++epoch_batch) {
+    for (const std::int64_t document : sampler.documents_of(0, epoch_batch))
+      lengths.push_back(sampler.length_of(document));
+  }
+  std::sort(lengths.begin(), lengths.end(), std::greater<>());
+  const std::int64_t rows = sampler.options().micro_batch_size;
+  BatchBounds bounds{.tokens = 0, .document = lengths.front()};
+  if (sampler.options().sample_packing) {
+    bounds.tokens = std::min(sampler.max_tokens(), sampler.tokens_per_epoch());
+  } else {
+    const auto count = std::min<std::size_t>(static_cast<std::size_t>(rows), lengths.size());
+    bounds.tokens =
+        std::accumulate(lengths.begin(), lengths.begin() + static_cast<std::ptrdiff_t>(count), std::int64_t{0});
+  }
+  return bounds;
+}
+
+BatchBounds bounds_of(const options::TrainOptions& options) {
+  const std::int64_t tokens = options.micro_batch_size * options.sequence_len;
+  return {.tokens = tokens, .document = options.sequence_len};
+}
+
+namespace {
+
+// Plain text is read with the base model's own tokenizer.
+std::vector<Document> read_plain_text(const std::string& file, const options::TrainOptions& options,
+                                      std::int64_t vocab) {
+  const osft::CalibrationOptions& calibration = options.osft.calibration;
+  std::vector<Document> documents =
+      data::read_text(file, data::Tokenizer::load(options.base_model), calibration.length, calibration.samples);
+  for (const Document& d : documents) {
+    const std::int32_t largest = *std::max_element(d.input_ids.begin(), d.input_ids.end());
+    if (largest >= vocab) {
+      user_error("{}: its tokenizer.json has token {}, but the model only {} of them", options.base_model, largest,
+                 vocab);
+    }
+  }
+  return documents;
+}
+
+}  // namespace
+
+std::vector<Document> read_calibration_text(const std::string& file, const options::TrainOptions& options,
+                                            std::int64_t vocab, Console& console) {
+  if (std::filesystem::path(file).extension() == ".txt") return read_plain_text(file, options, vocab);
+  return read_documents(file, options, vocab, console);
+}
+
+std::string reading_fingerprint(const options::TrainOptions& options) {
+  const std::filesystem::path base = options.base_model;
+  std::string text = fmt::format("{} {}", options.train_on_inputs, options.on_bad_row);
+  for (const std::filesystem::path& file :
+       {base / "tokenizer.json", base / "tokenizer_config.json", base / "chat_template.jinja",
+        std::filesystem::path(options.chat_template)}) {
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(file, ignored)) continue;
+    text += fmt::format(" {} {:016x}", file.filename().string(), io::content_hash(io::MappedFile(file).bytes()));
+  }
+  return text;
+}
+
+}  // namespace inlay::train

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/console.h"
+#include "data/sampler.h"
+#include "options/train_options.h"
+
+// The documents that the options name, and the batches they make.
+namespace inlay::train {
+
+// The documents of datasets, as the options want them read, for a model with that vocabulary. Says what was left out.
+data::Documents read_datasets(const std::vector<data::DatasetOptions>& datasets, const options::TrainOptions& options,
+                              std::int64_t vocab, Console& console);
+// What a run learns from, and what it is evaluated on: test_datasets, or val_set_size of the documents.
+struct RunData {
+  data::Documents train, test;
+};
+RunData read_run_data(const options::TrainOptions& options, std::int64_t vocab, Console& console);
+// Of one file alone, whatever it holds: as the options read datasets, or with nothing but the tokenizer and the
+// template of a model folder.
+std::vector<Document> read_documents(const std::string& file, const options::TrainOptions& options, std::int64_t vocab,
+                                     Console& console);
+std::vector<Document> read_documents(const std::string& file, const std::string& model, std::int64_t vocab,
+                                     Console& console);
+data::BatchOptions batch_options(const options::TrainOptions& options);
+
+// The most tokens and the longest document that a micro-batch may have, whatever the epoch's order.
+struct BatchBounds {
+  std::int64_t tokens = 0, document = 0;
+};
+BatchBounds bounds_of(const data::BatchSampler& sampler);
+// Without documents at hand: by the configuration alone.
+BatchBounds bounds_of(const options::TrainOptions& options);
+
+// A file of osft.calibration.data: plain text by the base model's tokenizer, anything else as datasets are read.
+std::vector<Document> read_calibration_text(const std::string& file, const options::TrainOptions& options,
+                                            std::int64_t vocab, Console& console);
+// Everything that decides how a file becomes documents, but the file.
+std::string reading_fingerprint(const options::TrainOptions& options);
+
+}  // namespace inlay::train

@@ -1,0 +1,116 @@
+#include "options/train_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "train/schedule.h"
+
+namespace inlay::options {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string minimal = "base_model: m\noutput_dir: o\ndatasets: [{path: d.jsonl}]\nlearning_rate: 1e-4\n";
+
+std::string error_of(const std::string& yaml, const Overrides& overrides = {}) {
+  try {
+    parse_options(yaml, "run.yaml", overrides);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(OptionsTrain, ReadsAndOverrides) {
+  const auto o =
+      parse_options(minimal + "micro_batch_size: 4\nsample_packing: false\n", "run.yaml", {{"micro_batch_size", "8"}});
+  EXPECT_EQ(o.micro_batch_size, 8);
+  EXPECT_FALSE(o.sample_packing);
+  EXPECT_EQ(o.datasets, std::vector<data::DatasetOptions>{{.path = "d.jsonl"}});
+}
+
+TEST(OptionsTrain, TheResolvedFileReadsBack) {
+  const auto o = parse_options(minimal + "weight_decay: 0.1\nlr_scheduler: linear\n", "run.yaml", {});
+  const std::string yaml = to_yaml(o);
+  EXPECT_EQ(to_yaml(parse_options(yaml, "resolved", {})), yaml);
+}
+
+TEST(OptionsTrain, ZeroIsAValueNotAnAbsence) {
+  EXPECT_EQ(parse_options(minimal + "max_grad_norm: 0.0\n", "run.yaml", {}).max_grad_norm, 0.0);
+}
+
+TEST(OptionsTrain, MistakesNameFileLineAndKey) {
+  EXPECT_THAT(error_of(minimal + "learning_rat: 3\n"),
+              HasSubstr("run.yaml, line 5: learning_rat is not a known key; did you mean learning_rate?"));
+  EXPECT_THAT(error_of(minimal + "zzz: 3\n"), HasSubstr("zzz is not a known key"));
+  EXPECT_THAT(error_of(minimal + "micro_batch_size: two\n"),
+              HasSubstr("line 5: micro_batch_size: expected an integer of at least 1, got 'two'"));
+  EXPECT_THAT(error_of(minimal + "micro_batch_size: 1.5\n"), HasSubstr("expected an integer"));
+  EXPECT_THAT(error_of(minimal + "micro_batch_size: [1]\n"), HasSubstr("got a list"));
+  EXPECT_THAT(error_of(minimal + "sample_packing: maybe\n"), HasSubstr("true or false"));
+  EXPECT_THAT(error_of(minimal + "device: tpu\n"), HasSubstr("auto, cpu, cuda"));
+  EXPECT_THAT(error_of(minimal + "seed: 1\nseed: 2\n"), HasSubstr("given twice"));
+  EXPECT_THAT(error_of(minimal + "warmup_steps: 3\nwarmup_ratio: 0.1\n"), HasSubstr("one of them is enough"));
+  EXPECT_THAT(error_of(minimal + "activation_policy: everything\n"), HasSubstr("everything"));
+  EXPECT_THAT(error_of(minimal + "eval_steps: 3\n"), HasSubstr("test_datasets"));
+  EXPECT_THAT(error_of(minimal + "a: [\n"), HasSubstr("not valid YAML"));
+  EXPECT_THAT(error_of("learning_rate: 1\n"), HasSubstr("base_model is required"));
+  EXPECT_THAT(error_of(minimal, {{"learning_rate", ".nan"}}), HasSubstr("learning_rate"));
+  EXPECT_THAT(error_of(minimal, {{"learnin_rate", "1"}}), HasSubstr("did you mean learning_rate"));
+  EXPECT_THAT(error_of("base_model: m\noutput_dir: o\ndatasets: [{file: d}]\nlearning_rate: 1\n"),
+              HasSubstr("{path: FILE, ...}"));
+  const auto dataset = [](const std::string& entry) {
+    return "base_model: m\noutput_dir: o\ndatasets: [" + entry + "]\nlearning_rate: 1\n";
+  };
+  EXPECT_THAT(error_of(dataset("{path: d, typ: alpaca}")),
+              HasSubstr("datasets: 'typ' is not a known key of an entry; did you mean type?"));
+  EXPECT_THAT(error_of(dataset("{path: d, type: sharegpt}")), HasSubstr("datasets.type: expected one of auto, chat"));
+  EXPECT_THAT(error_of(dataset("{path: d, weight: 0}")), HasSubstr("datasets.weight: expected a number from 0.0001"));
+}
+
+TEST(OptionsTrain, AttentionIsReadAndCheckedAtOnce) {
+  const TrainOptions o = parse_options(
+      minimal + "attention: {mask: causal or prefix, score: softcap(50), head_bias: [1, -2.5]}\n", "r", {});
+  EXPECT_EQ(o.attention.mask, "causal or prefix");
+  EXPECT_EQ(o.attention.head_bias, (std::vector<float>{1, -2.5f}));
+  EXPECT_EQ(parse_options(to_yaml(o), "again", {}).attention.score, "softcap(50)");
+  EXPECT_THAT(error_of(minimal + "attention: {mask: causal or prefx}\n"),
+              HasSubstr("attention mask \"causal or prefx\", column 11"));
+  EXPECT_THAT(error_of(minimal + "attention: {head_bias: 3}\n"), HasSubstr("expected a list of numbers"));
+}
+
+TEST(OptionsTrain, DatasetsAreReadAndWrittenWithAllTheirKeys) {
+  const std::string yaml =
+      "base_model: m\noutput_dir: o\nlearning_rate: 1e-4\ndatasets:\n  - a.jsonl\n"
+      "  - {path: b.json, type: chat_template, weight: 1.5, roles_to_train: [assistant, tool], train_on_eos: last,\n"
+      "     eot_tokens: [\"<|end|>\"], field_messages: chat, message_property_mappings: {role: who, content: what},\n"
+      "     roles: {user: [human, me], assistant: bot}, train_on_inputs: true, chat_template: t.jinja}\n";
+  const TrainOptions o = parse_options(yaml, "run.yaml", {});
+  ASSERT_EQ(o.datasets.size(), 2u);
+  EXPECT_EQ(o.datasets[0], data::DatasetOptions{.path = "a.jsonl"});
+  const data::FormatOptions& format = o.datasets[1].format;
+  EXPECT_EQ(format.type, "chat_template");
+  EXPECT_EQ(o.datasets[1].weight, 1.5);
+  EXPECT_EQ(format.roles_to_train, (std::vector<std::string>{"assistant", "tool"}));
+  EXPECT_EQ(format.roles.at("user"), (std::vector<std::string>{"human", "me"}));
+  EXPECT_EQ(format.message_property_mappings.at("content"), "what");
+  EXPECT_EQ(format.eot_tokens, std::vector<std::string>{"<|end|>"});
+  EXPECT_EQ(parse_options(to_yaml(o), "again", {}).datasets, o.datasets);
+}
+
+TEST(OptionsSchedule, WarmsUpAndFalls) {
+  const Schedule cosine = {
+      .kind = ScheduleKind::cosine, .peak = 1.0, .warmup_steps = 3, .total_steps = 13, .min_ratio = 0.1};
+  EXPECT_DOUBLE_EQ(cosine.rate(0), 0.25);
+  EXPECT_DOUBLE_EQ(cosine.rate(3), 1.0);
+  EXPECT_NEAR(cosine.rate(8), 0.55, 1e-12);
+  EXPECT_NEAR(cosine.rate(13), 0.1, 1e-12);
+  const Schedule linear = {.kind = ScheduleKind::linear, .peak = 2.0, .warmup_steps = 0, .total_steps = 4};
+  EXPECT_DOUBLE_EQ(linear.rate(0), 2.0);
+  EXPECT_DOUBLE_EQ(linear.rate(3), 0.5);
+  EXPECT_DOUBLE_EQ((Schedule{.kind = ScheduleKind::constant, .peak = 3.0}).rate(1000), 3.0);
+}
+
+}  // namespace
+}  // namespace inlay::options

@@ -1,0 +1,153 @@
+#include "report/run_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "report/line_chart.h"
+#include "support/files.h"
+
+namespace inlay::report {
+namespace {
+
+using inlay::testing::TempFolder;
+using inlay::testing::user_error_of;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string step_line(int step, double loss) {
+  return fmt::format(
+      R"({{"step":{},"epoch":0,"loss":{},"grad_norm":1.5,"raw_grad_norm":1.5,"lr":2e-05,"tokens":64,"tokens_total":{},)"
+      R"("tokens_per_second":1000,"seconds":{},"device_peak_bytes":1048576,"host_peak_bytes":2097152}})"
+      "\n",
+      step, loss, 64 * step, 0.1 * step);
+}
+
+std::string metrics_of_three() {
+  return step_line(1, 3.5) + step_line(2, 3.25) + R"({"step":2,"eval_loss":3.125,"eval_accuracy":0.25})" + "\n" +
+         step_line(3, 3.0);
+}
+
+const char* const config = "base_model: \"models/<b>\"\noutput_dir: o\ndatasets: [d.jsonl]\nlearning_rate: 1e-4\n";
+
+TEST(ReportRun, ReadsWhatARunLeft) {
+  const TempFolder folder;
+  folder.write("metrics.jsonl", metrics_of_three());
+  folder.write("config.yaml", config);
+  folder.write("summary.json", R"({"steps": 3, "device": "cpu", "seconds": 75, "device_peak_bytes": 1048576})");
+  const RunRecord run = read_run(folder.path());
+  ASSERT_EQ(run.steps.size(), 3u);
+  EXPECT_EQ(run.steps[2].step, 3);
+  EXPECT_EQ(run.steps[2].loss, 3.0);
+  EXPECT_EQ(run.steps[1].learning_rate, 2e-5);
+  ASSERT_EQ(run.evaluations.size(), 1u);
+  EXPECT_EQ(run.evaluations[0].loss, 3.125);
+  EXPECT_TRUE(run.finished);
+  EXPECT_EQ(run.base_model, "models/<b>");
+  EXPECT_EQ(run.name, folder.path().filename().string());
+
+  const std::string html = run_html(run);
+  for (const char* part : {"<svg", "3.000", "3.125", "learning rate (in 1e-5)", "evaluation loss", "1m 15s", "1.0 MiB",
+                           "models/&lt;b&gt;", "prefers-color-scheme: dark"}) {
+    EXPECT_THAT(html, HasSubstr(part));
+  }
+  EXPECT_THAT(html, Not(HasSubstr("has not come to its end")));
+}
+
+TEST(ReportRun, AnUnfinishedRunWithoutEvaluationIsShownToo) {
+  const TempFolder folder;
+  // Killed while it wrote: the last line is broken off.
+  folder.write("metrics.jsonl", step_line(1, 3.5) + step_line(2, 3.25) + "{\"step\":3,\"lo");
+  const RunRecord run = read_run(folder.path());
+  EXPECT_EQ(run.steps.size(), 2u);
+  EXPECT_FALSE(run.finished);
+  const std::string html = run_html(run);
+  EXPECT_THAT(html, HasSubstr("how it stood after step 2"));
+  EXPECT_THAT(html, Not(HasSubstr("evaluation")));
+  EXPECT_THAT(html, Not(HasSubstr("Configuration")));
+
+  folder.write("metrics.jsonl", "");
+  EXPECT_THAT(run_html(read_run(folder.path())), HasSubstr("No step is done yet"));
+  folder.write("metrics.jsonl", step_line(1, 3.5));
+  EXPECT_THAT(run_html(read_run(folder.path())), HasSubstr("<circle"));  // a line of one point is none
+}
+
+TEST(ReportRun, WhatIsNotARunIsAnErrorThatSaysSo) {
+  const TempFolder folder;
+  EXPECT_THAT(user_error_of([&] { read_run(folder.path()); }), HasSubstr("is not a run: there is no metrics.jsonl"));
+  EXPECT_THAT(user_error_of([&] { read_run(folder / "nothing"); }), HasSubstr("is not a folder"));
+  folder.write("metrics.jsonl", step_line(1, 3.5) + "oops\n" + step_line(2, 3.0));
+  EXPECT_THAT(user_error_of([&] { read_run(folder.path()); }), HasSubstr("metrics.jsonl:2"));
+  folder.write("metrics.jsonl", "{\"loss\": 1}\n" + step_line(2, 3.0));
+  EXPECT_THAT(user_error_of([&] { read_run(folder.path()); }), HasSubstr("metrics.jsonl:1: step"));
+  folder.write("metrics.jsonl", step_line(1, 3.5));
+  folder.write("samples.json", "[{\"prompt\": 3}]");
+  EXPECT_THAT(user_error_of([&] { read_run(folder.path()); }), HasSubstr("samples.json"));
+}
+
+TEST(ReportRun, ValuesThatAreNoNumbersAreLeftOut) {
+  const TempFolder folder;
+  folder.write("metrics.jsonl",
+               step_line(1, 3.5) + "{\"step\": 2, \"loss\": null, \"lr\": null}\n" + step_line(3, 3.0));
+  const RunRecord run = read_run(folder.path());
+  EXPECT_TRUE(std::isnan(run.steps[1].loss));
+  EXPECT_THAT(run_html(run), Not(HasSubstr("nan")));
+}
+
+TEST(ReportRun, ThePageStandsAloneAndEscapesAllThatComesFromFiles) {
+  const TempFolder folder;
+  folder.write("metrics.jsonl", metrics_of_three());
+  folder.write("config.yaml", std::string(config) + "# <script>alert(1)</script>\n");
+  folder.write("summary.json", R"({"device": "<img src=x>", "dtype": "\"'&"})");
+  write_samples(folder.path(), {{"<script>p</script>", "<i>before</i>", "after & \"more\" \xff"}});
+  const std::string html = run_html(read_run(folder.path()));
+  for (const char* part : {"<script", "<img", "<i>before", "http:", "https:", "href=", "@import", "url("}) {
+    std::string rest = html;
+    for (std::size_t at; (at = rest.find("http://www.w3.org/2000/svg")) != rest.npos;) rest.erase(at, 26);
+    EXPECT_THAT(rest, Not(HasSubstr(part)));
+  }
+  for (const char* part : {"&lt;script&gt;p&lt;/script&gt;", "&lt;i&gt;before", "after &amp; &quot;more&quot;",
+                           "&lt;img src=x&gt;", "&lt;script&gt;alert(1)"}) {
+    EXPECT_THAT(html, HasSubstr(part));
+  }
+}
+
+TEST(ReportLineChart, ManyPointsBecomeFewAndNoSpikeIsLost) {
+  LineChart chart{.y_title = "loss", .description = "x", .from_zero = false, .series = {{.style = 1, .name = "loss"}}};
+  for (int i = 0; i < 200000; ++i) chart.series[0].points.emplace_back(i, i == 123456 ? 50.0 : 1.0);
+  const std::string svg = draw(chart);
+  EXPECT_LT(svg.size(), 40000u);
+  // The spike reaches the top of the plot: the least y of the line lies far above all others.
+  const std::size_t from = svg.find("points=\"") + 8;
+  std::istringstream points(svg.substr(from, svg.find('"', from) - from));
+  double least = 1e9, most = 0, x = 0, y = 0;
+  char comma = 0;
+  while (points >> x >> comma >> y) {
+    least = std::min(least, y);
+    most = std::max(most, y);
+  }
+  EXPECT_GT(most - least, 150);
+}
+
+TEST(ReportLineChart, NothingFiniteDrawsNothing) {
+  LineChart chart;
+  EXPECT_EQ(draw(chart), "");
+  chart.series = {{.style = 0, .name = "a", .points = {{1, NAN}, {2, INFINITY}}}};
+  EXPECT_EQ(draw(chart), "");
+}
+
+TEST(ReportLineChart, SmoothingKeepsTheMean) {
+  std::vector<std::pair<double, double>> points;
+  for (int i = 0; i < 1000; ++i) points.emplace_back(i, i % 2 == 0 ? 1.0 : 3.0);
+  const auto means = smoothed(points, 50);
+  ASSERT_EQ(means.size(), 50u);
+  for (const auto& [x, y] : means) EXPECT_DOUBLE_EQ(y, 2.0);
+  EXPECT_DOUBLE_EQ(means[0].first, 9.5);
+  EXPECT_EQ(smoothed({{1, 2}}, 50).size(), 1u);
+}
+
+}  // namespace
+}  // namespace inlay::report

@@ -1,0 +1,170 @@
+#include "study/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "support/files.h"
+
+namespace inlay::study {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const std::string tasks =
+    "tasks:\n"
+    "  - {name: gsm8k, train: a.jsonl, eval: b.jsonl}\n"
+    "  - {name: trace, train: [c.jsonl, d.jsonl], eval: e.jsonl, metric: choice_accuracy, training: {max_steps: 7}}\n";
+const std::string head = "base_model: m\noutput_dir: o\n";
+const std::string methods = "methods: [{name: sft, learning_rates: [1.0e-4]}]\n";
+
+ContinualOptions parse(const std::string& yaml) { return parse_continual_options(yaml, "c.yaml"); }
+std::string error_of(const std::string& yaml) {
+  return inlay::testing::user_error_of([&] { parse(yaml); });
+}
+
+TEST(StudyOptions, ReadsAllOfIt) {
+  const auto o = parse(head + tasks +
+                       "held: [{name: stories, data: h.jsonl}, {name: facts, data: f.jsonl, metric: token_accuracy}]\n"
+                       "methods:\n"
+                       "  - {name: plain, learning_rates: [3.0e-5, 1.0e-4]}\n"
+                       "  - {name: decay, learning_rates: [1], training: {weight_decay: 0.1, max_steps: 5}}\n"
+                       "seeds: [1, 2]\ntraining: {sequence_len: 256, max_steps: 300}\nkeep_models: none\n");
+  EXPECT_EQ(o.tasks[0].metric, Metric::loss);
+  EXPECT_EQ(o.tasks[1].metric, Metric::choice_accuracy);
+  EXPECT_THAT(o.tasks[1].train, ElementsAre("c.jsonl", "d.jsonl"));
+  EXPECT_EQ(o.held[0].name, "stories");
+  EXPECT_EQ(o.held[0].metric, Metric::loss);
+  EXPECT_EQ(o.held[1].metric, Metric::token_accuracy);
+  EXPECT_THAT(o.seeds, ElementsAre(1, 2));
+  EXPECT_EQ(o.keep_models, KeepModels::none);
+  EXPECT_EQ(o.baseline, "plain");
+  EXPECT_EQ(o.evaluation.sequence_len, 256);
+  // Study, then method, then task: the narrower wins.
+  EXPECT_EQ(o.methods[0].training[0].max_steps, 300);
+  EXPECT_EQ(o.methods[0].training[1].max_steps, 7);
+  EXPECT_EQ(o.methods[1].training[0].max_steps, 5);
+  EXPECT_EQ(o.methods[1].training[1].max_steps, 7);
+  EXPECT_EQ(o.methods[0].training[1].weight_decay, 0);
+  EXPECT_EQ(o.methods[1].training[1].weight_decay, 0.1);
+  EXPECT_EQ(o.methods[1].training[1].sequence_len, 256);
+  EXPECT_THAT(o.methods[1].training[1].datasets,
+              ElementsAre(data::DatasetOptions{.path = "c.jsonl"}, data::DatasetOptions{.path = "d.jsonl"}));
+}
+
+// A budget that grows: less is free from task to task. Plain fine-tuning stays what it is.
+TEST(StudyOptions, ATasksOsftKeysAreForMethodsThatUseIt) {
+  const auto o = parse(head +
+                       "tasks: [{name: a, train: a.jsonl, eval: a.jsonl}, {name: b, train: b.jsonl, eval: b.jsonl, "
+                       "training: {max_steps: 7, osft: {unfreeze_rank_ratio: 0.25}}}]\n"
+                       "methods: [{name: sft, learning_rates: [1]}, {name: ours, learning_rates: [1], training: {osft: "
+                       "{unfreeze_rank_ratio: 0.5}}}]\n");
+  EXPECT_FALSE(o.methods[0].training[1].osft.enabled);
+  EXPECT_EQ(o.methods[0].training[1].max_steps, 7);
+  EXPECT_EQ(o.methods[1].training[0].osft.unfreeze_rank_ratio, 0.5);
+  EXPECT_EQ(o.methods[1].training[1].osft.unfreeze_rank_ratio, 0.25);
+}
+
+// A method adds to the study's map and does not replace it.
+TEST(StudyOptions, NestedKeysMerge) {
+  const auto o = parse(head + tasks +
+                       "methods: [{name: a, learning_rates: [1], training: {osft: {basis: weights}}}]\n"
+                       "training: {osft: {unfreeze_rank_ratio: 0.25, calibration: {samples: 3}}}\n");
+  const osft::OsftOptions& osft = o.methods[0].training[0].osft;
+  EXPECT_TRUE(osft.enabled);
+  EXPECT_EQ(osft.basis, "weights");
+  EXPECT_EQ(osft.unfreeze_rank_ratio, 0.25);
+  EXPECT_EQ(osft.calibration.samples, 3);
+}
+
+TEST(StudyOptions, EarlierIsTheTrainingDataOfTheTasksBefore) {
+  const auto with = [](const std::string& data) {
+    return head + tasks +
+           "methods: [{name: o, learning_rates: [1], training: {osft: {unfreeze_rank_ratio: 0.5, calibration: {data: " +
+           data + "}}}}]\n";
+  };
+  const auto o = parse(with("[earlier, sample]"));
+  EXPECT_THAT(o.methods[0].training[0].osft.calibration.data, ElementsAre("sample"));
+  EXPECT_THAT(o.methods[0].training[1].osft.calibration.data, ElementsAre("sample", o.tasks[0].train[0]));
+  EXPECT_THAT(parse(with("[" + o.tasks[0].train[0] + ", earlier]")).methods[0].training[1].osft.calibration.data,
+              ElementsAre(o.tasks[0].train[0]))
+      << "once is enough";
+  EXPECT_THAT(error_of(with("earlier")),
+              HasSubstr("c.yaml: method o: osft.calibration.data: nothing is earlier than the first task"));
+}
+
+TEST(StudyOptions, TheBaselineIsSftWhereThereIsOne) {
+  const std::string two = "methods: [{name: x, learning_rates: [1]}, {name: sft, learning_rates: [1]}]\n";
+  EXPECT_EQ(parse(head + tasks + two).baseline, "sft");
+  EXPECT_EQ(parse(head + tasks + two + "baseline: x\n").baseline, "x");
+  EXPECT_THAT(error_of(head + tasks + two + "baseline: y\n"),
+              HasSubstr("c.yaml, line 7: baseline: expected the name of a method, got 'y'"));
+}
+
+TEST(StudyOptions, MistakesNameFileLineAndKey) {
+  EXPECT_THAT(error_of(head + methods), HasSubstr("c.yaml, line 1: tasks is required"));
+  EXPECT_THAT(error_of(tasks + methods), HasSubstr("base_model is required"));
+  EXPECT_THAT(error_of(head + tasks), HasSubstr("methods is required"));
+  EXPECT_THAT(error_of(head + tasks + methods + "sedes: [1]\n"),
+              HasSubstr("c.yaml, line 7: sedes is not a known key; did you mean seeds?"));
+  EXPECT_THAT(error_of(head + tasks + methods + "seeds: [1, -1]\n"),
+              HasSubstr("line 7: seeds: expected a list of integers of at least 0, got '-1'"));
+  EXPECT_THAT(error_of(head + tasks + methods + "seeds: 3\n"), HasSubstr("expected a list"));
+  EXPECT_THAT(error_of(head + tasks + methods + "seeds: [1, 1]\n"), HasSubstr("seeds: 1 is given twice"));
+  EXPECT_THAT(error_of(head + tasks + methods + "seeds: [1]\nseeds: [2]\n"), HasSubstr("line 8: seeds is given twice"));
+  EXPECT_THAT(error_of(head + tasks + methods + "keep_models: some\n"),
+              HasSubstr("one of last, all, none, got 'some'"));
+  EXPECT_THAT(error_of(head + "tasks: []\n" + methods), HasSubstr("tasks: expected a list"));
+  EXPECT_THAT(error_of(head + "tasks: [{name: a, train: t, evl: e}]\n" + methods),
+              HasSubstr("line 3: tasks[0].evl is not a known key; did you mean eval?"));
+  EXPECT_THAT(error_of(head + "tasks: [{name: a, train: t}]\n" + methods), HasSubstr("tasks[0].eval is required"));
+  EXPECT_THAT(error_of(head + "tasks: [{name: a, train: t, eval: e, metric: f1}]\n" + methods),
+              HasSubstr("tasks[0].metric: expected one of loss, token_accuracy, choice_accuracy, got 'f1'"));
+  EXPECT_THAT(error_of(head + "tasks: [{name: a/b, train: t, eval: e}]\n" + methods),
+              HasSubstr("tasks[0].name: expected letters, digits"));
+  EXPECT_THAT(error_of(head + "tasks: [{name: .., train: t, eval: e}]\n" + methods), HasSubstr("tasks[0].name"));
+  EXPECT_THAT(error_of(head + "tasks: [{name: a, train: t, eval: e}, {name: a, train: t, eval: e}]\n" + methods),
+              HasSubstr("tasks[1].name: 'a' is given twice"));
+  EXPECT_THAT(error_of(head + "tasks: [{name: a, train: {x: 1}, eval: e}]\n" + methods),
+              HasSubstr("tasks[0].train: expected a JSONL file or a list of them, got a map"));
+  EXPECT_THAT(error_of(head + tasks + "methods: [{name: sft, learning_rates: [0]}]\n"),
+              HasSubstr("methods[0].learning_rates: expected a list of numbers above 0, got '0'"));
+  EXPECT_THAT(error_of(head + tasks + "methods: [{name: sft, learning_rates: [1, 1.0]}]\n"), HasSubstr("given twice"));
+  EXPECT_THAT(error_of("a: [\n"), HasSubstr("not valid YAML"));
+  EXPECT_THAT(error_of("- 1\n"), HasSubstr("expected a map of keys and values, got a list"));
+  EXPECT_THAT(error_of(""), HasSubstr("expected a map of keys and values, got nothing"));
+}
+
+TEST(StudyOptions, TrainingKeysHaveTheChecksAndLinesOfTrain) {
+  EXPECT_THAT(error_of(head + tasks + methods + "training:\n  max_stps: 3\n"),
+              HasSubstr("c.yaml, line 8: max_stps is not a known key; did you mean max_steps?"));
+  EXPECT_THAT(error_of(head + tasks +
+                       "methods:\n  - name: sft\n    learning_rates: [1]\n    training:\n"
+                       "      weight_decay: -1\n"),
+              HasSubstr("c.yaml, line 10: weight_decay: expected a number of at least 0, got '-1'"));
+  EXPECT_THAT(error_of(head + tasks + methods + "training: {warmup_steps: 3, warmup_ratio: 0.5}\n"),
+              HasSubstr("one of them is enough"));
+  EXPECT_THAT(error_of(head + tasks + methods + "training: {max_steps: 1, max_steps: 2}\n"),
+              HasSubstr("training.max_steps is given twice"));
+  EXPECT_THAT(error_of(head + tasks + methods + "training: 3\n"), HasSubstr("training: expected a map"));
+  for (const char* key :
+       {"base_model", "output_dir", "datasets", "test_datasets", "eval_steps", "learning_rate", "seed"}) {
+    EXPECT_THAT(error_of(head + tasks + methods + "training: {" + key + ": 1}\n"),
+                HasSubstr(fmt::format("line 7: training.{} cannot be set", key)));
+  }
+  EXPECT_THAT(error_of(head + tasks + "methods: [{name: a, learning_rates: [1], training: {seed: 1}}]\n"),
+              HasSubstr("methods[0].training.seed cannot be set"));
+}
+
+TEST(StudyOptions, RatesAreNamedBriefly) {
+  EXPECT_EQ(rate_name(1e-4), "1e-4");
+  EXPECT_EQ(rate_name(3.0e-5), "3e-5");
+  EXPECT_EQ(rate_name(0.00025), "2.5e-4");
+  EXPECT_EQ(rate_name(1), "1e0");
+  EXPECT_EQ(rate_name(2e-12), "2e-12");
+  EXPECT_EQ(rate_name(3e20), "3e20");
+}
+
+}  // namespace
+}  // namespace inlay::study
