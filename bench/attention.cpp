@@ -48,8 +48,7 @@ double pairs_of(const ops::AttentionRule& rule, const Arguments& a) {
 }
 
 Report run(const Arguments& a) {
-  const Device device = train::resolve_device(a.device);
-  const DType dtype = train::resolve_dtype(a.dtype, device);
+  const auto [device, dtype] = train::resolve_machine(a.device, a.dtype);
   const std::int64_t tokens = a.documents * a.length, width = (a.heads + 2 * a.kv_heads) * a.head_dim;
   std::vector<std::int32_t> cu_seqlens;
   for (std::int64_t d = 0; d <= a.documents; ++d) cu_seqlens.push_back(static_cast<std::int32_t>(d * a.length));

@@ -52,8 +52,7 @@ class RecordingHead final : public ops::Linear {
 };
 
 Report run(const Arguments& a) {
-  const Device device = train::resolve_device(a.device);
-  const DType dtype = train::resolve_dtype(a.dtype, device);
+  const auto [device, dtype] = train::resolve_machine(a.device, a.dtype);
   const Philox philox{7};
   std::vector<std::int32_t> targets, rows;
   for (std::int64_t t = 0; t < a.tokens; ++t) {

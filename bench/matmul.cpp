@@ -19,8 +19,7 @@ Benchmark matmul_benchmark() {
                              "Aᵀ·B into fp32 with beta = 1, as weight gradients are");
             return [arguments]() -> Report {
               const auto& a = *arguments;
-              const Device device = train::resolve_device(a.device);
-              const DType dtype = train::resolve_dtype(a.dtype, device);
+              const auto [device, dtype] = train::resolve_machine(a.device, a.dtype);
               const DType out = a.accumulate ? DType::f32 : dtype;
               const auto count = static_cast<std::size_t>(a.m * a.k + a.n * a.k + 2 * a.m * a.n);
               backend::Exec exec = backend::Exec::runner(device, count * 4 + (std::size_t{80} << 20));

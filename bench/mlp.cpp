@@ -14,8 +14,7 @@ struct Arguments : Common {
 // The block as a layer uses it, its norm and residual included, with everything but its input made again in the
 // backward pass unless told otherwise.
 Report run(const Arguments& a) {
-  const Device device = train::resolve_device(a.device);
-  const DType dtype = train::resolve_dtype(a.dtype, device);
+  const auto [device, dtype] = train::resolve_machine(a.device, a.dtype);
   model::ModelConfig config;
   config.hidden = a.hidden;
   config.intermediate = a.intermediate;

@@ -178,8 +178,7 @@ class Block {
 };
 
 Report run(const Arguments& a) {
-  const Device device = train::resolve_device(a.device);
-  const DType dtype = train::resolve_dtype(a.dtype, device);
+  const auto [device, dtype] = train::resolve_machine(a.device, a.dtype);
   backend::Exec planner = backend::Exec::planner(device);
   Block plan(planner, a, dtype);
   plan.forward();

@@ -22,16 +22,17 @@ model::ModelConfig config_of(const Arguments& a) {
 Report run(const Arguments& a) {
   const model::ModelConfig config = config_of(a);
   options::TrainOptions options;
-  options.device = a.device;
-  options.dtype = a.dtype;
-  options.optimizer_state = a.moments;
+  const train::Machine machine = train::resolve_machine(a.device, a.dtype);
+  options.device = machine.device;
+  options.dtype = machine.compute;
+  options.optimizer_state = *parse_floating_dtype(a.moments);
   options.deterministic = a.deterministic;
   options.activation_policy = a.policy;
   options.osft.enabled = a.basis != "none";
-  options.osft.basis = a.basis;
+  options.osft.basis = a.basis == "weights" ? osft::BasisKind::weights : osft::BasisKind::activations;
   options.osft.unfreeze_rank_ratio = a.unfreeze;
-  options.osft.route = a.route;
-  options.osft.tokens = "all";  // a mask would want to be found
+  options.osft.route = weights::parse_route(a.route);
+  options.osft.tokens = osft::TrainedTokens::all;  // a mask would want to be found
   if (!a.train_head) options.osft.freeze = {"embeddings", "head"};
   const train::BatchBounds bounds{.tokens = a.tokens, .document = a.tokens / a.documents};
   train::EngineOptions engine = train::engine_options(options, bounds);
@@ -44,15 +45,17 @@ Report run(const Arguments& a) {
   report["frozen"] = options.osft.enabled ? options.osft.freeze : std::vector<std::string>();
   Report routes;
   if (engine.osft != nullptr) {
-    for (const auto& [name, ranks] : engine.osft->targets) {
-      if (!name.starts_with("layers.0.") && name.starts_with("layers.")) continue;
-      if (const auto* input = std::get_if<weights::InputLayout>(&ranks)) {
-        routes[name] = fmt::format("{} free, {}", input->free, input->stores_frozen() ? "D" : "B·V");
+    model::ModelParameters parameters(config);
+    parameters.for_each([&](const weights::Parameter& p) {
+      const auto* ranks = engine.osft->find(p.name);
+      if (ranks == nullptr || p.layer > 0) return;  // the layers are alike
+      if (const auto* input = std::get_if<weights::InputLayout>(ranks)) {
+        routes[p.name] = fmt::format("{} free, {}", input->free, input->stores_frozen() ? "D" : "B·V");
       } else {
-        const auto& factors = std::get<weights::FactorLayout>(ranks);
-        routes[name] = fmt::format("{} free, {}", factors.parts.front().free, weights::name_of(factors.route));
+        const auto& factors = std::get<weights::FactorLayout>(*ranks);
+        routes[p.name] = fmt::format("{} free, {}", factors.parts.front().free, weights::name_of(factors.route));
       }
-    }
+    });
   }
   report["routes"] = routes;
   return report;

@@ -15,14 +15,11 @@ struct Arguments : Common {
 
 Report run(const Arguments& a) {
   const model::ModelConfig config = model::shape_or_config(a.config);
-  train::EngineOptions options;
-  options.device = train::resolve_device(a.device);
-  options.compute = train::resolve_dtype(a.dtype, options.device);
+  train::EngineOptions options =
+      train::engine_options(a.optimizer == "adamw" ? train::Purpose::training : train::Purpose::gradients,
+                            train::resolve_machine(a.device, a.dtype), {a.documents * a.length, a.length});
   options.deterministic = !a.nondeterministic;
-  options.optimizer_state = a.optimizer == "adamw";
   options.optimizer.max_grad_norm = 1.0;
-  options.max_tokens = a.documents * a.length;
-  options.max_document = a.length;
   train::MemoryDemands demands;
   if (a.policy != "auto") demands.policy = model::ActivationPolicy::parse(a.policy);
   if (a.tile >= 0) demands.mlp_tile = a.tile;

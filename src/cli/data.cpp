@@ -137,7 +137,7 @@ void print_samples(const LoadedData& loaded, std::int64_t count) {
                                                                                 0, static_cast<std::uint64_t>(total)));
     data::DocumentView document = loaded.documents.at(chosen);
     const auto length = static_cast<std::int64_t>(document.input_ids.size());
-    const bool cut = length > loaded.options.sequence_len && loaded.options.excess_length_strategy == "truncate";
+    const bool cut = length > loaded.options.sequence_len && loaded.options.excess_length_strategy == data::Oversized::truncate;
     if (cut) {
       const auto most = static_cast<std::size_t>(loaded.options.sequence_len);
       document.input_ids = document.input_ids.first(most);

@@ -13,7 +13,8 @@ namespace {
 
 int run_choices(const ModelArguments& arguments, const model::ModelConfig& config, Console& console) {
   const std::vector<data::Question> questions = data::read_choices(arguments.data, config.vocab);
-  const auto engine = load_engine(arguments, config, data::choice_documents(questions), Purpose::choices, console);
+  const auto engine =
+      load_engine(arguments, config, data::choice_documents(questions), train::Purpose::choices, console);
   const train::ChoiceEvaluation result = train::evaluate_choices(*engine, questions);
   if (arguments.json) {
     const nlohmann::ordered_json json = {{"choice_accuracy", result.accuracy},
@@ -33,7 +34,7 @@ int run(const ModelArguments& arguments) {
   const model::ModelConfig config = model::load_config(arguments.model);
   if (data::holds_choices(arguments.data)) return run_choices(arguments, config, console);
   const std::vector<Document> documents = train::read_documents(arguments.data, arguments.model, config.vocab, console);
-  const auto engine = load_engine(arguments, config, documents, Purpose::evaluation, console);
+  const auto engine = load_engine(arguments, config, documents, train::Purpose::evaluation, console);
   const train::Evaluation result = train::evaluate(*engine, documents);
   if (result.valid == 0) user_error("{}: no label counts in it, so there is no loss", arguments.data);
   if (arguments.json) {

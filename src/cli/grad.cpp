@@ -24,8 +24,9 @@ int run(const GradArguments& arguments) {
   Console console(arguments.quiet);
   const model::ModelConfig config = model::load_config(arguments.model);
   const std::vector<Document> documents = train::read_documents(arguments.data, arguments.model, config.vocab, console);
-  const auto engine = load_engine(arguments, config, documents,
-                                  arguments.logits ? Purpose::gradients_and_logits : Purpose::gradients, console);
+  const auto engine =
+      load_engine(arguments, config, documents,
+                  arguments.logits ? train::Purpose::gradients_and_logits : train::Purpose::gradients, console);
 
   const PackedBatch batch = pack(documents);
   const train::StepResult step = engine->gradients({batch});

@@ -34,11 +34,10 @@ struct ModelArguments {
   }
 };
 
-enum class Purpose : std::uint8_t { evaluation, choices, gradients, gradients_and_logits, generation };
-
 // The model loaded and ready for batches of at most max_tokens (or the longest document).
 std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, const model::ModelConfig& config,
-                                           const std::vector<Document>& documents, Purpose purpose, Console& console);
+                                           const std::vector<Document>& documents, train::Purpose purpose,
+                                           Console& console);
 
 // The model loaded and ready to continue each of the prompts by up to `count` tokens. Ids that the model does not have,
 // or a prompt of none, are an error that names `source`.

@@ -26,14 +26,13 @@ ops::RmsNormGrads norm_grads(View dx, Grad mode, weights::Parameter& weight) {
 }  // namespace
 
 AttentionBlock::AttentionBlock(Exec& exec, const ModelConfig& config, const LayerConfig& layer,
-                               AttentionParameters& parameters, const weights::WeightFactory& make_weight,
-                               const AttentionText& text)
+                               AttentionParameters& parameters, const weights::WeightFactory& make_weight)
     : config_(config),
       layer_(layer),
       parameters_(parameters),
       qkv_(make_weight(exec, parameters.qkv)),
       output_(make_weight(exec, parameters.output)),
-      rule_(attention_rule(text, config.heads, layer.window)) {}
+      rule_(attention_rule(config.attention, config.heads, layer.window)) {}
 
 float AttentionBlock::scale() const { return 1.0f / std::sqrt(static_cast<float>(config_.head_dim)); }
 

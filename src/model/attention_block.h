@@ -31,7 +31,7 @@ struct LayerCache;  // model/decoding.h
 class AttentionBlock {
  public:
   AttentionBlock(Exec& exec, const ModelConfig& config, const LayerConfig& layer, AttentionParameters& parameters,
-                 const weights::WeightFactory& make_weight, const AttentionText& text);
+                 const weights::WeightFactory& make_weight);
 
   // Kept tensors; those the policy does not keep are absent between forward and backward.
   struct Saved {

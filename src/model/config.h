@@ -67,6 +67,17 @@ struct NameMap {
   std::string expert_down = "model.layers.{}.mlp.experts.{}.down_proj";
 };
 
+// Attention other than the family's own, which is causal, for all layers. It belongs to the model: one that was trained
+// so computes something else under another mask.
+struct AttentionText {
+  std::string mask;              // which pairs are seen: "causal or prefix"
+  std::string score;             // what becomes of a score: "softcap(50)"
+  std::vector<float> head_bias;  // one a head, where the texts speak of head_bias
+
+  bool given() const { return !mask.empty() || !score.empty(); }
+  bool operator==(const AttentionText&) const = default;
+};
+
 struct ModelConfig {
   std::string model_type;  // as in config.json
   std::int64_t hidden = 0, intermediate = 0, vocab = 0;
@@ -78,6 +89,7 @@ struct ModelConfig {
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
   bool qk_norm = false;  // RMS norm on every query and key head
   bool sinks = false;    // a learned logit beside every head's scores
+  AttentionText attention;
   ExpertsConfig experts;
   DType dtype = DType::f32;  // of the checkpoint
   std::int64_t bos = -1;     // the token that begins a text; -1: the configuration does not say

@@ -29,8 +29,8 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
     return weight;
   };
   for (std::size_t l = 0; l < parameters_.layers.size(); ++l) {
-    layers_.push_back(std::make_unique<Layer>(exec, config_, config_.layers[l], *parameters_.layers[l], make_weight,
-                                              balance_, options_.attention));
+    layers_.push_back(
+        std::make_unique<Layer>(exec, config_, config_.layers[l], *parameters_.layers[l], make_weight, balance_));
   }
   head_ = make_weight(exec, config_.tied_embeddings ? parameters_.embedding : parameters_.head);
   if (config_.tied_embeddings) tied_ = dynamic_cast<weights::SubspaceWeight*>(head_.get());
@@ -50,7 +50,7 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
   const Shape table_shape{options_.max_positions, config_.rope.rotary_dim / 2, 2};
   rope_table_ = arena.keep(MemoryClass::batch, "rope table", DType::f32, table_shape);
   if (!exec.planning()) exec.upload(rope_table_, rope_table(config_.rope, options_.max_positions).data());
-  if (const std::vector<float>& bias = options_.attention.head_bias; !bias.empty()) {
+  if (const std::vector<float>& bias = config_.attention.head_bias; !bias.empty()) {
     head_bias_ = arena.keep(MemoryClass::batch, "attention head bias", DType::f32, {config_.heads});
     if (!exec.planning()) exec.upload(head_bias_, bias.data());
   }
@@ -65,9 +65,8 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
 }
 
 Decoder::Layer::Layer(Exec& exec, const ModelConfig& config, const LayerConfig& layer, LayerParameters& parameters,
-                      const weights::WeightFactory& make_weight, const RouterBalance& balance,
-                      const AttentionText& text)
-    : attention(exec, config, layer, parameters.attention, make_weight, text) {
+                      const weights::WeightFactory& make_weight, const RouterBalance& balance)
+    : attention(exec, config, layer, parameters.attention, make_weight) {
   if (layer.experts) {
     mlp = std::make_unique<MoeBlock>(exec, config, parameters.moe, make_weight, balance);
   } else {
@@ -303,6 +302,25 @@ std::vector<float> Decoder::logits(Exec& exec, const PackedBatch& packed, const 
   }
   arena.release_to(mark);
   return result;
+}
+
+void Decoder::next_logits(Exec& exec, View logits, const PackedBatch& packed) {
+  Arena& arena = exec.arena();
+  const std::size_t mark = arena.mark();
+  {
+    const ScratchScope scope(arena);
+    const DeviceBatch batch = upload(exec, packed);
+    const View hidden = forward_only(exec, batch);
+    std::vector<std::int32_t> last(packed.cu_seqlens.begin() + 1, packed.cu_seqlens.end());
+    for (std::int32_t& row : last) --row;
+    const std::int64_t documents = packed.document_count();
+    const View index = arena.scratch("last rows", DType::i32, {documents});
+    const View picked = arena.scratch("picked hidden states", options_.compute, {documents, config_.hidden});
+    exec.upload(index, last.data());
+    ops::gather_rows(exec, picked, hidden, index);
+    head_->forward(exec, logits, picked);
+  }
+  arena.release_to(mark);
 }
 
 }  // namespace inlay::model

@@ -30,7 +30,6 @@ struct DecoderOptions {
   StashPlace stash;                // where what the policy takes off the device goes
   std::int64_t host_layers = 0;    // the last so many layers' matrices, and their training state, live on the host
   bool deterministic_attention = true;
-  AttentionText attention;
   // Says what trains before memory is taken, and makes the matrices' weights; absent: everything, and dense ones.
   std::function<void(ModelParameters&)> prepare;
   weights::WeightFactory make_weight;
@@ -94,6 +93,9 @@ class Decoder {
   // Logits of the given rows of a batch, fp32, row after row. For inspection, not for training.
   std::vector<float> logits(Exec& exec, const PackedBatch& batch, const std::vector<std::int32_t>& rows);
 
+  // The logits of what follows each document's last token, fp32 [documents, vocab].
+  void next_logits(Exec& exec, View logits, const PackedBatch& batch);
+
   // One token of every sequence, int32 [sequences] on the device, at `position`; the cache holds the positions before
   // it and receives this one. logits, fp32 [sequences, vocab], become those of the tokens that follow; absent where
   // nobody asks.
@@ -102,7 +104,7 @@ class Decoder {
  private:
   struct Layer {
     Layer(Exec& exec, const ModelConfig& config, const LayerConfig& layer, LayerParameters& parameters,
-          const weights::WeightFactory& make_weight, const RouterBalance& balance, const AttentionText& text);
+          const weights::WeightFactory& make_weight, const RouterBalance& balance);
     AttentionBlock attention;
     std::unique_ptr<FeedForward> mlp;
   };

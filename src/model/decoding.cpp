@@ -47,6 +47,34 @@ KvCache::KvCache(Exec& exec, const ModelConfig& config, DType dtype, std::int64_
   exec.fill_zero(origin_);
 }
 
+Continuation::Continuation(Exec& exec, Decoder& decoder, std::int64_t sequences, std::int64_t capacity,
+                           std::int64_t prefix)
+    : decoder_(decoder), sequences_(sequences), prefix_(prefix) {
+  if (decoder.config().attention.given()) return;
+  cache_.emplace(exec, decoder.config(), decoder.options().compute, sequences, capacity);
+}
+
+// As training would pack them: what was made is learned, and what was given is not.
+PackedBatch Continuation::texts(std::int64_t length) const {
+  std::vector<Document> documents(static_cast<std::size_t>(sequences_));
+  for (std::int64_t s = 0; s < sequences_; ++s) {
+    Document& document = documents[static_cast<std::size_t>(s)];
+    for (std::int64_t p = 0; p < length; ++p) {
+      const std::int32_t token = tokens_[static_cast<std::size_t>(p * sequences_ + s)];
+      document.input_ids.push_back(token);
+      document.labels.push_back(p < prefix_ ? ignore_label : token);
+    }
+  }
+  return pack(documents);
+}
+
+void Continuation::append(Exec& exec, View logits, ConstView tokens, std::int64_t position) {
+  if (cache_) return decoder_.decode(exec, logits, tokens, *cache_, position);
+  tokens_.resize(static_cast<std::size_t>((position + 1) * sequences_));
+  exec.download(tokens_.data() + position * sequences_, tokens);
+  if (!logits.absent()) decoder_.next_logits(exec, logits, texts(position + 1));
+}
+
 std::vector<std::vector<std::int32_t>> sample(Exec& exec, Decoder& decoder, const SamplingOptions& options,
                                               const SamplingProgress& progress) {
   const std::int64_t sequences = options.sequences, length = options.length;
@@ -54,8 +82,7 @@ std::vector<std::vector<std::int32_t>> sample(Exec& exec, Decoder& decoder, cons
   Arena& arena = exec.arena();
   arena.begin_phase("sampling");
   // The last token is made from those before it, and needs no place.
-  const KvCache cache(exec, decoder.config(), decoder.options().compute, sequences,
-                      std::max<std::int64_t>(length - 1, 1));
+  Continuation continuation(exec, decoder, sequences, std::max<std::int64_t>(length - 1, 1), 1);
   View ids = arena.keep(MemoryClass::batch, "sampled ids", DType::i32, {length, sequences});
   const auto ids_at = [&](std::int64_t position) {
     return ids.slice_rows(position, position + 1).reshape({sequences});
@@ -67,7 +94,7 @@ std::vector<std::vector<std::int32_t>> sample(Exec& exec, Decoder& decoder, cons
   exec.upload(ids_at(0), start.data());
   for (std::int64_t position = exec.planning() ? std::max<std::int64_t>(length - 2, 0) : 0; position + 1 < length;
        ++position) {
-    decoder.decode(exec, logits, ids_at(position), cache, position);
+    continuation.append(exec, logits, ids_at(position), position);
     ops::sample(exec, ids_at(position + 1), logits,
                 {.temperature = options.temperature,
                  .seed = options.seed,

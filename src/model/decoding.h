@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "model/decoder.h"
@@ -46,6 +47,26 @@ class KvCache {
   std::int64_t capacity_;
   std::vector<LayerCache> layers_;
   View origin_;
+};
+
+// Sequences of one length that grow by a token at a time. Keys and values are kept; where the model attends by a rule,
+// which may change what earlier tokens see, the whole text passes again for every token.
+class Continuation {
+ public:
+  // prefix: how many of the first tokens are given and not made, for rules that speak of them.
+  Continuation(Exec& exec, Decoder& decoder, std::int64_t sequences, std::int64_t capacity, std::int64_t prefix);
+
+  // One token of every sequence, int32 [sequences] on the device, at `position`. logits, fp32 [sequences, vocab],
+  // become those of the tokens that follow; absent where nobody asks. Planning may begin at any position.
+  void append(Exec& exec, View logits, ConstView tokens, std::int64_t position);
+
+ private:
+  PackedBatch texts(std::int64_t length) const;
+
+  Decoder& decoder_;
+  std::int64_t sequences_, prefix_;
+  std::optional<KvCache> cache_;
+  std::vector<std::int32_t> tokens_;  // without a cache: position after position, of all sequences
 };
 
 struct SamplingOptions {

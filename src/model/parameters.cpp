@@ -6,6 +6,7 @@ namespace inlay::model {
 
 using weights::Parameter;
 using weights::Part;
+using weights::Role;
 
 namespace {
 
@@ -15,8 +16,9 @@ std::string layer_name(const std::string& pattern, std::int64_t layer) {
   return name;
 }
 
-Parameter single(std::string name, const std::string& checkpoint_name, Shape shape) {
+Parameter single(Role role, std::string name, const std::string& checkpoint_name, Shape shape) {
   Parameter parameter;
+  parameter.role = role;
   parameter.name = std::move(name);
   parameter.parts = {Part{checkpoint_name, 0, shape[0]}};
   parameter.shape = shape;
@@ -24,8 +26,10 @@ Parameter single(std::string name, const std::string& checkpoint_name, Shape sha
 }
 
 // Several checkpoint tensors stacked along their rows; columns 0 makes a vector (a bias).
-Parameter stacked(std::string name, std::vector<std::pair<std::string, std::int64_t>> pieces, std::int64_t columns) {
+Parameter stacked(Role role, std::string name, std::vector<std::pair<std::string, std::int64_t>> pieces,
+                  std::int64_t columns) {
   Parameter parameter;
+  parameter.role = role;
   parameter.name = std::move(name);
   std::int64_t rows = 0;
   for (auto& [checkpoint_name, count] : pieces) {
@@ -40,20 +44,21 @@ Parameter stacked(std::string name, std::vector<std::pair<std::string, std::int6
 void add_stacked_experts(MoeParameters& m, const ModelConfig& c, const std::string& ours,
                          const std::function<std::string(const std::string&)>& named) {
   const ExpertsConfig& e = c.experts;
-  const auto expert = [&](const char* name, const std::string& pattern, std::int64_t index, Shape shape) {
-    Parameter p = single(fmt::format("{}experts.{}.{}", ours, index, name), named(pattern), shape);
+  const auto expert = [&](Role role, const char* name, const std::string& pattern, std::int64_t index, Shape shape) {
+    Parameter p = single(role, fmt::format("{}experts.{}.{}", ours, index, name), named(pattern), shape);
     p.parts[0].stacked = e.count;
     p.parts[0].index = index;
+    p.expert = index;
     return p;
   };
   const auto bias = [&](const char* name, const std::string& pattern, std::int64_t width) {
-    Parameter p = single(ours + name, named(pattern) + "_bias", {e.count, width});
+    Parameter p = single(Role::bias, ours + name, named(pattern) + "_bias", {e.count, width});
     p.vectors = true;
     return p;
   };
   for (std::int64_t i = 0; i < e.count; ++i) {
-    m.gate_up.push_back(expert("gate_up", c.names.expert_gate_up, i, {2 * e.intermediate, c.hidden}));
-    m.down.push_back(expert("down", c.names.expert_down, i, {c.hidden, e.intermediate}));
+    m.gate_up.push_back(expert(Role::gate_up, "gate_up", c.names.expert_gate_up, i, {2 * e.intermediate, c.hidden}));
+    m.down.push_back(expert(Role::down, "down", c.names.expert_down, i, {c.hidden, e.intermediate}));
   }
   if (!e.bias) return;
   m.gate_up_bias = bias("gate_up_bias", c.names.expert_gate_up, 2 * e.intermediate);
@@ -67,9 +72,9 @@ MoeParameters moe_parameters(const ModelConfig& c, std::int64_t layer) {
   const auto named = [&](const std::string& pattern) { return layer_name(pattern, layer); };
   const std::string ours = "layers." + std::to_string(layer) + ".mlp.";
   MoeParameters m;
-  m.norm = single(ours + "norm", named(names.mlp_norm), {c.hidden});
-  m.router = single(ours + "router", named(names.router) + ".weight", {e.count, c.hidden});
-  if (e.router_bias) m.router_bias = single(ours + "router_bias", named(names.router) + ".bias", {e.count});
+  m.norm = single(Role::norm, ours + "norm", named(names.mlp_norm), {c.hidden});
+  m.router = single(Role::router, ours + "router", named(names.router) + ".weight", {e.count, c.hidden});
+  if (e.router_bias) m.router_bias = single(Role::bias, ours + "router_bias", named(names.router) + ".bias", {e.count});
   if (names.experts_stacked) {
     add_stacked_experts(m, c, ours, named);
     return m;
@@ -79,9 +84,10 @@ MoeParameters moe_parameters(const ModelConfig& c, std::int64_t layer) {
     const auto weight = [&](const std::string& pattern) { return layer_name(named(pattern), i) + ".weight"; };
     const std::string expert = ours + "experts." + std::to_string(i) + ".";
     m.gate_up.push_back(
-        stacked(expert + "gate_up",
+        stacked(Role::gate_up, expert + "gate_up",
                 {{weight(names.expert_gate), e.intermediate}, {weight(names.expert_up), e.intermediate}}, c.hidden));
-    m.down.push_back(single(expert + "down", weight(names.expert_down), {c.hidden, e.intermediate}));
+    m.down.push_back(single(Role::down, expert + "down", weight(names.expert_down), {c.hidden, e.intermediate}));
+    m.gate_up.back().expert = m.down.back().expert = i;
   }
   return m;
 }
@@ -93,38 +99,40 @@ std::unique_ptr<LayerParameters> layer_parameters(const ModelConfig& c, std::int
 
   auto result = std::make_unique<LayerParameters>();
   AttentionParameters& a = result->attention;
-  a.norm = single(ours + "attention.norm", named(names.attention_norm), {c.hidden});
+  a.norm = single(Role::norm, ours + "attention.norm", named(names.attention_norm), {c.hidden});
   const auto qkv = [&](const std::string& suffix) {
     return std::vector<std::pair<std::string, std::int64_t>>{{named(names.q) + suffix, c.q_width()},
                                                              {named(names.k) + suffix, c.kv_width()},
                                                              {named(names.v) + suffix, c.kv_width()}};
   };
-  a.qkv = stacked(ours + "attention.qkv", qkv(".weight"), c.hidden);
-  if (c.qkv_bias) a.qkv_bias = stacked(ours + "attention.qkv_bias", qkv(".bias"), 0);
-  a.output = single(ours + "attention.output", named(names.output) + ".weight", {c.hidden, c.q_width()});
-  if (c.output_bias) a.output_bias = single(ours + "attention.output_bias", named(names.output) + ".bias", {c.hidden});
+  a.qkv = stacked(Role::qkv, ours + "attention.qkv", qkv(".weight"), c.hidden);
+  if (c.qkv_bias) a.qkv_bias = stacked(Role::bias, ours + "attention.qkv_bias", qkv(".bias"), 0);
+  a.output = single(Role::attention_output, ours + "attention.output", named(names.output) + ".weight",
+                    {c.hidden, c.q_width()});
+  if (c.output_bias)
+    a.output_bias = single(Role::bias, ours + "attention.output_bias", named(names.output) + ".bias", {c.hidden});
   if (c.qk_norm) {
-    a.q_norm = single(ours + "attention.q_norm", named(names.q_norm), {c.head_dim});
-    a.k_norm = single(ours + "attention.k_norm", named(names.k_norm), {c.head_dim});
+    a.q_norm = single(Role::norm, ours + "attention.q_norm", named(names.q_norm), {c.head_dim});
+    a.k_norm = single(Role::norm, ours + "attention.k_norm", named(names.k_norm), {c.head_dim});
   }
 
-  if (c.sinks) a.sinks = single(ours + "attention.sinks", named(names.sinks), {c.heads});
+  if (c.sinks) a.sinks = single(Role::sinks, ours + "attention.sinks", named(names.sinks), {c.heads});
 
   if (c.layers[static_cast<std::size_t>(layer)].experts) {
     result->moe = moe_parameters(c, layer);
     return result;
   }
   MlpParameters& m = result->mlp;
-  m.norm = single(ours + "mlp.norm", named(names.mlp_norm), {c.hidden});
+  m.norm = single(Role::norm, ours + "mlp.norm", named(names.mlp_norm), {c.hidden});
   const auto gate_up = [&](const std::string& suffix) {
     return std::vector<std::pair<std::string, std::int64_t>>{{named(names.gate) + suffix, c.intermediate},
                                                              {named(names.up) + suffix, c.intermediate}};
   };
-  m.gate_up = stacked(ours + "mlp.gate_up", gate_up(".weight"), c.hidden);
-  m.down = single(ours + "mlp.down", named(names.down) + ".weight", {c.hidden, c.intermediate});
+  m.gate_up = stacked(Role::gate_up, ours + "mlp.gate_up", gate_up(".weight"), c.hidden);
+  m.down = single(Role::down, ours + "mlp.down", named(names.down) + ".weight", {c.hidden, c.intermediate});
   if (c.mlp_bias) {
-    m.gate_up_bias = stacked(ours + "mlp.gate_up_bias", gate_up(".bias"), 0);
-    m.down_bias = single(ours + "mlp.down_bias", named(names.down) + ".bias", {c.hidden});
+    m.gate_up_bias = stacked(Role::bias, ours + "mlp.gate_up_bias", gate_up(".bias"), 0);
+    m.down_bias = single(Role::bias, ours + "mlp.down_bias", named(names.down) + ".bias", {c.hidden});
   }
   return result;
 }
@@ -132,10 +140,11 @@ std::unique_ptr<LayerParameters> layer_parameters(const ModelConfig& c, std::int
 }  // namespace
 
 ModelParameters::ModelParameters(const ModelConfig& config) {
-  embedding = single("embedding", config.names.embedding, {config.vocab, config.hidden});
-  final_norm = single("final_norm", config.names.final_norm, {config.hidden});
-  if (!config.tied_embeddings) head = single("head", config.names.head, {config.vocab, config.hidden});
+  embedding = single(Role::embedding, "embedding", config.names.embedding, {config.vocab, config.hidden});
+  final_norm = single(Role::norm, "final_norm", config.names.final_norm, {config.hidden});
+  if (!config.tied_embeddings) head = single(Role::head, "head", config.names.head, {config.vocab, config.hidden});
   for (std::int64_t layer = 0; layer < config.layer_count(); ++layer) layers.push_back(layer_parameters(config, layer));
+  for_each_in_layers([](std::int64_t layer, Parameter& parameter) { parameter.layer = layer; });
 }
 
 void ModelParameters::for_each_in_layers(const std::function<void(std::int64_t, Parameter&)>& visit) {

@@ -77,9 +77,9 @@ std::vector<std::byte> encode(const std::vector<float>& values, DType dtype) {
 
 // The deviation of a parameter's initial values; 0 stands for all ones (norms), and negative for zeros (biases).
 double deviation(const ModelConfig& config, const weights::Parameter& parameter) {
-  if (parameter.name.ends_with("norm")) return 0;
+  if (parameter.role == weights::Role::norm) return 0;
   if (!parameter.is_matrix()) return -1;
-  const bool writes_stream = parameter.name.ends_with(".output") || parameter.name.ends_with(".down");
+  const bool writes_stream = parameter.role == weights::Role::attention_output || parameter.role == weights::Role::down;
   return writes_stream ? 0.02 / std::sqrt(2.0 * static_cast<double>(config.layer_count())) : 0.02;
 }
 

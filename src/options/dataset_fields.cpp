@@ -107,7 +107,7 @@ const std::vector<Field>& dataset_fields() {
   [](auto& o) -> auto& { return o.datasets.front().path; }
   static const std::vector<Field> table = {
       text("path", INLAY_ENTRY(path), "file", "a .jsonl, .json, .parquet or .txt file; required"),
-      choice("type", INLAY_ENTRY(format.type),
+      word("type", INLAY_ENTRY(format.type),
              {"auto", "chat_template", "alpaca", "completion", "input_output", "tokens"},
              "what its rows are (docs/data.md); auto: what the first one looks like"),
       number("weight", INLAY_ENTRY(weight), 0.0001, 1000,
@@ -115,7 +115,7 @@ const std::vector<Field>& dataset_fields() {
       text("chat_template", INLAY_ENTRY(format.chat_template), "tokenizer_default or a .jinja file",
            "the template that makes texts of conversations"),
       texts("roles_to_train", INLAY_ENTRY(format.roles_to_train), "list of roles", "whose turns are learned"),
-      choice("train_on_eos", INLAY_ENTRY(format.train_on_eos), {"turn", "all", "last", "none"},
+      word("train_on_eos", INLAY_ENTRY(format.train_on_eos), {"turn", "all", "last", "none"},
              "which of the tokens that end a turn are learned: of turns that are learned, of all turns, the last one"),
       optional_texts("eot_tokens", INLAY_ENTRY(format.eot_tokens), "list of tokens",
                      "tokens that end a turn; none: eos_token, or the special token that follows a turn"),

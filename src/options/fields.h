@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -175,22 +176,46 @@ Field optional_text(std::string name, Member member, std::string type, std::stri
   return field;
 }
 
+// A word that stands for a value: past this table nobody compares words.
 template <class Member>
-Field choice(std::string name, Member member, std::vector<std::string> choices, std::string meaning) {
+using ValueOf = std::decay_t<std::invoke_result_t<Member, TrainOptions&>>;
+
+template <class Member>
+Field choice(std::string name, Member member, std::vector<std::pair<std::string, ValueOf<Member>>> choices,
+             std::string meaning) {
   std::string list;
-  for (const std::string& c : choices) list += (list.empty() ? "" : ", ") + c;
+  std::vector<std::string> words;
+  for (const auto& [word, value] : choices) {
+    list += (list.empty() ? "" : ", ") + word;
+    words.push_back(word);
+  }
   return {name,
           "one of " + list,
           std::move(meaning),
           [member, choices, list](TrainOptions& o, const YAML::Node& node, const Place& place) {
-            const std::string value = text_of(node, place, "one of " + list);
-            if (std::find(choices.begin(), choices.end(), value) == choices.end()) {
-              place.fail("expected one of {}, got '{}'", list, value);
+            const std::string given = text_of(node, place, "one of " + list);
+            for (const auto& [word, value] : choices) {
+              if (word != given) continue;
+              std::invoke(member, o) = value;
+              return;
             }
-            std::invoke(member, o) = value;
+            place.fail("expected one of {}, got '{}'", list, given);
           },
-          [member](const TrainOptions& o, YAML::Emitter& out) { out << std::invoke(member, o); },
-          {{"enum", choices}}};
+          [member, choices](const TrainOptions& o, YAML::Emitter& out) {
+            const auto found = std::find_if(choices.begin(), choices.end(),
+                                            [&](const auto& pair) { return pair.second == std::invoke(member, o); });
+            INLAY_ASSERT(found != choices.end(), "a value without a word");
+            out << found->first;
+          },
+          {{"enum", words}}};
+}
+
+// A word that stays one.
+template <class Member>
+Field word(std::string name, Member member, const std::vector<std::string>& words, std::string meaning) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const std::string& w : words) pairs.emplace_back(w, w);
+  return choice(std::move(name), member, std::move(pairs), std::move(meaning));
 }
 
 // One value, or a list of such.

@@ -22,7 +22,8 @@ const std::vector<Field>& osft_fields() {
 #define INLAY_MEMBER(path) \
   [](auto& o) -> auto& { return o.osft.path; }
   static const std::vector<Field> table = {
-      choice("osft.basis", INLAY_MEMBER(basis), {"activations", "weights"},
+      choice("osft.basis", INLAY_MEMBER(basis),
+             {{"activations", osft::BasisKind::activations}, {"weights", osft::BasisKind::weights}},
              "how the frozen directions are found: from the base model's activations, or from the weights alone (the "
              "published method)"),
       positive_share("osft.unfreeze_rank_ratio", INLAY_MEMBER(unfreeze_rank_ratio),
@@ -32,9 +33,14 @@ const std::vector<Field>& osft_fields() {
             "weights that train in a subspace; auto: all of the layers', and the head with basis activations"),
       shares("osft.ratios", INLAY_MEMBER(ratios),
              "other ratios for tensors whose checkpoint name matches a pattern (* stands for anything)"),
-      choice("osft.route", INLAY_MEMBER(route), {"auto", "direct", "dense", "factored"},
+      choice("osft.route", INLAY_MEMBER(route),
+             {{"auto", {}},
+              {"direct", weights::Route::direct},
+              {"dense", weights::Route::dense},
+              {"factored", weights::Route::factored}},
              "basis weights: how gradients of the factors are found; auto: by the fewest operations"),
-      choice("osft.ranks", INLAY_MEMBER(ranks), {"uniform", "adaptive"},
+      choice("osft.ranks", INLAY_MEMBER(ranks),
+             {{"uniform", osft::Ranks::uniform}, {"adaptive", osft::Ranks::adaptive}},
              "the same ratio in all layers, or more frozen where a layer changes its input less"),
       number("osft.adaptive_floor", INLAY_MEMBER(adaptive_floor), 0, 1,
              "the least share that adaptive ranks freeze, where unfreeze_rank_ratio leaves as much"),
@@ -48,10 +54,12 @@ const std::vector<Field>& osft_fields() {
       number("osft.calibration.temperature", INLAY_MEMBER(calibration.temperature), 0.01, 10, "of the sampling"),
       words("osft.freeze", INLAY_MEMBER(freeze), {"auto", "none", "embeddings", "head", "norms", "biases"},
             "what does not train at all, besides the frozen directions; auto: norms and biases with basis activations"),
-      choice("osft.tokens", INLAY_MEMBER(tokens), {"unseen", "all"},
+      choice("osft.tokens", INLAY_MEMBER(tokens),
+             {{"unseen", osft::TrainedTokens::unseen}, {"all", osft::TrainedTokens::all}},
              "basis activations: whose embeddings train, where embeddings do; unseen: tokens that the calibration text "
              "does not hold"),
-      choice("osft.basis_on", INLAY_MEMBER(basis_on), {"device", "host"},
+      choice("osft.basis_on", INLAY_MEMBER(basis_on),
+             {{"device", weights::BasisPlace::device}, {"host", weights::BasisPlace::host}},
              "where bases live; on the host they are copied to the device for every use"),
       text("osft.cache", INLAY_MEMBER(cache), "auto, off or a folder", "where bases are kept for the next run"),
   };
@@ -76,26 +84,33 @@ const std::vector<Field>& fields() {
       optional_texts("eot_tokens", &O::eot_tokens, "list of tokens",
                      "tokens that end a turn, where a dataset names none; none: eos_token, or the special token that "
                      "follows a turn"),
-      choice("on_bad_row", &O::on_bad_row, {"raise", "skip"},
+      choice("on_bad_row", &O::on_bad_row, {{"raise", data::BadRow::raise}, {"skip", data::BadRow::skip}},
              "what happens to rows that cannot be used; skipped ones are counted in the log"),
       text("dataset_prepared_path", &O::dataset_prepared_path, "auto, off or a folder",
            "where tokenized data is kept for the next run; auto: in the cache folder"),
-      choice("device", &O::device, {"auto", "cpu", "cuda"}, "where to train; auto takes a GPU if there is one"),
-      choice("dtype", &O::dtype, {"auto", "fp32", "bf16"},
+      choice("device", &O::device, {{"auto", {}}, {"cpu", Device::cpu}, {"cuda", Device::cuda}},
+             "where to train; auto takes a GPU if there is one"),
+      choice("dtype", &O::dtype, {{"auto", {}}, {"fp32", DType::f32}, {"bf16", DType::bf16}},
              "compute dtype; bf16 keeps fp32 master weights; auto is bf16 where the device multiplies it natively"),
       integer("sequence_len", &O::sequence_len, 2, "longest document, and tokens a packed row"),
       integer("micro_batch_size", &O::micro_batch_size, 1,
               "rows a forward pass; packed: up to micro_batch_size·sequence_len tokens, unpacked: documents"),
       integer("gradient_accumulation_steps", &O::gradient_accumulation_steps, 1, "micro-batches an optimizer step"),
       boolean("sample_packing", &O::sample_packing, "fill micro-batches with whole documents by tokens, not by count"),
-      choice("excess_length_strategy", &O::excess_length_strategy, {"truncate", "split", "drop", "raise"},
+      choice("excess_length_strategy", &O::excess_length_strategy,
+             {{"truncate", data::Oversized::truncate},
+              {"split", data::Oversized::split},
+              {"drop", data::Oversized::drop},
+              {"raise", data::Oversized::raise}},
              "what happens to documents longer than sequence_len; counted in the log"),
       boolean("shuffle", &O::shuffle, "shuffle the documents anew every epoch"),
       integer("seed", &O::seed, 0, "of everything random"),
       number("num_epochs", &O::num_epochs, 0, infinity, "passes over the data, where max_steps is 0"),
       integer("max_steps", &O::max_steps, 0, "optimizer steps; 0: by num_epochs"),
       number("learning_rate", &O::learning_rate, 0, infinity, "peak learning rate; required"),
-      choice("lr_scheduler", &O::lr_scheduler, {"constant", "linear", "cosine"}, "shape after the warm-up"),
+      choice("lr_scheduler", &O::lr_scheduler,
+             {{"constant", Decay::constant}, {"linear", Decay::linear}, {"cosine", Decay::cosine}},
+             "shape after the warm-up"),
       integer("warmup_steps", &O::warmup_steps, 0, "steps of linear warm-up"),
       number("warmup_ratio", &O::warmup_ratio, 0, 1, "the same as a share of all steps; only one of the two"),
       number("cosine_min_lr_ratio", &O::cosine_min_lr_ratio, 0, 1, "where the cosine ends, as a share of the peak"),
@@ -105,7 +120,8 @@ const std::vector<Field>& fields() {
       number("weight_decay", &O::weight_decay, 0, infinity, "AdamW: decoupled weight decay of matrices"),
       boolean("weight_decay_all", &O::weight_decay_all, "decay norms and biases too"),
       number("max_grad_norm", &O::max_grad_norm, 0, infinity, "clip the global gradient norm; 0: never"),
-      choice("optimizer_state", &O::optimizer_state, {"fp32", "bf16"}, "dtype of AdamW's moments"),
+      choice("optimizer_state", &O::optimizer_state, {{"fp32", DType::f32}, {"bf16", DType::bf16}},
+             "dtype of AdamW's moments"),
       integer("logging_steps", &O::logging_steps, 1, "steps between lines of the log"),
       integer("eval_steps", &O::eval_steps, 0, "steps between evaluations on test_datasets; 0: at the end only"),
       integer("save_steps", &O::save_steps, 0, "steps between checkpoints; 0: none, and the model at the end only"),
@@ -225,7 +241,7 @@ void validate(const TrainOptions& o, const std::string& source) {
   if (o.activation_policy != "auto") model::ActivationPolicy::parse(o.activation_policy);
   if (o.osft.enabled) {
     require(o.osft.unfreeze_rank_ratio > 0, "osft.unfreeze_rank_ratio", "a number above 0 and at most 1");
-    if (o.osft.basis == "activations" && o.osft.route != "auto") {
+    if (o.osft.basis == osft::BasisKind::activations && o.osft.route) {
       user_error("{}: osft.route belongs to basis weights; with basis activations there is one route", source);
     }
   }
@@ -296,6 +312,14 @@ TrainOptions load_options(const std::filesystem::path& file, const Overrides& ov
                file.string());
   }
   return options;
+}
+
+std::string value_text(const TrainOptions& options, std::string_view key) {
+  const Field* field = find_field(std::string(key));
+  INLAY_ASSERT(field != nullptr, "{} is not a key", key);
+  YAML::Emitter out;
+  field->emit(options, out);
+  return out.c_str();
 }
 
 std::string to_yaml(const TrainOptions& options) {

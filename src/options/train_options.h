@@ -10,10 +10,10 @@
 #include "core/device.h"
 #include "core/dtype.h"
 #include "data/dataset.h"
+#include "data/sampler.h"
 #include "model/activations.h"
 #include "model/attention_text.h"
 #include "osft/options.h"
-#include "train/schedule.h"
 
 namespace YAML {
 class Node;
@@ -23,6 +23,9 @@ class Node;
 // that nothing reads. Keys are axolotl's where axolotl has the key.
 namespace inlay::options {
 
+// How the learning rate goes on after the warm-up.
+enum class Decay : std::uint8_t { constant, linear, cosine };
+
 struct TrainOptions {
   std::string base_model;
   std::string output_dir;
@@ -31,24 +34,24 @@ struct TrainOptions {
   std::string chat_template = "tokenizer_default";  // where a dataset names none
   bool train_on_inputs = false;                     // of every dataset
   std::vector<std::string> eot_tokens;              // where a dataset names none
-  std::string on_bad_row = "raise";                 // raise, skip
-  std::string dataset_prepared_path = "auto";       // auto, off, or a folder
+  data::BadRow on_bad_row = data::BadRow::raise;
+  std::string dataset_prepared_path = "auto";  // auto, off, or a folder
 
-  std::string device = "auto";  // auto, cpu, cuda
-  std::string dtype = "auto";   // auto, fp32, bf16
+  std::optional<Device> device;  // absent: auto
+  std::optional<DType> dtype;    // absent: auto
 
   std::int64_t sequence_len = 2048;
   std::int64_t micro_batch_size = 1;
   std::int64_t gradient_accumulation_steps = 1;
   bool sample_packing = true;
-  std::string excess_length_strategy = "truncate";  // truncate, split, drop, raise
+  data::Oversized excess_length_strategy = data::Oversized::truncate;
   bool shuffle = true;
   std::int64_t seed = 42;
 
   double num_epochs = 1;
   std::int64_t max_steps = 0;  // 0: by epochs
   double learning_rate = 0;
-  std::string lr_scheduler = "cosine";
+  Decay lr_scheduler = Decay::cosine;
   std::int64_t warmup_steps = 0;
   double warmup_ratio = 0;
   double cosine_min_lr_ratio = 0;
@@ -56,7 +59,7 @@ struct TrainOptions {
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8, weight_decay = 0;
   bool weight_decay_all = false;
   double max_grad_norm = 1.0;
-  std::string optimizer_state = "fp32";  // fp32, bf16
+  DType optimizer_state = DType::f32;  // of AdamW's moments
 
   std::int64_t logging_steps = 1;
   std::int64_t eval_steps = 0;
@@ -102,7 +105,8 @@ TrainOptions parse_options(const std::string& yaml, const std::string& source, c
 // The same from YAML that was read already; its lines are those of the file that it came from.
 TrainOptions parse_options(const YAML::Node& root, const std::string& source, const Overrides& overrides);
 
-// Every key with the value in force, as YAML that load_options reads back.
+// Every key with the value in force, as YAML that load_options reads back; and one of them alone.
 std::string to_yaml(const TrainOptions& options);
+std::string value_text(const TrainOptions& options, std::string_view key);
 
 }  // namespace inlay::options

@@ -18,23 +18,23 @@ using backend::Transpose;
 Calibration::Calibration(const OsftLayout& layout, std::int64_t tokens, const Weights& weights, BasisStore& store,
                          TargetProgress progress)
     : layout_(layout), tokens_(tokens), store_(store), progress_(std::move(progress)) {
-  for (const auto& [name, weight] : weights) {
-    if (layout.find(name) != nullptr) weights_[name] = weight;
+  for (weights::ObservedWeight* weight : weights) {
+    if (layout.find(weight->parameter().name) != nullptr) weights_.push_back(weight);
   }
 }
 
-Calibration::Moments Calibration::begin(Exec& exec, const std::string& name, weights::ObservedWeight& weight,
-                                        DType dtype) {
+Calibration::Moments Calibration::begin(Exec& exec, weights::ObservedWeight& weight) {
+  const weights::Parameter& parameter = weight.parameter();
   const std::int64_t in = weight.in_features();
-  Moments moments;
-  moments.name = name;
-  moments.weight = &weight;
+  Moments moments{.weight = &weight};
   // How many rows an expert will see nobody knows; and all experts of a layer freeze as many directions, so that they
   // are multiplied by together.
-  if (2 * tokens_ < in && !of_expert(name)) {
-    moments.rows = exec.arena().keep(MemoryClass::bases, name + " inputs", dtype, {tokens_, in});
+  if (2 * tokens_ < in && parameter.expert < 0) {
+    moments.rows =
+        exec.arena().keep(MemoryClass::bases, parameter.name + " inputs", parameter.value.dtype(), {tokens_, in});
   } else {
-    moments.covariance = exec.arena().keep(MemoryClass::bases, name + " second moments", DType::f32, {in, in});
+    moments.covariance =
+        exec.arena().keep(MemoryClass::bases, parameter.name + " second moments", DType::f32, {in, in});
     exec.fill_zero(moments.covariance);
   }
   return moments;
@@ -51,9 +51,8 @@ void Calibration::see(Exec& exec, Moments& moments, ConstView x) {
 
 void Calibration::begin_layer(Exec& exec, std::int64_t layer) {
   mark_ = exec.arena().mark();
-  const std::string prefix = fmt::format("layers.{}.", layer);
-  for (const auto& [name, weight] : weights_) {
-    if (name.starts_with(prefix)) live_.push_back(begin(exec, name, *weight, weight->dtype()));
+  for (weights::ObservedWeight* weight : weights_) {
+    if (weight->parameter().layer == layer) live_.push_back(begin(exec, *weight));
   }
   for (Moments& moments : live_) {
     moments.weight->observe = [this, &moments](Exec& e, ConstView x) { see(e, moments, x); };
@@ -71,10 +70,8 @@ void Calibration::end_layer(Exec& exec, std::int64_t) {
 
 void Calibration::begin_head(Exec& exec) {
   mark_ = exec.arena().mark();
-  for (const char* name : {"head", "embedding"}) {
-    if (const auto found = weights_.find(name); found != weights_.end()) {
-      live_.push_back(begin(exec, name, *found->second, found->second->dtype()));
-    }
+  for (weights::ObservedWeight* weight : weights_) {
+    if (weight->parameter().layer < 0) live_.push_back(begin(exec, *weight));
   }
 }
 
@@ -88,30 +85,31 @@ void Calibration::find_directions(Exec& exec, const Moments& moments) {
   Arena& arena = exec.arena();
   const ScratchScope scope(arena);
   const std::int64_t in = moments.weight->in_features();
-  const auto nominal = std::get<weights::InputLayout>(*layout_.find(moments.name));
+  const weights::Parameter& parameter = moments.weight->parameter();
+  const auto nominal = std::get<weights::InputLayout>(*layout_.find(parameter.name));
   const bool from_rows = moments.covariance.absent();
   const std::int64_t count = from_rows ? tokens_ : in;
   View energies = arena.scratch("energies", DType::f32, {count});
   View directions = arena.scratch("directions", DType::f32, {count, in});
   std::int64_t seen = in;
   if (from_rows) {
-    seen = weights::principal_of_inputs(exec, {energies, directions}, moments.rows, moments.name);
+    seen = weights::principal_of_inputs(exec, {energies, directions}, moments.rows, parameter.name);
   } else {
-    weights::principal_of_covariance(exec, {energies, directions}, moments.covariance, moments.name);
-    if (!of_expert(moments.name)) seen = std::min(in, moments.filled);
+    weights::principal_of_covariance(exec, {energies, directions}, moments.covariance, parameter.name);
+    if (parameter.expert < 0) seen = std::min(in, moments.filled);
   }
   // Directions that no token had are as free as any: there is nothing to keep in them.
   const std::int64_t frozen = std::min(nominal.frozen, seen);
   const weights::InputLayout found{.free = in - frozen, .frozen = frozen};
   const View rows = found.stores_frozen() ? directions.slice_rows(0, frozen) : directions.slice_rows(frozen, in);
-  const DType dtype = moments.weight->dtype();
+  const DType dtype = parameter.value.dtype();
   View rounded = arena.scratch("rounded directions", dtype, rows.shape());
   ops::cast(exec, rounded, rows);
   ++done_;
   if (exec.planning()) return;
   BasisStore::Tensor tensor{dtype, rows.shape(), std::vector<std::byte>(rounded.bytes())};
   exec.download(tensor.bytes.data(), rounded);
-  store_.put(moments.name + (found.stores_frozen() ? ".frozen" : ".free"), std::move(tensor));
+  store_.put(parameter.name + (found.stores_frozen() ? ".frozen" : ".free"), std::move(tensor));
   if (progress_) progress_(done_, static_cast<std::int64_t>(weights_.size()));
 }
 

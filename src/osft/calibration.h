@@ -19,8 +19,8 @@ using TargetProgress = std::function<void(std::int64_t, std::int64_t)>;
 class Calibration final : public model::Decoder::LayerObserver {
  public:
   // layout: how many directions each target should freeze. tokens: of all batches.
-  // weights: of the decoder that will be observed, by the parameters' names.
-  using Weights = std::map<std::string, weights::ObservedWeight*>;
+  // weights: of the decoder that will be observed.
+  using Weights = std::vector<weights::ObservedWeight*>;
   Calibration(const OsftLayout& layout, std::int64_t tokens, const Weights& weights, BasisStore& store,
               TargetProgress progress);
 
@@ -32,14 +32,13 @@ class Calibration final : public model::Decoder::LayerObserver {
 
  private:
   struct Moments {
-    std::string name;
     weights::ObservedWeight* weight = nullptr;
     View covariance;  // fp32 [M, M], or
     View rows;        // [tokens, M] where the input is wide
     std::int64_t filled = 0;
   };
 
-  Moments begin(Exec& exec, const std::string& name, weights::ObservedWeight& weight, DType dtype);
+  Moments begin(Exec& exec, weights::ObservedWeight& weight);
   void see(Exec& exec, Moments& moments, ConstView x);
   void find_directions(Exec& exec, const Moments& moments);
 

@@ -135,7 +135,7 @@ class Search {
   }
 
  private:
-  bool adaptive() const { return inputs_.osft.ranks == "adaptive"; }
+  bool adaptive() const { return inputs_.osft.ranks == Ranks::adaptive; }
   bool needs_text() const { return targets_.on_activations() || adaptive(); }
 
   std::size_t plan(std::vector<Document> documents) {
@@ -161,14 +161,14 @@ class Search {
   void calibrate(Exec& exec, const io::Checkpoint* checkpoint, std::vector<Document> documents, BasisStore& store,
                  Console* console) {
     const CalibrationOptions& c = inputs_.osft.calibration;
+    weights_.clear();
     model::Decoder decoder(exec, config_,
                            {.compute = compute_,
                             .max_positions = c.length,
                             .deterministic_attention = true,
-                            .attention = inputs_.attention,
                             .make_weight = [&](Exec&, weights::Parameter& p) -> std::unique_ptr<ops::Linear> {
                               auto weight = std::make_unique<weights::ObservedWeight>(p);
-                              weights_[p.name] = weight.get();
+                              weights_.push_back(weight.get());
                               return weight;
                             }});
     model::load_weights(exec, decoder.parameters(), checkpoint, [&](std::uint64_t done, std::uint64_t total) {
@@ -228,7 +228,7 @@ class Search {
   StepShape step_;
   OsftTargets targets_;
   OsftLayout layout_;
-  std::map<std::string, weights::ObservedWeight*> weights_;
+  Calibration::Weights weights_;  // of the decoder at work
 };
 
 // Where the cache is, or an empty path: nowhere.
@@ -238,8 +238,8 @@ fs::path cache_of(const OsftOptions& osft) {
 }
 
 // Everything that decides the outcome.
-std::uint64_t cache_key(const SearchInputs& inputs, const OsftLayout& layout, Device device, DType compute,
-                        const StepShape& step) {
+std::uint64_t cache_key(const SearchInputs& inputs, const model::AttentionText& attention, const OsftLayout& layout,
+                        Device device, DType compute, const StepShape& step) {
   constexpr int version = 4;  // of the search and of the file
   io::Hasher hasher;
   const auto add = [&](const std::string& text) {
@@ -247,9 +247,10 @@ std::uint64_t cache_key(const SearchInputs& inputs, const OsftLayout& layout, De
     hasher.update(std::as_bytes(std::span("|")));
   };
   const OsftOptions& o = inputs.osft;
-  add(fmt::format("{} {} {} {} {}", version, o.basis, name_of(device), name_of(compute), o.ranks));
+  add(fmt::format("{} {} {} {} {}", version, name_of(o.basis), name_of(device), name_of(compute),
+                  o.ranks == Ranks::adaptive ? "adaptive" : "uniform"));
   // The cheapest route of ranks that are not known yet depends on the step.
-  if (o.ranks == "adaptive") {
+  if (o.ranks == Ranks::adaptive) {
     add(fmt::format("{} {} {} {}", o.adaptive_floor, step.tokens, step.micro_batches, step.mlp_tile));
   }
   for (const auto& [name, ranks] : layout.targets) {
@@ -261,7 +262,7 @@ std::uint64_t cache_key(const SearchInputs& inputs, const OsftLayout& layout, De
     for (const auto& part : factors.parts) add(fmt::format("{} {} {}", name, part.free, part.frozen));
     add(factors.route == weights::Route::factored ? "factored" : "dense");
   }
-  if (o.basis == "activations" || o.ranks == "adaptive") {
+  if (o.basis == BasisKind::activations || o.ranks == Ranks::adaptive) {
     add(fmt::format("{} {} {}", o.calibration.samples, o.calibration.length, o.calibration.temperature));
     const auto add_file = [&](const fs::path& file) {
       add(fs::exists(file) ? fmt::format("{:016x}", io::content_hash(io::MappedFile(file).bytes())) : "");
@@ -276,8 +277,8 @@ std::uint64_t cache_key(const SearchInputs& inputs, const OsftLayout& layout, De
     // How the model computes, and how it reads texts.
     add_file(fs::path(inputs.base_model) / "config.json");
     add(inputs.reading);
-    add(fmt::format("{} {}", inputs.attention.mask, inputs.attention.score));
-    for (const float bias : inputs.attention.head_bias) add(fmt::format("{}", bias));
+    add(fmt::format("{} {}", attention.mask, attention.score));
+    for (const float bias : attention.head_bias) add(fmt::format("{}", bias));
   }
   add(fmt::format("{:016x}", io::Checkpoint(inputs.base_model).content_hash()));
   return hasher.digest();
@@ -297,7 +298,8 @@ FoundBases find_bases(const SearchInputs& inputs, const model::ModelConfig& conf
   const fs::path folder = cache_of(inputs.osft);
   fs::path file;
   if (!folder.empty()) {
-    file = folder / fmt::format("osft-{:016x}.safetensors", cache_key(inputs, search.layout(), device, compute, step));
+    file = folder / fmt::format("osft-{:016x}.safetensors",
+                                cache_key(inputs, config.attention, search.layout(), device, compute, step));
     if (fs::exists(file)) {
       found.bases = BasisStore::load(file);
       search.take_layout(found.bases);

@@ -7,7 +7,6 @@
 
 #include "core/batch.h"
 #include "core/console.h"
-#include "model/attention_text.h"
 #include "osft/basis_store.h"
 
 namespace inlay::osft {
@@ -23,7 +22,6 @@ struct FoundBases {
 struct SearchInputs {
   OsftOptions osft;
   std::string base_model;
-  model::AttentionText attention;
   std::uint64_t seed = 0;
   std::set<std::string> frozen;   // parameters that do not train anyway
   std::size_t device_budget = 0;  // bytes that the search may take

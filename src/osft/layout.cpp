@@ -13,13 +13,19 @@ namespace {
 // What the configuration calls the first tensor of a parameter, whose others train with it; empty: not a matrix of
 // these. A single expert's are called as an MLP's.
 std::string target_name(const weights::Parameter& parameter, bool tied) {
-  const std::string& name = parameter.name;
-  if (name.ends_with("attention.qkv")) return "q";
-  if (name.ends_with("attention.output")) return "o";
-  if (name.ends_with(".gate_up")) return "gate";
-  if (name.ends_with(".down")) return "down";
-  if (name.ends_with("mlp.router")) return "router";
-  if (name == "head" || (tied && name == "embedding")) return "head";
+  switch (parameter.role) {
+    using enum weights::Role;
+    case qkv: return "q";
+    case attention_output: return "o";
+    case gate_up: return "gate";
+    case down: return "down";
+    case router: return "router";
+    case head: return "head";
+    case embedding: return tied ? "head" : "";
+    case norm:
+    case bias:
+    case sinks: return {};
+  }
   return {};
 }
 
@@ -85,19 +91,22 @@ std::optional<TargetRatios> OsftTargets::ratios(const weights::Parameter& parame
 }
 
 bool OsftTargets::frozen(const weights::Parameter& parameter) const {
-  const std::string& name = parameter.name;
-  if (frozen_.contains(name)) return true;
+  if (frozen_.contains(parameter.name)) return true;
   // A norm's scale and a bias act on every token alike: an input that never rests. Letting them train forgets a little
   // more and learns nothing (docs/forgetting.md), so basis activations leaves them.
   const bool automatic = holds(options_.freeze, "auto") && on_activations();
   const auto asked = [&](const std::string& what) {
     return holds(options_.freeze, what) || (automatic && (what == "norms" || what == "biases"));
   };
-  if (name == "embedding") return asked("embeddings") || (tied_ && asked("head"));
-  if (name == "head") return asked("head");
-  if (name.ends_with("norm")) return asked("norms");
-  if (name.ends_with("bias") || name.ends_with("sinks")) return asked("biases");
-  return false;
+  switch (parameter.role) {
+    using enum weights::Role;
+    case embedding: return asked("embeddings") || (tied_ && asked("head"));
+    case head: return asked("head");
+    case norm: return asked("norms");
+    case bias:
+    case sinks: return asked("biases");
+    default: return false;
+  }
 }
 
 namespace {
@@ -112,47 +121,38 @@ double adapted(double ratio, double importance, double wanted_floor) {
 // The cheapest way to the gradients of a target in a step of so many calls. The rows of many experts are multiplied at
 // once, which factors cannot.
 weights::Route route_of(const weights::Parameter& p, const weights::RouteShape& shape) {
-  if (!of_expert(p.name)) return weights::cheapest_route(shape);
+  if (p.expert < 0) return weights::cheapest_route(shape);
   using enum weights::Route;
   return weights::route_cost(direct, shape) < weights::route_cost(dense, shape) ? direct : dense;
 }
 
-// The layer of "layers.3.mlp.down"; -1 for what is outside the layers.
-std::int64_t layer_of(const std::string& name) {
-  const std::vector<std::string> words = split(name, '.');
-  return words.size() > 1 && words[0] == "layers" ? std::stoll(words[1]) : -1;
-}
-
 }  // namespace
-
-bool of_expert(const std::string& parameter) { return parameter.find(".experts.") != std::string::npos; }
 
 OsftLayout nominal_layout(const OsftTargets& targets, const model::ModelConfig& config, const StepShape& step,
                           const std::vector<double>& importance) {
   OsftLayout layout;
-  layout.place = targets.options().basis_on == "host" ? weights::BasisPlace::host : weights::BasisPlace::device;
-  const bool masks = targets.on_activations() && targets.options().tokens == "unseen";
+  layout.place = targets.options().basis_on;
+  const bool masks = targets.on_activations() && targets.options().tokens == TrainedTokens::unseen;
   model::ModelParameters parameters(config);
   parameters.for_each([&](weights::Parameter& p) {
     if (targets.frozen(p)) layout.frozen.push_back(p.name);
     auto ratios = targets.ratios(p);
-    if (masks && p.name == "embedding" && !ratios && !targets.frozen(p)) layout.masks_embedding = true;
+    if (masks && p.role == weights::Role::embedding && !ratios && !targets.frozen(p)) layout.masks_embedding = true;
     if (!ratios) return;
-    const std::int64_t layer = layer_of(p.name);
-    if (!importance.empty() && layer >= 0) {
+    if (!importance.empty() && p.layer >= 0) {
       for (double& ratio : ratios->parts) {
-        ratio = adapted(ratio, importance[static_cast<std::size_t>(layer)], targets.options().adaptive_floor);
+        ratio = adapted(ratio, importance[static_cast<std::size_t>(p.layer)], targets.options().adaptive_floor);
       }
     }
     const std::int64_t in = p.shape[1];
     if (targets.on_activations()) {
       const std::int64_t free = weights::trainable_rank(ratios->parts.front(), in);
-      layout.targets[p.name] =
-          weights::InputLayout{.free = free, .frozen = in - free, .masks_rows = masks && p.name == "embedding"};
+      layout.targets[p.name] = weights::InputLayout{
+          .free = free, .frozen = in - free, .masks_rows = masks && p.role == weights::Role::embedding};
       return;
     }
-    const bool in_mlp = p.name.find(".mlp.") != std::string::npos;
-    const std::int64_t tile = in_mlp && step.mlp_tile > 0 ? std::min(step.mlp_tile, step.tokens) : step.tokens;
+    const std::int64_t tile =
+        p.in_feed_forward() && step.mlp_tile > 0 ? std::min(step.mlp_tile, step.tokens) : step.tokens;
     const std::int64_t calls = step.micro_batches * (tile > 0 ? (step.tokens + tile - 1) / tile : 1);
     weights::FactorLayout factors;
     std::int64_t rank = 0;
@@ -162,9 +162,9 @@ OsftLayout nominal_layout(const OsftTargets& targets, const model::ModelConfig& 
       factors.parts.push_back({.free = free, .frozen = full - free});
       rank = std::max(rank, free);
     }
-    const auto forced = weights::parse_route(targets.options().route);
+    const std::optional<weights::Route> forced = targets.options().route;
     const model::ExpertsConfig& experts = config.experts;
-    const std::int64_t rows = of_expert(p.name) ? tile * experts.chosen / experts.count : tile;  // in the mean
+    const std::int64_t rows = p.expert >= 0 ? tile * experts.chosen / experts.count : tile;  // in the mean
     factors.route =
         forced ? *forced
                : route_of(p, {.out = p.parts.front().rows, .in = in, .rank = rank, .tokens = rows, .calls = calls});

@@ -24,7 +24,7 @@ class OsftTargets {
   // frozen: parameters that do not train anyway.
   OsftTargets(const OsftOptions& options, const model::ModelConfig& config, std::set<std::string> frozen = {});
 
-  bool on_activations() const { return options_.basis == "activations"; }
+  bool on_activations() const { return options_.basis == BasisKind::activations; }
   const OsftOptions& options() const { return options_; }
   // The ratios of a parameter that is a target.
   std::optional<TargetRatios> ratios(const weights::Parameter& parameter) const;
@@ -53,9 +53,6 @@ struct OsftLayout {
     return found == targets.end() ? nullptr : &found->second;
   }
 };
-
-// A matrix of one of a mixture's experts, which sees the rows that chose it.
-bool of_expert(const std::string& parameter);
 
 // How many tokens a call and how many calls a step the gradients will see: what the cheapest route depends on.
 struct StepShape {

@@ -1,11 +1,24 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "weights/basis.h"
+#include "weights/route.h"
+
 namespace inlay::osft {
+
+// How the frozen directions are found.
+enum class BasisKind : std::uint8_t { activations, weights };
+inline std::string_view name_of(BasisKind kind) { return kind == BasisKind::weights ? "weights" : "activations"; }
+// Whether all layers freeze the same share, or each by its importance.
+enum class Ranks : std::uint8_t { uniform, adaptive };
+// Whose embeddings train, where embeddings do.
+enum class TrainedTokens : std::uint8_t { unseen, all };
 
 // Text on which the base model's activations are observed.
 struct CalibrationOptions {
@@ -21,18 +34,18 @@ struct CalibrationOptions {
 struct OsftOptions {
   bool enabled = false;  // the key was given
 
-  std::string basis = "activations";  // activations, weights
-  double unfreeze_rank_ratio = 0;     // required, above 0
+  BasisKind basis = BasisKind::activations;
+  double unfreeze_rank_ratio = 0;  // required, above 0
   std::vector<std::string> targets = {"auto"};
   std::vector<std::pair<std::string, double>> ratios;  // pattern → ratio; the last that matches counts
-  std::string route = "auto";                          // auto, direct, dense, factored
-  std::string ranks = "uniform";                       // uniform, adaptive
-  double adaptive_floor = 0.1;                         // the least share that adaptive ranks freeze
+  std::optional<weights::Route> route;                 // absent: the cheapest
+  Ranks ranks = Ranks::uniform;
+  double adaptive_floor = 0.1;  // the least share that adaptive ranks freeze
   CalibrationOptions calibration;
   std::vector<std::string> freeze = {"auto"};
-  std::string tokens = "unseen";    // unseen, all
-  std::string basis_on = "device";  // device, host
-  std::string cache = "auto";       // auto, off, or a folder
+  TrainedTokens tokens = TrainedTokens::unseen;
+  weights::BasisPlace basis_on = weights::BasisPlace::device;
+  std::string cache = "auto";  // auto, off, or a folder
 };
 
 }  // namespace inlay::osft

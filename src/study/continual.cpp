@@ -155,7 +155,7 @@ class ContinualRun {
   train::RunEnd execute() {
     if (!fs::exists(base_row_file(options_))) {
       passing_.status("evaluating the base model");
-      const std::optional<ScoreRow> row = evaluate_model(options_.base_model, options_.evaluation.attention);
+      const std::optional<ScoreRow> row = evaluate_model(options_.base_model, base_config());
       if (!row) return interrupted();
       if (const std::string bad = not_finite(*row); !bad.empty()) user_error("{}: {}", options_.base_model, bad);
       write_row(base_row_file(options_), study_, *row);
@@ -175,6 +175,13 @@ class ContinualRun {
   }
 
  private:
+  // The base model attends as the tasks will.
+  model::ModelConfig base_config() const {
+    model::ModelConfig config = config_;
+    if (options_.evaluation.attention.given()) config.attention = options_.evaluation.attention;
+    return config;
+  }
+
   bool done(const Sequence& sequence) const { return study_.complete(sequence) || !sequence.diverged.empty(); }
 
   std::string name(const Sequence& sequence, std::size_t task) const {
@@ -206,7 +213,7 @@ class ContinualRun {
     try {
       if (train_task(sequence, task, folder) == train::RunEnd::interrupted) return train::RunEnd::interrupted;
       const options::TrainOptions& training = options_.methods[sequence.method].training[task];
-      const std::optional<ScoreRow> row = evaluate_model(folder, training.attention);
+      const std::optional<ScoreRow> row = evaluate_model(folder, model::load_config(folder));
       if (!row) return train::RunEnd::interrupted;
       if (const std::string bad = not_finite(*row); !bad.empty()) throw train::Diverged(bad);
       write_row(folder / row_file, study_, *row);
@@ -250,23 +257,22 @@ class ContinualRun {
   }
 
   // Nothing where an interrupt came.
-  std::optional<ScoreRow> evaluate_model(const fs::path& folder, const model::AttentionText& attention) {
-    train::EngineOptions engine_options;
-    engine_options.device = train::resolve_device(options_.evaluation.device);
-    engine_options.compute = train::resolve_dtype(options_.evaluation.dtype, engine_options.device);
-    engine_options.training = false;
-    engine_options.attention = attention;
-    engine_options.max_tokens = options_.evaluation.micro_batch_size * options_.evaluation.sequence_len;
+  std::optional<ScoreRow> evaluate_model(const fs::path& folder, const model::ModelConfig& config) {
+    const options::TrainOptions& evaluation = options_.evaluation;
+    train::BatchBounds bounds{.tokens = evaluation.micro_batch_size * evaluation.sequence_len};
+    bool choices = false;
     for (const auto* sets : {&task_sets_, &held_sets_}) {
       for (const EvaluationSet& set : *sets) {
-        engine_options.row_losses |= !set.questions.empty();
-        for (const Document& d : set.documents) widen(engine_options, d);
-        for (const Document& d : data::choice_documents(set.questions)) widen(engine_options, d);
+        choices |= !set.questions.empty();
+        for (const Document& d : set.documents) widen(bounds, d);
+        for (const Document& d : data::choice_documents(set.questions)) widen(bounds, d);
       }
     }
-    const auto engine = train::Engine::create(config_, engine_options);
-    engine->load(io::Checkpoint(folder),
-                 [&](std::uint64_t done, std::uint64_t total) { passing_.progress("loading weights", done, total); });
+    const auto engine =
+        train::load_engine(folder, config,
+                           train::engine_options(choices ? train::Purpose::choices : train::Purpose::evaluation,
+                                                 train::resolve_machine(evaluation.device, evaluation.dtype), bounds),
+                           passing_);
     ScoreRow row;
     for (const auto& [sets, scores] : {std::pair(&task_sets_, &row.tasks), std::pair(&held_sets_, &row.held)}) {
       for (const EvaluationSet& set : *sets) {
@@ -278,10 +284,10 @@ class ContinualRun {
     return row;
   }
 
-  static void widen(train::EngineOptions& options, const Document& document) {
+  static void widen(train::BatchBounds& bounds, const Document& document) {
     const auto length = static_cast<std::int64_t>(document.input_ids.size());
-    options.max_document = std::max(options.max_document, length);
-    options.max_tokens = std::max(options.max_tokens, length);
+    bounds.document = std::max(bounds.document, length);
+    bounds.tokens = std::max(bounds.tokens, length);
   }
 
   // Frees the disk of what nothing will be trained from any more.

@@ -56,8 +56,8 @@ std::string method_prefix(const std::string& name) { return name + ", task "; }
 
 Facts facts_of(const ContinualOptions& options) {
   Facts facts = {{"base_model", options.base_model},
-                 {"evaluation: device", options.evaluation.device},
-                 {"evaluation: dtype", options.evaluation.dtype},
+                 {"evaluation: device", options::value_text(options.evaluation, "device")},
+                 {"evaluation: dtype", options::value_text(options.evaluation, "dtype")},
                  {"evaluation: sequence_len", std::to_string(options.evaluation.sequence_len)}};
   for (std::size_t t = 0; t < options.tasks.size(); ++t) {
     const ContinualTask& task = options.tasks[t];

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "io/json.h"
 #include "io/safetensors_writer.h"
+#include "model/families/family.h"
 
 namespace inlay::train {
 
@@ -118,10 +119,20 @@ struct Layout {
   bool decodes = false;  // the base model's MXFP4
 };
 
-// The base model's configuration, no longer quantised.
-void write_plain_config(const fs::path& base, const fs::path& folder) {
+// The base model's configuration where the trained model is no longer what it says: not quantised, or attending
+// otherwise.
+void write_changed_config(const fs::path& base, const fs::path& folder, const model::ModelConfig& trained,
+                          bool decoded) {
+  const bool same_attention = model::load_config(base).attention == trained.attention;
+  if (!decoded && same_attention) return;
   nlohmann::json config = io::Json::read(base / "config.json").raw();
-  config.erase("quantization_config");
+  if (decoded) config.erase("quantization_config");
+  if (!same_attention) {
+    nlohmann::json& attention = config[model::attention_key] = nlohmann::json::object();
+    if (!trained.attention.mask.empty()) attention["mask"] = trained.attention.mask;
+    if (!trained.attention.score.empty()) attention["score"] = trained.attention.score;
+    if (!trained.attention.head_bias.empty()) attention["head_bias"] = trained.attention.head_bias;
+  }
   io::write_file_atomic(folder / "config.json", config.dump(2) + "\n");
 }
 
@@ -179,7 +190,7 @@ void save_model(Engine& engine, const ModelOrigin& origin, const fs::path& folde
     }
   }
   writer.finish();
-  if (layout.decodes) write_plain_config(origin.base, folder);
+  write_changed_config(origin.base, folder, engine.decoder().config(), layout.decodes);
   if (!origin.chat_template.empty()) {
     io::write_file_atomic(folder / "chat_template.jinja", io::MappedFile(origin.chat_template).bytes());
   }

@@ -32,8 +32,7 @@ model::DecoderOptions plain_decoder_options(const EngineOptions& options) {
           .max_positions = std::max(options.max_document, options.decode_length),
           .stash = {.on_disk = !options.spill_folder.empty(), .file = nullptr},
           .host_layers = options.host_layers,
-          .deterministic_attention = options.deterministic,
-          .attention = options.attention};
+          .deterministic_attention = options.deterministic};
 }
 
 std::unique_ptr<ops::Linear> make_weight(Exec& exec, weights::Parameter& parameter, const osft::OsftLayout& layout) {

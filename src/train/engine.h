@@ -23,7 +23,6 @@ struct EngineOptions {
   std::int64_t host_layers = 0;  // the last so many layers live on the host
   std::string spill_folder;      // what the policy takes off the device goes into a file here; empty: host memory
   bool deterministic = true;
-  model::AttentionText attention;
   OptimizerOptions optimizer;
   bool optimizer_state = true;                   // false: gradients only (inlay grad, benchmarks of the passes alone)
   std::int64_t max_tokens = 0;                   // of the largest micro-batch

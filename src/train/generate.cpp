@@ -34,7 +34,7 @@ std::vector<std::int32_t> generate(Engine& engine, const std::vector<std::int32_
   Arena& arena = exec.arena();
   const auto given = static_cast<std::int64_t>(prompt.size());
   // The last token is made from those before it, and needs no place.
-  const model::KvCache cache(exec, decoder.config(), decoder.options().compute, 1, given + options.count - 1);
+  model::Continuation continuation(exec, decoder, 1, given + options.count - 1, given);
   const View id = arena.keep(MemoryClass::batch, "token", DType::i32, {1});
   const backend::ScratchScope scope(arena);
   const View logits = arena.scratch(MemoryClass::logits, "logits", DType::f32, {1, decoder.config().vocab});
@@ -44,7 +44,7 @@ std::vector<std::int32_t> generate(Engine& engine, const std::vector<std::int32_
   for (std::int64_t position = 0; position < given + options.count - 1; ++position) {
     if (position < given) exec.upload(id, &prompt[static_cast<std::size_t>(position)]);
     const bool last = position + 1 >= given;  // of the prompt, or made since
-    decoder.decode(exec, last ? logits : View{}, id, cache, position);
+    continuation.append(exec, last ? logits : View{}, id, position);
     if (!last) continue;
     if (options.top_p < 1.0f) {
       exec.download(on_host.data(), logits);

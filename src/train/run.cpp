@@ -14,6 +14,7 @@
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
 #include "train/metrics.h"
+#include "train/schedule.h"
 #include "train/session.h"
 
 namespace inlay::train {
@@ -111,21 +112,20 @@ fs::path own_template(const options::TrainOptions& options) {
 
 // What decides which documents stand in which step.
 std::string batching_of(const options::TrainOptions& o) {
-  return fmt::format(
-      "seed {}, sequence_len {}, micro_batch_size {}, gradient_accumulation_steps {}, sample_packing {}, shuffle {}, "
-      "excess_length_strategy {}",
-      o.seed, o.sequence_len, o.micro_batch_size, o.gradient_accumulation_steps, o.sample_packing, o.shuffle,
-      o.excess_length_strategy);
+  std::string text;
+  for (const char* key : {"seed", "sequence_len", "micro_batch_size", "gradient_accumulation_steps", "sample_packing",
+                          "shuffle", "excess_length_strategy"}) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, options::value_text(o, key));
+  }
+  return text;
 }
 
 Schedule schedule_of(const options::TrainOptions& o, std::int64_t steps) {
   Schedule schedule;
-  schedule.kind = o.lr_scheduler == "constant" ? ScheduleKind::constant
-                  : o.lr_scheduler == "linear" ? ScheduleKind::linear
-                                               : ScheduleKind::cosine;
+  schedule.decay = o.lr_scheduler;
   schedule.peak = o.learning_rate;
   schedule.total_steps = steps;
-  schedule.min_ratio = schedule.kind == ScheduleKind::cosine ? o.cosine_min_lr_ratio : 0.0;
+  schedule.min_ratio = schedule.decay == options::Decay::cosine ? o.cosine_min_lr_ratio : 0.0;
   schedule.warmup_steps = o.warmup_steps > 0
                               ? o.warmup_steps
                               : static_cast<std::int64_t>(std::ceil(o.warmup_ratio * static_cast<double>(steps)));
@@ -263,10 +263,7 @@ class Run {
     engine_ = Engine::create(config_, engine);
     const io::Checkpoint weights(options_.base_model);
     state_.base_fingerprint = fmt::format("{:016x}", weights.sampled_hash());
-    engine_->load(weights, [&](std::uint64_t done, std::uint64_t total) {
-      stop_where_asked("loading weights");
-      console_.progress("loading weights", done, total);
-    });
+    load_weights(*engine_, weights, console_);
     if (options_.osft.enabled) {
       engine_->start_osft(found.bases);
       describe_osft();
@@ -294,7 +291,8 @@ class Run {
     std::int64_t trained = 0;
     engine_->decoder().for_each_trained([&](weights::Parameter& p) { trained += p.size(); });
     console_.line(fmt::format("osft: basis {}, {} targets, {} numbers train ({:.1f} % of the model)",
-                              options_.osft.basis, engine_->decoder().subspaces().size(), format_count(trained),
+                              osft::name_of(options_.osft.basis), engine_->decoder().subspaces().size(),
+                              format_count(trained),
                               100.0 * static_cast<double>(trained) / static_cast<double>(config_.parameter_count())));
   }
 
@@ -450,7 +448,8 @@ class Run {
       summary["eval_loss"] = evaluation_.loss;
       summary["eval_accuracy"] = evaluation_.accuracy;
     }
-    if (options_.osft.enabled) summary["osft"] = {{"basis", options_.osft.basis}, {"leak", engine_->leak()}};
+    if (options_.osft.enabled)
+      summary["osft"] = {{"basis", osft::name_of(options_.osft.basis)}, {"leak", engine_->leak()}};
     io::write_file_atomic(output_ / "summary.json", summary.dump(2) + "\n");
     console_.line(fmt::format("done: {} steps in {}, loss {:.4f}; the model is in {}", state_.step,
                               format_duration(state_.seconds), state_.loss, output_.string()));

@@ -50,7 +50,7 @@ data::Documents read_datasets(const std::vector<data::DatasetOptions>& datasets,
     data::ReadContext context;
     context.model = options.base_model;
     context.vocab = vocab;
-    context.bad_row = options.on_bad_row == "skip" ? data::BadRow::skip : data::BadRow::raise;
+    context.bad_row = options.on_bad_row;
     context.prepared = prepared_folder(options.dataset_prepared_path);
     context.progress = [&](std::uint64_t done, std::uint64_t total) {
       stop_where_asked("reading " + dataset.path);
@@ -93,7 +93,7 @@ data::BatchOptions batch_options(const options::TrainOptions& options) {
           .sample_packing = options.sample_packing,
           .seed = static_cast<std::uint64_t>(options.seed),
           .shuffle = options.shuffle,
-          .oversized = *data::parse_oversized(options.excess_length_strategy)};
+          .oversized = options.excess_length_strategy};
 }
 
 BatchBounds bounds_of(const data::BatchSampler& sampler) {
@@ -148,7 +148,7 @@ std::vector<Document> read_calibration_text(const std::string& file, const optio
 
 std::string reading_fingerprint(const options::TrainOptions& options) {
   const std::filesystem::path base = options.base_model;
-  std::string text = fmt::format("{} {}", options.train_on_inputs, options.on_bad_row);
+  std::string text = fmt::format("{} {}", options.train_on_inputs, options.on_bad_row == data::BadRow::skip);
   for (const std::filesystem::path& file :
        {base / "tokenizer.json", base / "tokenizer_config.json", base / "chat_template.jinja",
         std::filesystem::path(options.chat_template)}) {

@@ -8,11 +8,11 @@ namespace inlay::train {
 
 double Schedule::rate(std::int64_t step) const {
   if (step < warmup_steps) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup_steps + 1);
-  if (kind == ScheduleKind::constant) return peak;
+  if (decay == options::Decay::constant) return peak;
   const auto length = static_cast<double>(std::max<std::int64_t>(1, total_steps - warmup_steps));
   const double progress = std::min(1.0, static_cast<double>(step - warmup_steps) / length);
   const double shape =
-      kind == ScheduleKind::linear ? 1.0 - progress : 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+      decay == options::Decay::linear ? 1.0 - progress : 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
   return peak * (min_ratio + (1.0 - min_ratio) * shape);
 }
 

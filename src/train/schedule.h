@@ -2,14 +2,14 @@
 
 #include <cstdint>
 
-namespace inlay::train {
+#include "options/train_options.h"
 
-enum class ScheduleKind : std::uint8_t { constant, linear, cosine };
+namespace inlay::train {
 
 // The learning rate of every optimizer step: a linear warm-up from zero, then constant, linear to zero, or half a
 // cosine down to min_ratio of the peak.
 struct Schedule {
-  ScheduleKind kind = ScheduleKind::cosine;
+  options::Decay decay = options::Decay::cosine;
   double peak = 0;
   std::int64_t warmup_steps = 0;
   std::int64_t total_steps = 1;

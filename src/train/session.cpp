@@ -1,27 +1,32 @@
 #include "train/session.h"
 
-
 #include "backend/cpu/gemm.h"
 #include "backend/cuda/context.h"
+#include "core/interrupt.h"
 #include "model/families/family.h"
 #include "train/freeze.h"
 
 namespace inlay::train {
 
-Device resolve_device(const std::string& text) {
-  if (text == "cpu") return Device::cpu;
-  if (text == "cuda") return Device::cuda;
-  if (text == "auto") return backend::cuda::available() ? Device::cuda : Device::cpu;
-  user_error("device: expected auto, cpu or cuda, got '{}'", text);
+Machine resolve_machine(std::optional<Device> device, std::optional<DType> compute) {
+  Machine machine;
+  machine.device = device.value_or(backend::cuda::available() ? Device::cuda : Device::cpu);
+  const bool native = machine.device == Device::cuda || backend::cpu::amx_usable();
+  machine.compute = compute.value_or(native ? DType::bf16 : DType::f32);
+  return machine;
 }
 
-DType resolve_dtype(const std::string& text, Device device) {
-  if (text == "auto") {
-    return device == Device::cuda || backend::cpu::amx_usable() ? DType::bf16 : DType::f32;
+Machine resolve_machine(const std::string& device, const std::string& dtype) {
+  std::optional<Device> where;
+  if (device == "cpu") where = Device::cpu;
+  if (device == "cuda") where = Device::cuda;
+  if (!where && device != "auto") user_error("device: expected auto, cpu or cuda, got '{}'", device);
+  std::optional<DType> compute;
+  if (dtype != "auto") {
+    compute = parse_floating_dtype(dtype);
+    if (!compute || *compute == DType::f16) user_error("dtype: expected auto, fp32 or bf16, got '{}'", dtype);
   }
-  const auto dtype = parse_floating_dtype(text);
-  if (!dtype || *dtype == DType::f16) user_error("dtype: expected auto, fp32 or bf16, got '{}'", text);
-  return *dtype;
+  return resolve_machine(where, compute);
 }
 
 osft::StepShape step_shape(const options::TrainOptions& options, const BatchBounds& bounds) {
@@ -32,6 +37,7 @@ osft::StepShape step_shape(const options::TrainOptions& options, const BatchBoun
 
 model::ModelConfig config_of(const options::TrainOptions& options) {
   model::ModelConfig config = model::load_config(options.base_model);
+  if (options.attention.given()) config.attention = options.attention;
   if (!options.router_aux_loss_coef) return config;
   if (config.expert_layers() == 0) {
     user_error("router_aux_loss_coef: {} has no experts; leave the key out", options.base_model);
@@ -64,7 +70,6 @@ osft::SearchInputs search_inputs(const options::TrainOptions& options, const mod
                                  Console& console) {
   osft::SearchInputs inputs{.osft = options.osft,
                             .base_model = options.base_model,
-                            .attention = options.attention,
                             .seed = static_cast<std::uint64_t>(options.seed),
                             .frozen = frozen_of(options, config),
                             .device_budget = budget_of(options, device).device,
@@ -75,22 +80,47 @@ osft::SearchInputs search_inputs(const options::TrainOptions& options, const mod
   return inputs;
 }
 
+EngineOptions engine_options(Purpose purpose, const Machine& machine, const BatchBounds& bounds) {
+  EngineOptions engine;
+  engine.device = machine.device;
+  engine.compute = machine.compute;
+  engine.training =
+      purpose == Purpose::training || purpose == Purpose::gradients || purpose == Purpose::gradients_and_logits;
+  engine.optimizer_state = purpose == Purpose::training;
+  engine.row_losses = purpose == Purpose::choices;
+  engine.max_tokens = bounds.tokens;
+  engine.max_document = bounds.document;
+  if (purpose == Purpose::gradients_and_logits) engine.logit_rows = bounds.document;
+  if (purpose == Purpose::generation) engine.decode_sequences = 1, engine.decode_length = bounds.document;
+  return engine;
+}
+
 EngineOptions engine_options(const options::TrainOptions& o, const BatchBounds& bounds) {
-  const Device device = resolve_device(o.device);
-  return {.device = device,
-          .compute = resolve_dtype(o.dtype, device),
-          .loss = {.label_smoothing = o.loss.label_smoothing, .z_loss = o.loss.z_loss},
-          .deterministic = o.deterministic,
-          .attention = o.attention,
-          .optimizer = {.beta1 = o.adam_beta1,
-                        .beta2 = o.adam_beta2,
-                        .eps = o.adam_epsilon,
-                        .weight_decay = o.weight_decay,
-                        .decay_vectors = o.weight_decay_all,
-                        .max_grad_norm = o.max_grad_norm,
-                        .moments = o.optimizer_state == "bf16" ? DType::bf16 : DType::f32},
-          .max_tokens = bounds.tokens,
-          .max_document = bounds.document};
+  EngineOptions engine = engine_options(Purpose::training, resolve_machine(o.device, o.dtype), bounds);
+  engine.loss = {.label_smoothing = o.loss.label_smoothing, .z_loss = o.loss.z_loss};
+  engine.deterministic = o.deterministic;
+  engine.optimizer = {.beta1 = o.adam_beta1,
+                      .beta2 = o.adam_beta2,
+                      .eps = o.adam_epsilon,
+                      .weight_decay = o.weight_decay,
+                      .decay_vectors = o.weight_decay_all,
+                      .max_grad_norm = o.max_grad_norm,
+                      .moments = o.optimizer_state};
+  return engine;
+}
+
+std::unique_ptr<Engine> load_engine(const std::filesystem::path& folder, const model::ModelConfig& config,
+                                    const EngineOptions& options, Console& console) {
+  auto engine = Engine::create(config, options);
+  load_weights(*engine, io::Checkpoint(folder), console);
+  return engine;
+}
+
+void load_weights(Engine& engine, const io::Checkpoint& weights, Console& console) {
+  engine.load(weights, [&](std::uint64_t done, std::uint64_t total) {
+    stop_where_asked("loading weights");
+    console.progress("loading weights", done, total);
+  });
 }
 
 MemoryBudget budget_of(const options::TrainOptions& options, Device device) {

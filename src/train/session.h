@@ -1,5 +1,8 @@
 #pragma once
 
+#include <filesystem>
+#include <memory>
+#include <optional>
 #include <set>
 
 #include "osft/find_bases.h"
@@ -9,13 +12,29 @@
 // From options to what they mean on this machine: device, dtype, the engine and its memory.
 namespace inlay::train {
 
-Device resolve_device(const std::string& text);
-DType resolve_dtype(const std::string& text, Device device);
+struct Machine {
+  Device device = Device::cpu;
+  DType compute = DType::f32;
+};
+// Absent, or auto in the texts: a GPU if there is one, and bf16 where the device multiplies it natively.
+Machine resolve_machine(std::optional<Device> device, std::optional<DType> compute);
+Machine resolve_machine(const std::string& device, const std::string& dtype);
+
+// What an engine is made for: which passes it must have memory for.
+enum class Purpose : std::uint8_t { training, gradients, gradients_and_logits, evaluation, choices, generation };
+// The one place where engines' options begin. Everything that belongs to the model is in its configuration, so that no
+// command can forget it.
+EngineOptions engine_options(Purpose purpose, const Machine& machine, const BatchBounds& bounds);
+// The same for a run: everything but the policy, which needs a plan, and what OSFT finds, which needs the model.
+EngineOptions engine_options(const options::TrainOptions& options, const BatchBounds& bounds);
+
+// An engine with the weights of a model folder in it. Ctrl-C while they are read throws Interrupted.
+std::unique_ptr<Engine> load_engine(const std::filesystem::path& folder, const model::ModelConfig& config,
+                                    const EngineOptions& options, Console& console);
+void load_weights(Engine& engine, const io::Checkpoint& weights, Console& console);
 
 // How many tokens and calls a step's gradients will see.
 osft::StepShape step_shape(const options::TrainOptions& options, const BatchBounds& bounds);
-// Everything but the policy, which needs a plan, and what OSFT finds, which needs the model.
-EngineOptions engine_options(const options::TrainOptions& options, const BatchBounds& bounds);
 // The base model's configuration, with what the options say otherwise.
 model::ModelConfig config_of(const options::TrainOptions& options);
 // The parameters that options.freeze names; and, without OSFT, an engine that leaves them.

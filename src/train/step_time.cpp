@@ -99,11 +99,10 @@ GradientWork gradient_work(const model::ModelConfig& config, const EngineOptions
   GradientWork all;
   model::ModelParameters parameters(config);
   parameters.for_each([&](weights::Parameter& p) {
-    const bool lookup = p.name == "embedding" && !config.tied_embeddings;
+    const bool lookup = p.role == weights::Role::embedding && !config.tied_embeddings;
     if (!p.is_matrix() || lookup) return;
     double rows = static_cast<double>(options.max_tokens);
-    if (osft::of_expert(p.name))
-      rows *= static_cast<double>(config.experts.chosen) / static_cast<double>(config.experts.count);
+    if (p.expert >= 0) rows *= static_cast<double>(config.experts.chosen) / static_cast<double>(config.experts.count);
     const auto out = static_cast<double>(p.shape[0]), in = static_cast<double>(p.shape[1]);
     GradientWork work{.batch = 2 * rows * out * in};
     if (options.osft != nullptr) {

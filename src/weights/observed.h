@@ -25,7 +25,7 @@ class ObservedWeight final : public ops::Linear {
   }
   void accumulate(Exec&, ConstView, ConstView, const float*) override {}
 
-  DType dtype() const { return parameter_->value.dtype(); }
+  const Parameter& parameter() const { return *parameter_; }
 
   std::function<void(Exec&, ConstView x)> observe;
 

@@ -28,9 +28,15 @@ struct Part {
 // What is projected. Changes add up over a run, so what is left of them outside must be smaller.
 enum class Projected : std::uint8_t { gradient, change };
 
+// What a parameter is for. Whoever treats some of them differently asks for this, never for a name.
+enum class Role : std::uint8_t { embedding, head, norm, bias, sinks, qkv, attention_output, gate_up, down, router };
+
 struct Parameter {
-  std::string name;         // ours, for messages and plans: "layers.3.attention.qkv"
-  std::vector<Part> parts;  // in order, covering all rows
+  std::string name;  // ours, for messages and plans: "layers.3.attention.qkv"
+  Role role = Role::norm;
+  std::int64_t layer = -1;   // -1: outside the layers
+  std::int64_t expert = -1;  // of a mixture; -1: no expert's own
+  std::vector<Part> parts;   // in order, covering all rows
   Shape shape;
   bool trainable = true;
   bool vectors = false;  // no matrix although it has rows: a bias for every expert
@@ -53,6 +59,7 @@ struct Parameter {
   std::int64_t rows() const { return shape[0]; }
   std::int64_t size() const { return shape.size(); }
   bool is_matrix() const { return shape.rank() > 1 && !vectors; }
+  bool in_feed_forward() const { return role == Role::gate_up || role == Role::down || role == Role::router; }
 
   // The mode of the next write to grad: the first one of a step overwrites, so that nobody has to clear it.
   Grad next_grad_mode() {

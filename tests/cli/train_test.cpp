@@ -49,6 +49,31 @@ class CliTrain : public ::testing::TestWithParam<Device> {
   std::string config;
 };
 
+// The result of a run carries its rule of attention: whoever loads it computes what was trained.
+TEST_P(CliTrain, ARuleOfAttentionBelongsToTheModel) {
+  const std::string data = (folder / "base/data.jsonl").string(), device(name_of(GetParam()));
+  const std::string rule = "attention: {mask: \"causal and (q - k) % 3 != 2\", score: \"softcap(20)\"}\n";
+  const CommandResult result = train("dtype: fp32\ntest_datasets: [{path: " + data + "}]\n" + rule);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const double trained = nlohmann::json::parse(read_text(folder / "run/summary.json")).at("eval_loss");
+  const auto loss_of = [&](const std::vector<std::string>& command) {
+    std::vector<std::string> arguments = command;
+    arguments.insert(arguments.end(), {"--data", data, "--device", device, "--json", "--quiet"});
+    const CommandResult evaluated = inlay(arguments);
+    EXPECT_EQ(evaluated.code, 0) << evaluated.err;
+    return nlohmann::json::parse(evaluated.out).at("loss").get<double>();
+  };
+  EXPECT_NEAR(loss_of({"eval", folder / "run"}), trained, 1e-5);
+  EXPECT_NEAR(loss_of({"grad", folder / "run", "--out", folder / "grad.safetensors"}), trained, 1e-5);
+
+  // A run that goes on from it attends the same way unless it says otherwise; and the key is what made the difference.
+  auto config = nlohmann::json::parse(read_text(folder / "run/config.json"));
+  EXPECT_EQ(config.at("inlay_attention").at("mask"), "causal and (q - k) % 3 != 2");
+  config.erase("inlay_attention");
+  folder.write("run/config.json", config.dump());
+  EXPECT_GT(std::abs(loss_of({"eval", folder / "run"}) - trained), 1e-3);
+}
+
 TEST_P(CliTrain, LeavesAModelMetricsAndASummary) {
   const CommandResult result =
       train("dtype: fp32\ntest_datasets: [{path: " + (folder / "base/data.jsonl").string() + "}]\neval_steps: 3\n");

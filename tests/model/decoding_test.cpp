@@ -119,6 +119,21 @@ TEST_P(ModelDecoding, GreedySamplesAreTheLikeliestTokens) {
   }
 }
 
+// A text that the model writes by itself is written under the model's own rule.
+TEST_P(ModelDecoding, SamplesFollowTheRuleOfAttention) {
+  Fixture fixture(GetParam().folder);
+  fixture.config.attention.mask = "causal and (q - k) % 3 != 2";
+  const auto engine = this->engine(fixture, DType::f32, 2);
+  const auto texts = model::sample(engine->exec(), engine->decoder(),
+                                   {.sequences = 2, .length = longest, .start_token = 1, .temperature = 0.0f});
+  const auto logits = whole_logits(*engine, {document_of(texts[1])});
+  const auto vocab = fixture.config.vocab;
+  for (std::int64_t position = 0; position + 1 < longest; ++position) {
+    const auto row = logits.begin() + position * vocab;
+    EXPECT_EQ(std::max_element(row, row + vocab) - row, texts[1][static_cast<std::size_t>(position) + 1]) << position;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, ModelDecoding, ::testing::ValuesIn(fixture_cases()), fixture_case_name);
 
 class ModelSampling : public ::testing::TestWithParam<Device> {

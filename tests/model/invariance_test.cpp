@@ -83,10 +83,9 @@ TEST_P(ModelInvariance, MasksInTheConfiguration) {
       std::fill_n(d.labels.begin(), std::min<std::size_t>(4, d.labels.size()), ignore_label);
     const std::vector<PackedBatch> batch = {pack(documents)};
     const auto with = [&](const std::string& mask, const std::string& score) {
-      const auto engine = fixture.engine({.device = device(),
-                                          .compute = dtype(),
-                                          .attention = {.mask = mask, .score = score, .head_bias = {}},
-                                          .optimizer_state = false});
+      Fixture attending(folder);
+      attending.config.attention = {.mask = mask, .score = score, .head_bias = {}};
+      const auto engine = attending.engine({.device = device(), .compute = dtype(), .optimizer_state = false});
       engine->gradients(batch);
       Gradients result = gradients_of(*engine);
       result["loss"] = {engine->decoder().read_loss(engine->exec()).loss};

@@ -73,7 +73,7 @@ TEST(StudyOptions, NestedKeysMerge) {
                        "training: {osft: {unfreeze_rank_ratio: 0.25, calibration: {samples: 3}}}\n");
   const osft::OsftOptions& osft = o.methods[0].training[0].osft;
   EXPECT_TRUE(osft.enabled);
-  EXPECT_EQ(osft.basis, "weights");
+  EXPECT_EQ(osft.basis, osft::BasisKind::weights);
   EXPECT_EQ(osft.unfreeze_rank_ratio, 0.25);
   EXPECT_EQ(osft.calibration.samples, 3);
 }

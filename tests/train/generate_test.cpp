@@ -15,7 +15,9 @@ constexpr float gone = -std::numeric_limits<float>::infinity();
 
 class TrainGenerate : public ::testing::TestWithParam<Device> {
  protected:
-  TrainGenerate() : fixture_(model_fixtures().back()) {
+  TrainGenerate() : fixture_(model_fixtures().back()) { start(); }
+
+  void start() {
     engine_ = fixture_.engine({.device = GetParam(),
                                .training = false,
                                .max_document = 40,
@@ -24,9 +26,10 @@ class TrainGenerate : public ::testing::TestWithParam<Device> {
                                .decode_length = 40});
   }
 
-  // The likeliest next token, from a pass over everything so far.
-  std::int32_t likeliest(const std::vector<std::int32_t>& ids) {
-    const Document document = {.input_ids = ids, .labels = ids};
+  // The likeliest next token, from a pass over everything so far, of which the first tokens were given.
+  std::int32_t likeliest(const std::vector<std::int32_t>& ids, std::size_t given = 0) {
+    Document document = {.input_ids = ids, .labels = ids};
+    std::fill_n(document.labels.begin(), given, ignore_label);
     const auto last = static_cast<std::int32_t>(ids.size()) - 1;
     const auto logits = engine_->decoder().logits(engine_->exec(), pack(std::span(&document, 1)), {last});
     return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
@@ -47,6 +50,23 @@ TEST_P(TrainGenerate, GreedyIsTheLikeliestTokenOfThePassOverEverything) {
     const auto stop = std::find(expected.begin(), expected.end(), expected[9]);
     EXPECT_EQ(train::generate(*engine_, prompt, {.count = 16, .stop = expected[9]}),
               std::vector<std::int32_t>(expected.begin(), stop));
+  }
+}
+
+// What a rule lets a token see may depend on what was given, and on tokens that come later.
+TEST_P(TrainGenerate, RulesOfAttentionHoldWhileTextIsMade) {
+  const std::vector<std::int32_t> prompt = {5, 9, 2, 7, 7, 1, 4, 30, 8, 2, 11};
+  const std::vector<std::int32_t> causal = train::generate(*engine_, prompt, {.count = 16});
+  for (const char* mask : {"causal or prefix", "causal and (q - k) % 3 != 2"}) {
+    fixture_.config.attention.mask = mask;
+    start();
+    std::vector<std::int32_t> ids = prompt, expected;
+    for (int i = 0; i < 16; ++i) {
+      expected.push_back(likeliest(ids, prompt.size()));
+      ids.push_back(expected.back());
+    }
+    EXPECT_EQ(train::generate(*engine_, prompt, {.count = 16}), expected) << mask;
+    EXPECT_NE(expected, causal) << mask;
   }
 }
 

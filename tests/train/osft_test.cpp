@@ -295,7 +295,7 @@ TEST_P(TrainOsft, AdaptiveRanksFreezeMoreWhereALayerChangesItsInputLess) {
   const osft::OsftOptions options = [] {
     osft::OsftOptions o;
     o.enabled = true;
-    o.basis = "weights";
+    o.basis = osft::BasisKind::weights;
     o.unfreeze_rank_ratio = 0.5;
     o.adaptive_floor = 0.1;
     return o;

@@ -15,6 +15,29 @@ constexpr std::array table = {Family{"gpt_oss", parse_gpt_oss},    Family{"llama
 
 std::span<const Family> families() { return table; }
 
+namespace {
+
+// What a run with attention of its own has written into its result; mistakes in the texts are found where they are
+// compiled.
+AttentionText parse_attention(const io::Json& json) {
+  AttentionText text;
+  const auto given = json.find(attention_key);
+  if (!given) return text;
+  for (const std::string& key : given->expect_object().keys()) {
+    if (key != "mask" && key != "score" && key != "head_bias") {
+      given->fail(key, "is not known; this model wants to be computed in a way that this version does not know");
+    }
+  }
+  text.mask = given->find_string("mask").value_or("");
+  text.score = given->find_string("score").value_or("");
+  if (const auto bias = given->find("head_bias")) {
+    for (const double number : bias->as_numbers()) text.head_bias.push_back(static_cast<float>(number));
+  }
+  return text;
+}
+
+}  // namespace
+
 ModelConfig parse_config(const io::Json& json) {
   const std::string type = json.string("model_type");
   std::string known;
@@ -22,6 +45,7 @@ ModelConfig parse_config(const io::Json& json) {
     if (family.model_type == type) {
       ModelConfig config = family.parse(json);
       config.model_type = type;
+      config.attention = parse_attention(json);
       return config;
     }
     known += (known.empty() ? "" : ", ") + std::string(family.model_type);

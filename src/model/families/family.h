@@ -20,6 +20,9 @@ struct Family {
 
 std::span<const Family> families();
 
+// Where config.json of a model that was trained with other attention than its family's says so (AttentionText).
+inline constexpr const char* attention_key = "inlay_attention";
+
 // Reads config.json of a model folder (or the file itself) and picks the family by model_type, never by a path.
 ModelConfig load_config(const std::filesystem::path& folder_or_file);
 
