@@ -9,24 +9,16 @@ namespace inlay::bench {
 namespace {
 
 // Rows of about unit length: near enough to orthonormal, and real numbers, which zeros would not be.
-std::vector<std::byte> random_rows(const Shape& shape, DType dtype, std::uint64_t seed) {
-  const float scale = 1.0f / std::sqrt(static_cast<float>(shape[shape.rank() - 1]));
-  const auto size = static_cast<std::size_t>(shape.size());
-  const std::vector<float> floats = random_block(size, scale, seed);
-  const std::size_t period = floats.size();
-  const std::vector<bf16> halves(floats.begin(), floats.end());
-  const bool half = dtype == DType::bf16;
-  const auto* from =
-      half ? reinterpret_cast<const std::byte*>(halves.data()) : reinterpret_cast<const std::byte*>(floats.data());
-  std::vector<std::byte> bytes(size * size_of(dtype));
-  for (std::size_t at = 0; at < bytes.size(); at += period * size_of(dtype)) {
-    std::copy_n(from, std::min(period * size_of(dtype), bytes.size() - at), bytes.data() + at);
-  }
-  return bytes;
-}
-
 void set_random(backend::Exec& exec, weights::Basis& basis, std::uint64_t seed) {
-  if (!basis.absent()) basis.set(exec, random_rows(basis.shape(), basis.dtype(), seed).data());
+  if (basis.absent()) return;
+  const auto size = static_cast<std::size_t>(basis.shape().size());
+  std::vector<float> rows = random_block(size, 1.0f / std::sqrt(static_cast<float>(basis.shape()[1])), seed);
+  const std::size_t period = rows.size();
+  rows.resize(size);
+  for (std::size_t at = period; at < size; at += period) {
+    std::copy_n(rows.data(), std::min(period, size - at), rows.data() + at);
+  }
+  basis.set(exec, rows.data());
 }
 
 void start_osft(train::Engine& engine) {
@@ -41,7 +33,7 @@ void start_osft(train::Engine& engine) {
     }
     for (const auto& part : dynamic_cast<weights::FactorSubspace&>(*weight).parts()) {
       for (weights::FactorSubspace::Side* side : {part->u.get(), part->v.get()}) {
-        fill_random(exec, side->start, 1.0f / std::sqrt(static_cast<float>(side->start.dim(1))), ++seed);
+        set_random(exec, side->start_basis, ++seed);
         set_random(exec, side->frozen, ++seed);
       }
       fill_random(exec, part->scale, 1.0f, ++seed);

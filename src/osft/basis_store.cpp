@@ -81,7 +81,7 @@ namespace {
 void set(backend::Exec& exec, weights::Basis& basis, const BasisStore& bases, const std::string& name) {
   if (basis.absent()) return;
   const BasisStore::Tensor& tensor = bases.at(name);
-  INLAY_ASSERT(tensor.shape == basis.shape() && tensor.dtype == basis.dtype(), "{} is {}, expected {}", name,
+  INLAY_ASSERT(tensor.shape == basis.shape() && tensor.dtype == DType::f32, "{} is {}, expected fp32 {}", name,
                tensor.shape.str(), basis.shape().str());
   basis.set(exec, tensor.bytes.data());
 }
@@ -99,8 +99,8 @@ void set_bases(backend::Exec& exec, weights::SubspaceWeight& weight, const Basis
   for (std::size_t i = 0; i < factors.parts().size(); ++i) {
     weights::FactorSubspace::PartFactors& part = *factors.parts()[i];
     const std::string prefix = fmt::format("{}.{}", name, i);
-    exec.upload(part.u->start, bases.at(prefix + ".u").bytes.data());
-    exec.upload(part.v->start, bases.at(prefix + ".v").bytes.data());
+    set(exec, part.u->start_basis, bases, prefix + ".u");
+    set(exec, part.v->start_basis, bases, prefix + ".v");
     exec.upload(part.scale, bases.at(prefix + ".s").bytes.data());
     set(exec, part.u->frozen, bases, prefix + ".u.frozen");
     set(exec, part.v->frozen, bases, prefix + ".v.frozen");

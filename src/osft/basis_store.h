@@ -11,9 +11,8 @@ namespace inlay::osft {
 
 using backend::Exec;
 
-// The directions of every target, on the host, in the compute dtype. Rows are directions.
-//   basis activations:  NAME.free or NAME.frozen, whichever is stored; tokens.free, fp32 [vocabulary], 1 where a
-//   token's
+// The directions of every target, on the host, in fp32. Rows are directions.
+//   basis activations:  NAME.free or NAME.frozen, whichever is stored; tokens.free, [vocabulary], 1 where a token's
 //                       embedding may change
 //   basis weights:      NAME.PART.u, .v, .s (those that train), .u.frozen and .v.frozen where the projection needs
 //                       them, .v.scaled for the factored route

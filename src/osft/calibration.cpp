@@ -102,13 +102,10 @@ void Calibration::find_directions(Exec& exec, const Moments& moments) {
   const std::int64_t frozen = std::min(nominal.frozen, seen);
   const weights::InputLayout found{.free = in - frozen, .frozen = frozen};
   const View rows = found.stores_frozen() ? directions.slice_rows(0, frozen) : directions.slice_rows(frozen, in);
-  const DType dtype = parameter.value.dtype();
-  View rounded = arena.scratch("rounded directions", dtype, rows.shape());
-  ops::cast(exec, rounded, rows);
   ++done_;
   if (exec.planning()) return;
-  BasisStore::Tensor tensor{dtype, rows.shape(), std::vector<std::byte>(rounded.bytes())};
-  exec.download(tensor.bytes.data(), rounded);
+  BasisStore::Tensor tensor{DType::f32, rows.shape(), std::vector<std::byte>(rows.bytes())};
+  exec.download(tensor.bytes.data(), rows);
   store_.put(parameter.name + (found.stores_frozen() ? ".frozen" : ".free"), std::move(tensor));
   if (progress_) progress_(done_, static_cast<std::int64_t>(weights_.size()));
 }

@@ -2,7 +2,6 @@
 
 #include "model/weights_io.h"
 #include "ops/elementwise.h"
-#include "ops/factors.h"
 #include "weights/decompose.h"
 
 namespace inlay::osft {
@@ -11,20 +10,16 @@ using backend::ScratchScope;
 
 namespace {
 
-void put_rows(Exec& exec, BasisStore& store, const std::string& name, ConstView rows, DType dtype) {
-  if (rows.dim(0) == 0) return;
-  const ScratchScope scope(exec.arena());
-  View rounded = exec.arena().scratch("rounded directions", dtype, rows.shape());
-  ops::cast(exec, rounded, rows);
-  if (exec.planning()) return;
-  BasisStore::Tensor tensor{dtype, rows.shape(), std::vector<std::byte>(rounded.bytes())};
-  exec.download(tensor.bytes.data(), rounded);
+void put_rows(Exec& exec, BasisStore& store, const std::string& name, ConstView rows) {
+  if (rows.dim(0) == 0 || exec.planning()) return;
+  BasisStore::Tensor tensor{rows.dtype(), rows.shape(), std::vector<std::byte>(rows.bytes())};
+  exec.download(tensor.bytes.data(), rows);
   store.put(name, std::move(tensor));
 }
 
 }  // namespace
 
-void decompose_targets(Exec& exec, const OsftLayout& layout, const model::ModelConfig& config, DType compute,
+void decompose_targets(Exec& exec, const OsftLayout& layout, const model::ModelConfig& config,
                        const io::Checkpoint* checkpoint, BasisStore& store, const TargetProgress& progress) {
   Arena& arena = exec.arena();
   arena.begin_phase("decomposition");
@@ -50,16 +45,16 @@ void decompose_targets(Exec& exec, const OsftLayout& layout, const model::ModelC
                                      .v = arena.scratch("v", DType::f32, {full, in})};
       weights::decompose(exec, d, w, p.parts[i].label());
       const std::string prefix = fmt::format("{}.{}", p.name, i);
-      put_rows(exec, store, prefix + ".u", d.u.slice_rows(frozen, full), compute);
-      put_rows(exec, store, prefix + ".v", d.v.slice_rows(frozen, full), compute);
-      put_rows(exec, store, prefix + ".s", d.s.slice_rows(frozen, full), DType::f32);
+      put_rows(exec, store, prefix + ".u", d.u.slice_rows(frozen, full));
+      put_rows(exec, store, prefix + ".v", d.v.slice_rows(frozen, full));
+      put_rows(exec, store, prefix + ".s", d.s.slice_rows(frozen, full));
       if (factored || !part.span_suffices(out)) {
-        put_rows(exec, store, prefix + ".u.frozen", d.u.slice_rows(0, frozen), compute);
+        put_rows(exec, store, prefix + ".u.frozen", d.u.slice_rows(0, frozen));
       }
-      if (!part.span_suffices(in)) put_rows(exec, store, prefix + ".v.frozen", d.v.slice_rows(0, frozen), compute);
+      if (!part.span_suffices(in)) put_rows(exec, store, prefix + ".v.frozen", d.v.slice_rows(0, frozen));
       if (factored) {
         ops::scale_rows(exec, d.v.slice_rows(0, frozen), d.s.slice_rows(0, frozen));
-        put_rows(exec, store, prefix + ".v.scaled", d.v.slice_rows(0, frozen), compute);
+        put_rows(exec, store, prefix + ".v.scaled", d.v.slice_rows(0, frozen));
       }
       ++done;
       if (progress && !exec.planning()) progress(done, total);

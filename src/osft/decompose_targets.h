@@ -6,7 +6,7 @@
 namespace inlay::osft {
 
 // Basis `weights`: decomposes every target's tensors one after the other. When planning, the checkpoint may be null.
-void decompose_targets(Exec& exec, const OsftLayout& layout, const model::ModelConfig& config, DType compute,
+void decompose_targets(Exec& exec, const OsftLayout& layout, const model::ModelConfig& config,
                        const io::Checkpoint* checkpoint, BasisStore& store, const TargetProgress& progress);
 
 }  // namespace inlay::osft

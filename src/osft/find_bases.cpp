@@ -153,7 +153,7 @@ class Search {
       exec.arena().release_to(mark);
     }
     if (targets_.on_activations()) return;
-    decompose_targets(exec, layout_, config_, compute_, checkpoint, store, [&](std::int64_t done, std::int64_t total) {
+    decompose_targets(exec, layout_, config_, checkpoint, store, [&](std::int64_t done, std::int64_t total) {
       show(*console, "decomposing weights", done, total);
     });
   }
@@ -240,7 +240,7 @@ fs::path cache_of(const OsftOptions& osft) {
 // Everything that decides the outcome.
 std::uint64_t cache_key(const SearchInputs& inputs, const model::AttentionText& attention, const OsftLayout& layout,
                         Device device, DType compute, const StepShape& step) {
-  constexpr int version = 4;  // of the search and of the file
+  constexpr int version = 5;  // of the search and of the file
   io::Hasher hasher;
   const auto add = [&](const std::string& text) {
     hasher.update(std::as_bytes(std::span(text)));

@@ -99,8 +99,8 @@ void Engine::rehearse() {
   if (optimizer_ == nullptr) return;
   optimizer_->step(exec_, 1, 0.0);
   decoder_.update_weights(exec_);
-  leak();
   arena.begin_phase("saving");
+  leak();
   decoder_.parameters().for_each([&](weights::Parameter& p) {
     for (const weights::Part& part : p.parts) model::read_part(exec_, p, part, DType::f32, nullptr, [](auto) {});
   });
@@ -140,10 +140,10 @@ void Engine::start_osft(const osft::BasisStore& bases) {
   if (!embedding_mask_.absent()) exec_.upload(embedding_mask_, bases.at("tokens.free").bytes.data());
 }
 
-float Engine::leak() {
-  float most = 0;
+double Engine::leak() {
+  double most = 0;
   for (weights::SubspaceWeight* weight : decoder_.subspaces()) {
-    const float leak = weight->leak(exec_);
+    const double leak = weight->leak(exec_);
     if (!(leak <= most)) most = leak;  // NaN stays
   }
   return most;

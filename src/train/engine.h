@@ -74,8 +74,9 @@ class Engine {
   void load(const io::Checkpoint& checkpoint, const model::Progress& progress = {});
   // Under OSFT, after load(): the weights as loaded are the start, and these the directions.
   void start_osft(const osft::BasisStore& bases);
-  // The largest component of what was learned in a frozen direction; 0 without OSFT. Waits for the device.
-  float leak();
+  // Of the target where it is largest: the share of what was learned, as saving would add it, that lies in frozen
+  // directions, by norms; 0 without OSFT. Waits for the device.
+  double leak();
 
   // One optimizer step over the micro-batches; the loss is divided by the valid labels of all of them. step counts
   // from 1.

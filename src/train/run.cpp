@@ -448,8 +448,11 @@ class Run {
       summary["eval_loss"] = evaluation_.loss;
       summary["eval_accuracy"] = evaluation_.accuracy;
     }
-    if (options_.osft.enabled)
-      summary["osft"] = {{"basis", osft::name_of(options_.osft.basis)}, {"leak", engine_->leak()}};
+    if (options_.osft.enabled) {
+      const double leak = engine_->leak();
+      summary["osft"] = {{"basis", osft::name_of(options_.osft.basis)}, {"leak", leak}};
+      console_.line(fmt::format("osft: of what was learned, {:.1e} lies in frozen directions", leak));
+    }
     io::write_file_atomic(output_ / "summary.json", summary.dump(2) + "\n");
     console_.line(fmt::format("done: {} steps in {}, loss {:.4f}; the model is in {}", state_.step,
                               format_duration(state_.seconds), state_.loss, output_.string()));

@@ -1,39 +1,59 @@
 #include "weights/basis.h"
 
-#include <cstring>
+#include <vector>
 
 #include "backend/matmul.h"
+#include "ops/adamw.h"
 #include "ops/elementwise.h"
-#include "ops/factors.h"
 
 namespace inlay::weights {
 
 using backend::matmul;
 using backend::ScratchScope;
-using backend::Transpose;
 
-Basis::Basis(Exec& exec, std::string name, DType dtype, Shape shape, BasisPlace place)
-    : name_(std::move(name)), dtype_(dtype), shape_(shape) {
-  if (absent()) return;
-  if (place == BasisPlace::device) {
-    device_ = exec.arena().keep(MemoryClass::bases, name_, dtype, shape);
-  } else if (!exec.planning()) {
-    host_.resize(static_cast<std::size_t>(shape.size()) * size_of(dtype));
-  }
+namespace {
+
+constexpr auto no = backend::Transpose::no, yes = backend::Transpose::yes;
+
+// With C = operand·basisᵀ: rows = C·basis, or rows -= C·basis. operand: the rows in the basis's dtype.
+void project(Exec& exec, View rows, ConstView operand, ConstView basis, Projection::Onto onto) {
+  const ScratchScope scope(exec.arena());
+  const bool span = onto == Projection::Onto::span;
+  View coefficients = exec.arena().scratch("coefficients", basis.dtype(), {rows.dim(0), basis.dim(0)});
+  matmul(exec, coefficients, operand, no, basis, yes);
+  matmul(exec, rows, coefficients, no, basis, no, {.alpha = span ? 1.0f : -1.0f, .beta = span ? 0.0f : 1.0f});
 }
 
-Basis Basis::alias(View rows) {
-  Basis basis;
-  basis.dtype_ = rows.dtype();
-  basis.shape_ = rows.shape();
-  basis.device_ = rows;
-  return basis;
+}  // namespace
+
+Basis::Basis(Exec& exec, std::string name, DType dtype, Shape shape, BasisPlace place, BasisPrecision precision)
+    : name_(std::move(name)), dtype_(dtype), shape_(shape) {
+  if (absent()) return;
+  const bool on_host = place == BasisPlace::host;
+  (on_host ? host_ : device_) = (on_host ? exec.host() : exec).arena().keep(MemoryClass::bases, name_, dtype, shape);
+  if (precision == BasisPrecision::exact) keep_low(exec);
+}
+
+Basis::Basis(Exec& exec, std::string name, View rounded)
+    : name_(std::move(name)), dtype_(rounded.dtype()), shape_(rounded.shape()), device_(rounded) {
+  if (!absent()) keep_low(exec);
+}
+
+void Basis::keep_low(Exec& exec) {
+  if (dtype_ == DType::f32) return;
+  low_ = exec.host().arena().keep(MemoryClass::bases, name_ + ".low", DType::i16, shape_);
 }
 
 void Basis::set(Exec& exec, const void* host) {
   if (absent() || exec.planning()) return;
-  if (host_.empty()) return exec.upload(device_, host);
-  std::memcpy(host_.data(), host, host_.size());
+  if (dtype_ == DType::f32) return device_.absent() ? exec.host().upload(host_, host) : exec.upload(device_, host);
+  const auto size = static_cast<std::size_t>(shape_.size());
+  std::vector<bf16> staged(device_.absent() ? 0 : size);
+  std::vector<std::int16_t> dropped(low_.absent() ? size : 0);
+  const View rounded = device_.absent() ? host_ : View(staged.data(), dtype_, shape_);
+  ops::split_master(exec.host(), rounded, low_.absent() ? View(dropped.data(), DType::i16, shape_) : low_,
+                    ConstView(host, DType::f32, shape_));
+  if (!device_.absent()) exec.upload(device_, staged.data());
 }
 
 ConstView Basis::rows(Exec& exec) const {
@@ -43,59 +63,61 @@ ConstView Basis::rows(Exec& exec) const {
   return copy;
 }
 
-namespace {
-
-// The rows in the basis's dtype: themselves, or rounded in scratch.
-ConstView operand(Exec& exec, ConstView rows, DType dtype) {
-  if (rows.dtype() == dtype) return rows;
-  View rounded = exec.arena().scratch("rounded rows", dtype, rows.shape());
-  ops::cast(exec, rounded, rows);
-  return rounded;
+ConstView Basis::exact_rows(Exec& exec) const {
+  if (dtype_ == DType::f32) return rows(exec);
+  INLAY_ASSERT(!low_.absent(), "{} is kept rounded", name_);
+  View exact = exec.arena().scratch(name_, DType::f32, shape_);
+  const ScratchScope scope(exec.arena());
+  View low = exec.arena().scratch("lower halves", DType::i16, shape_);
+  exec.upload(low, low_.data());
+  ops::join_master(exec, exact, rows(exec), low);
+  return exact;
 }
 
-}  // namespace
-
-void Projection::apply(Exec& exec, View rows, int removals) const {
-  if (basis_ == nullptr || basis_->absent()) return;
+void Projection::apply(Exec& exec, View rows, Projected what) const {
+  if (idle()) return;
   const ScratchScope scope(exec.arena());
   const ConstView basis = basis_->rows(exec);
-  View coefficients = exec.arena().scratch("coefficients", basis.dtype(), {rows.dim(0), basis.dim(0)});
-  // What is made of a span's rows lies in it however they are rounded; and fp32 leaves nothing to remove again.
-  if (onto_ == Onto::span || basis.dtype() == DType::f32) removals = 1;
+  if (basis.dtype() == DType::f32) return project(exec, rows, rows, basis, onto_);
+  View rounded = exec.arena().scratch("rounded rows", basis.dtype(), rows.shape());
+  // What is made of a span's rows lies in it however they are rounded.
+  const int removals = what == Projected::change && onto_ == Onto::complement ? 2 : 1;
   for (int i = 0; i < removals; ++i) {
-    const ScratchScope operand_scope(exec.arena());
-    matmul(exec, coefficients, operand(exec, rows, basis.dtype()), Transpose::no, basis, Transpose::yes);
-    if (onto_ == Onto::span) {
-      matmul(exec, rows, coefficients, Transpose::no, basis, Transpose::no);  // =
-    } else {
-      matmul(exec, rows, coefficients, Transpose::no, basis, Transpose::no, {.alpha = -1.0f, .beta = 1.0f});  // -=
-    }
+    ops::cast(exec, rounded, rows);
+    project(exec, rows, rounded, basis, onto_);
   }
 }
 
-float Projection::leak(Exec& exec, ConstView rows) const {
-  if (basis_ == nullptr || basis_->absent()) return 0;
+void Projection::apply_exactly(Exec& exec, View rows) const {
+  if (idle()) return;
+  const ScratchScope scope(exec.arena());
+  project(exec, rows, rows, basis_->exact_rows(exec), onto_);
+}
+
+void Projection::square_outside(Exec& exec, View sums, std::int64_t slot, ConstView matrix, Along along) const {
+  if (idle()) return exec.fill_zero(sums.slice_rows(slot, slot + 1));
   Arena& arena = exec.arena();
   const ScratchScope scope(arena);
-  View result = arena.scratch("leak", DType::f32, {1});
-  // In fp32 throughout: bf16 coefficients would show their own rounding.
-  ConstView basis = operand(exec, basis_->rows(exec), DType::f32);
-  View coefficients = arena.scratch("coefficients", DType::f32, {rows.dim(0), basis.dim(0)});
-  if (onto_ == Onto::complement) {
-    matmul(exec, coefficients, rows, Transpose::no, basis, Transpose::yes);
-    ops::max_abs(exec, result, 0, coefficients);
+  const ConstView basis = basis_->exact_rows(exec);
+  const std::int64_t count = basis.dim(0);
+  const bool rows = along == Along::rows;
+  View inside =
+      arena.scratch("coefficients", DType::f32, rows ? Shape{matrix.dim(0), count} : Shape{count, matrix.dim(1)});
+  if (rows) {
+    matmul(exec, inside, matrix, no, basis, yes);
   } else {
-    View outside = arena.scratch("outside", DType::f32, rows.shape());
-    ops::cast(exec, outside, rows);
-    for (int i = 0; i < 2; ++i) {  // twice: the basis is orthonormal only as far as its dtype goes
-      matmul(exec, coefficients, outside, Transpose::no, basis, Transpose::yes);
-      matmul(exec, outside, coefficients, Transpose::no, basis, Transpose::no, {.alpha = -1.0f, .beta = 1.0f});
-    }
-    ops::max_abs(exec, result, 0, outside);
+    matmul(exec, inside, basis, no, matrix, no);
   }
-  float leak = 0;
-  exec.download(&leak, result);
-  return leak;
+  // Along frozen directions the coefficients are what must not be; along free ones, all that they do not make up.
+  if (onto_ == Onto::complement) return ops::sum_of_squares(exec, sums, slot, inside);
+  View outside = arena.scratch("outside", DType::f32, matrix.shape());
+  ops::cast(exec, outside, matrix);
+  if (rows) {
+    matmul(exec, outside, inside, no, basis, no, {.alpha = -1.0f, .beta = 1.0f});
+  } else {
+    matmul(exec, outside, basis, yes, inside, no, {.alpha = -1.0f, .beta = 1.0f});
+  }
+  ops::sum_of_squares(exec, sums, slot, outside);
 }
 
 }  // namespace inlay::weights

@@ -38,10 +38,11 @@ FactorSubspace::Side::Side(Exec& exec, const std::string& name, DType dtype, con
   stacked = arena.keep(MemoryClass::weights, name, dtype, {2 * ranks.free, width});
   exec.fill_zero(stacked);
   start = stacked.slice_rows(ranks.free, 2 * ranks.free);
-  start_basis = Basis::alias(start);
+  start_basis = Basis(exec, name + ".start", start);
   const bool span = ranks.span_suffices(width);
   if (!span || needs_frozen) {
-    frozen = Basis(exec, name + ".frozen", dtype, {ranks.frozen, width}, place);
+    frozen = Basis(exec, name + ".frozen", dtype, {ranks.frozen, width}, place,
+                   span ? BasisPrecision::rounded : BasisPrecision::exact);
   }
   projection =
       span ? Projection(&start_basis, Projection::Onto::span) : Projection(&frozen, Projection::Onto::complement);
@@ -56,6 +57,17 @@ FactorSubspace::Side::Side(Exec& exec, const std::string& name, DType dtype, con
 ConstView FactorSubspace::Side::value(Exec& exec) const {
   View result = exec.arena().scratch("factor", start.dtype(), start.shape());
   ops::add_offset(exec, result, start, master_parts(offset));
+  return result;
+}
+
+View FactorSubspace::Side::exact(Exec& exec) const {
+  const std::int64_t free = start.dim(0);
+  View result = exec.arena().scratch("fp32 factor", DType::f32, stacked.shape());
+  const View moved = result.slice_rows(0, free);
+  const ScratchScope scope(exec.arena());
+  ops::cast(exec, result.slice_rows(free, 2 * free), start_basis.exact_rows(exec));
+  ops::cast(exec, moved, master_of(exec, offset));
+  projection.apply_exactly(exec, moved);
   return result;
 }
 
@@ -76,7 +88,8 @@ FactorSubspace::FactorSubspace(Exec& exec, Parameter& dense, const FactorLayout&
     exec.fill_zero(f->scale);
     f->scale_offset = make_factor(exec, fmt::format(".{}.s", i), DType::f32, {ranks.free});
     if (factored) {
-      f->scaled_frozen = Basis(exec, name + ".scaled", compute, {ranks.frozen, dense.shape[1]}, place);
+      f->scaled_frozen =
+          Basis(exec, name + ".scaled", compute, {ranks.frozen, dense.shape[1]}, place, BasisPrecision::rounded);
     }
     parts_.push_back(std::move(f));
   }
@@ -283,18 +296,7 @@ void FactorSubspace::add_change(Exec& exec, View rows, std::int64_t row) {
     if (begin >= end) continue;
     const ScratchScope scope(arena);
     const std::int64_t free = f->scale.dim(0);
-    const auto wide_stack = [&](const Side& side) {  // offset and start in fp32
-      View stack = arena.scratch("fp32 factor", DType::f32, side.stacked.shape());
-      const View offset = stack.slice_rows(0, free);
-      if (side.offset.low.absent()) {
-        ops::cast(exec, offset, side.offset.value);
-      } else {
-        ops::join_master(exec, offset, side.offset.value, side.offset.low);
-      }
-      ops::cast(exec, stack.slice_rows(free, 2 * free), side.start);
-      return stack;
-    };
-    const View left = wide_stack(*f->u), v = wide_stack(*f->v);
+    const View left = f->u->exact(exec), v = f->v->exact(exec);
     View right = arena.scratch("change factor", DType::f32, v.shape());
     ops::change_rows(exec, right.slice_rows(0, free), right.slice_rows(free, 2 * free),
                      {v.slice_rows(free, 2 * free), {v.slice_rows(0, free), {}}, f->scale, f->scale_offset.value});
@@ -303,12 +305,20 @@ void FactorSubspace::add_change(Exec& exec, View rows, std::int64_t row) {
   }
 }
 
-float FactorSubspace::leak(Exec& exec) {
-  float most = 0;
+double FactorSubspace::leak(Exec& exec) {
+  Arena& arena = exec.arena();
+  double most = 0;
   for (const auto& f : parts_) {
-    for (const Side* side : {f->u.get(), f->v.get()}) {
-      const ScratchScope scope(exec.arena());
-      const float leak = side->projection.leak(exec, master_of(exec, side->offset));
+    const ScratchScope scope(arena);
+    View sums = arena.scratch("leak", DType::f64, {3});
+    View change = arena.scratch("change", DType::f32, {f->part.rows, in_features()});
+    exec.fill_zero(change);
+    add_change(exec, change, f->part.row);
+    ops::sum_of_squares(exec, sums, 0, change);
+    f->u->projection.square_outside(exec, sums, 1, change, Projection::Along::columns);
+    f->v->projection.square_outside(exec, sums, 2, change, Projection::Along::rows);
+    for (const std::int64_t side : {1, 2}) {
+      const double leak = relative_norm(exec, sums.slice_rows(side, side + 1), sums.slice_rows(0, 1));
       if (!(leak <= most)) most = leak;  // NaN stays
     }
   }

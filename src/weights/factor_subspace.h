@@ -10,8 +10,9 @@ namespace inlay::weights {
 
 // Basis `weights`: W = Σ uᵢ sᵢ vᵢᵀ; the directions with the largest s are frozen, the others train as U, s and V. Every
 // checkpoint tensor of the matrix (q, k and v of their product) has a decomposition of its own. Rows of U and V are the
-// directions. What trains are the offsets ΔU, Δs, ΔV from zero; they stay orthogonal to the frozen directions because
-// gradients and changes are projected. W = W₀ + ΔUᵀ(s∘V) + U₀ᵀ(s∘ΔV + Δs∘V₀).
+// directions. What trains are the offsets ΔU, Δs, ΔV from zero; gradients and changes are projected, so that they stay
+// orthogonal to the frozen directions as far as the compute dtype goes, and in what is saved they are projected once
+// more, exactly. W = W₀ + ΔUᵀ(s∘V) + U₀ᵀ(s∘ΔV + Δs∘V₀).
 struct FactorLayout {
   struct PartRanks {
     std::int64_t free = 0, frozen = 0;  // together min(N, M) of the part
@@ -44,7 +45,7 @@ class FactorSubspace final : public SubspaceWeight {
   void finish_gradients(Exec& exec) override;
   void update_value(Exec& exec) override;
   void add_change(Exec& exec, View rows, std::int64_t row) override;
-  float leak(Exec& exec) override;
+  double leak(Exec& exec) override;
   std::string describe() const override { return std::string(name_of(layout_.route)); }
 
   // One side of a part: U's directions in the outputs, or V's in the inputs.
@@ -55,11 +56,12 @@ class FactorSubspace final : public SubspaceWeight {
     Side& operator=(const Side&) = delete;
 
     ConstView value(Exec& exec) const;  // start + offset, in scratch
+    View exact(Exec& exec) const;       // stacked, in fp32 and the offset projected exactly; in scratch
 
     View stacked;       // the offset's rows, then the starting rows: [2·free, width], so that one product takes both
     View start;         // its second half
     Basis frozen;       // the frozen rows; absent where the span of the starting rows says the same
-    Basis start_basis;  // the starting rows once more, for the projection
+    Basis start_basis;  // the starting rows as a basis, and in fp32
     Projection projection;  // of the offset's rows
     Parameter offset;
   };

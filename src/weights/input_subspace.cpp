@@ -1,5 +1,7 @@
 #include "weights/input_subspace.h"
 
+#include <algorithm>
+
 #include "backend/grouped_matmul.h"
 #include "ops/adamw.h"
 #include "ops/elementwise.h"
@@ -18,22 +20,6 @@ backend::MatmulScale scale_of(Grad mode, const float* device_alpha) {
   return {.beta = mode == Grad::accumulate ? 1.0f : 0.0f, .device_alpha = device_alpha};
 }
 
-// Rows [row, row + count) of a factor's fp32 master.
-ConstView master_rows(Exec& exec, const Parameter& factor, std::int64_t row, std::int64_t count) {
-  const View value = factor.value.slice_rows(row, row + count);
-  if (factor.low.absent()) return value;
-  View master = exec.arena().scratch("fp32 factor", DType::f32, value.shape());
-  ops::join_master(exec, master, value, factor.low.slice_rows(row, row + count));
-  return master;
-}
-
-ConstView as_f32(Exec& exec, ConstView view) {
-  if (view.dtype() == DType::f32) return view;
-  View wide = exec.arena().scratch("fp32 basis", DType::f32, view.shape());
-  ops::cast(exec, wide, view);
-  return wide;
-}
-
 }  // namespace
 
 InputSubspace::InputSubspace(Exec& exec, Parameter& dense, const InputLayout& layout, BasisPlace place)
@@ -41,18 +27,16 @@ InputSubspace::InputSubspace(Exec& exec, Parameter& dense, const InputLayout& la
   const std::int64_t in = dense.shape[1], out = dense.shape[0];
   const DType compute = dense.value.dtype();
   basis_ = Basis(exec, dense.name + ".basis", compute, {layout.stored(), in}, place);
-  if (layout_.stores_frozen()) {
-    outside_ = Projection(&basis_, Projection::Onto::complement);
-    factor_ = make_factor(exec, ".change", compute, {out, in});
-  } else {
-    factor_ = make_factor(exec, ".b", compute, {out, layout.free});
-  }
+  const bool frozen = layout_.stores_frozen();
+  allowed_ = Projection(&basis_, frozen ? Projection::Onto::complement : Projection::Onto::span);
+  factor_ =
+      frozen ? make_factor(exec, ".change", compute, {out, in}) : make_factor(exec, ".b", compute, {out, layout.free});
   if (layout_.masks_rows) {
     row_mask_ = exec.arena().keep(MemoryClass::bases, dense.name + ".row_mask", DType::f32, {out});
   }
-  if (!layout_.stores_frozen() && !layout_.masks_rows) return;  // nothing that B could leave
+  if (!frozen && !layout_.masks_rows) return;  // nothing that B could leave
   factor_.project = [this](Exec& e, View rows, Projected what) {
-    outside_.apply(e, rows, what);
+    if (layout_.stores_frozen()) allowed_.apply(e, rows, what);
     if (!row_mask_.absent()) ops::scale_rows(e, rows, row_mask_);
   };
 }
@@ -111,15 +95,34 @@ void InputSubspace::update_value(Exec& exec) {
 
 void InputSubspace::add_change(Exec& exec, View rows, std::int64_t row) {
   const ScratchScope scope(exec.arena());
-  const ConstView factor = master_rows(exec, factor_, row, rows.dim(0));
-  if (layout_.stores_frozen()) return ops::add(exec, rows, factor);
-  matmul(exec, rows, factor, Transpose::no, as_f32(exec, basis_.rows(exec)), Transpose::no, {.beta = 1.0f});
+  const ConstView factor = master_of(exec, factor_, row, row + rows.dim(0));
+  if (!layout_.stores_frozen()) {
+    matmul(exec, rows, factor, Transpose::no, basis_.exact_rows(exec), Transpose::no, {.beta = 1.0f});  // +=
+    return;
+  }
+  View change = exec.arena().scratch("change", DType::f32, rows.shape());
+  ops::cast(exec, change, factor);
+  allowed_.apply_exactly(exec, change);
+  ops::add(exec, rows, change);
 }
 
-float InputSubspace::leak(Exec& exec) {
-  if (!layout_.stores_frozen()) return 0;  // B·V cannot leave V
+double InputSubspace::leak(Exec& exec) {
+  constexpr std::int64_t piece_elements = std::int64_t{8} << 20;  // of the change at once
+  const std::int64_t out = out_features(), in = in_features();
+  const std::int64_t step = std::clamp<std::int64_t>(piece_elements / in, 1, out), pieces = (out + step - 1) / step;
   const ScratchScope scope(exec.arena());
-  return outside_.leak(exec, master_of(exec, factor_));
+  View all = exec.arena().scratch("leak", DType::f64, {pieces}),
+       outside = exec.arena().scratch("leak", DType::f64, {pieces});
+  for (std::int64_t piece = 0; piece < pieces; ++piece) {
+    const ScratchScope piece_scope(exec.arena());
+    const std::int64_t row = piece * step;
+    View change = exec.arena().scratch("change", DType::f32, {std::min(step, out - row), in});
+    exec.fill_zero(change);
+    add_change(exec, change, row);
+    ops::sum_of_squares(exec, all, piece, change);
+    allowed_.square_outside(exec, outside, piece, change);
+  }
+  return relative_norm(exec, outside, all);
 }
 
 std::string InputSubspace::describe() const {

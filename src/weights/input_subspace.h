@@ -6,7 +6,8 @@ namespace inlay::weights {
 
 // Basis `activations`: what must not change is the output on inputs that the base model has seen. Their energy lies in
 // `frozen` directions of the input; the others train. Nothing can drift: with H the frozen directions and V the free
-// ones, the change is B·V with B [N, r] from zero, or D [N, M] with D·Hᵀ = 0, whichever of V and H is narrower.
+// ones, the change is B·V with B [N, r] from zero, or D·(1 − HᵀH) with D [N, M], whichever of V and H is narrower. D's
+// own changes are projected in every step, so that W₀ + D is W as well as the compute dtype can tell.
 struct InputLayout {
   std::int64_t free = 0, frozen = 0;  // together M
   // The matrix is looked up by token as well (a tied embedding), where its input is a single one: the rows of tokens
@@ -31,11 +32,11 @@ class InputSubspace final : public SubspaceWeight {
   void for_each_factor(const std::function<void(Parameter&)>& visit) override { visit(factor_); }
   void update_value(Exec& exec) override;
   void add_change(Exec& exec, View rows, std::int64_t row) override;
-  float leak(Exec& exec) override;
+  double leak(Exec& exec) override;
   std::string describe() const override;
 
   const InputLayout& layout() const { return layout_; }
-  // Rows [stored, M] in the compute dtype: V, or H where that is the narrower.
+  // Rows [stored, M]: V, or H where that is the narrower.
   Basis& basis() { return basis_; }
   // fp32 [N], 1 for rows that train and 0 for others; absent where the layout has none.
   View row_mask() { return row_mask_; }
@@ -43,7 +44,7 @@ class InputSubspace final : public SubspaceWeight {
  private:
   InputLayout layout_;
   Basis basis_;
-  Projection outside_;  // of D's rows
+  Projection allowed_;  // of the change's rows
   View row_mask_;
   Parameter factor_;  // B or D
 };

@@ -1,5 +1,9 @@
 #include "weights/subspace.h"
 
+#include <cmath>
+#include <numeric>
+#include <vector>
+
 #include "ops/adamw.h"
 #include "ops/elementwise.h"
 
@@ -44,11 +48,24 @@ Parameter SubspaceWeight::make_factor(Exec& exec, const std::string& suffix, DTy
   return factor;
 }
 
-ConstView master_of(Exec& exec, const Parameter& factor) {
-  if (factor.low.absent()) return factor.value;
-  View master = exec.arena().scratch("fp32 factor", DType::f32, factor.shape);
-  ops::join_master(exec, master, factor.value, factor.low);
+ConstView master_of(Exec& exec, const Parameter& factor) { return master_of(exec, factor, 0, factor.rows()); }
+
+ConstView master_of(Exec& exec, const Parameter& factor, std::int64_t row, std::int64_t end) {
+  const View value = factor.value.slice_rows(row, end);
+  if (factor.low.absent()) return value;
+  View master = exec.arena().scratch("fp32 factor", DType::f32, value.shape());
+  ops::join_master(exec, master, value, factor.low.slice_rows(row, end));
   return master;
+}
+
+double relative_norm(Exec& exec, ConstView part, ConstView all) {
+  const auto total = [&](ConstView sums) {
+    std::vector<double> host(static_cast<std::size_t>(sums.size()));
+    exec.download(host.data(), sums);
+    return std::accumulate(host.begin(), host.end(), 0.0);
+  };
+  const double whole = total(all);
+  return whole == 0 ? 0 : std::sqrt(total(part) / whole);
 }
 
 }  // namespace inlay::weights

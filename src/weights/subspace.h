@@ -39,10 +39,12 @@ class SubspaceWeight : public ops::Linear {
   virtual void finish_gradients(Exec&) {}
   // After the optimizer's step, or when W₀ has come from the host: W = W₀ + change.
   virtual void update_value(Exec& exec) = 0;
-  // rows += the change's rows from `row` on, in fp32 from the fp32 masters: what saving adds to the base model.
+  // rows += the change's rows from `row` on, in fp32 from the fp32 masters and the fp32 directions: what saving adds to
+  // the base model. This is what the weight learned; W in the compute dtype is W₀ + that, rounded.
   virtual void add_change(Exec& exec, View rows, std::int64_t row) = 0;
-  // The largest component of the factors in a frozen direction. Waits for the device.
-  virtual float leak(Exec& exec) = 0;
+  // ‖the part of add_change()'s change along frozen directions‖ / ‖change‖, 0 where nothing changed. Waits for the
+  // device.
+  virtual double leak(Exec& exec) = 0;
   // How gradients are found, for reports.
   virtual std::string describe() const = 0;
 
@@ -59,8 +61,11 @@ class SubspaceWeight : public ops::Linear {
   View start_;
 };
 
-// The fp32 value of a factor: itself, or joined in scratch.
+// The fp32 value of a factor, or of some of its rows: itself, or joined in scratch.
 ConstView master_of(Exec& exec, const Parameter& factor);
+ConstView master_of(Exec& exec, const Parameter& factor, std::int64_t row, std::int64_t end);
+// sqrt(Σ part / Σ all) of sums of squares on the device, fp64; 0 where all are 0. Waits for the device.
+double relative_norm(Exec& exec, ConstView part, ConstView all);
 inline ops::Master master_parts(const Parameter& factor) { return {.value = factor.value, .low = factor.low}; }
 
 }  // namespace inlay::weights

@@ -129,6 +129,21 @@ TEST_P(CliTrain, ResumesBitForBit) {
     }
 }
 
+TEST_P(CliTrain, TheSummarySaysHowMuchWasLearnedInFrozenDirections) {
+  for (const std::string basis : {"activations", "weights"}) {
+    const CommandResult result = train(
+        "dtype: bf16\nosft: {unfreeze_rank_ratio: 0.5, cache: off, calibration: {samples: 4, length: 16}, basis: " +
+        basis + "}\n");
+    ASSERT_EQ(result.code, 0) << result.err;
+    const auto summary = nlohmann::json::parse(read_text(folder / "run/summary.json"));
+    const double leak = summary.at("osft").at("leak");
+    EXPECT_GT(leak, 0.0);  // measured, in fp32
+    EXPECT_LE(leak, 1e-5);
+    EXPECT_THAT(result.out + result.err, HasSubstr("lies in frozen directions"));
+    fs::remove_all(folder / "run");
+  }
+}
+
 TEST_P(CliTrain, ResumingWithOtherDirectionsIsRefused) {
   const std::string osft =
       "save_steps: 2\nosft: {cache: off, calibration: {samples: 4, length: 16}, unfreeze_rank_ratio: ";

@@ -20,8 +20,8 @@ std::vector<Device> devices();
 // An Exec with an arena for one test.
 class TestBench {
  public:
-  explicit TestBench(Device device, std::size_t arena_bytes = std::size_t{512} << 20)
-      : exec(backend::Exec::runner(device, arena_bytes)) {}
+  explicit TestBench(Device device, std::size_t arena_bytes = std::size_t{512} << 20, std::size_t host_bytes = 0)
+      : exec(backend::Exec::runner(device, arena_bytes, host_bytes)) {}
 
   View tensor(DType dtype, Shape shape, const std::vector<double>& values);
   View poisoned(DType dtype, Shape shape);  // every byte 0xFF: NaN in any floating dtype

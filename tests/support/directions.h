@@ -41,6 +41,22 @@ inline DoubleMatrix difference(DoubleMatrix a, const DoubleMatrix& b) {
   return a;
 }
 
+inline DoubleMatrix sum(DoubleMatrix a, const DoubleMatrix& b) {
+  for (std::size_t i = 0; i < a.data.size(); ++i) a.data[i] += b.data[i];
+  return a;
+}
+
+// What of the rows lies in the span of orthonormal rows.
+inline DoubleMatrix along(const DoubleMatrix& rows, const DoubleMatrix& directions) {
+  return ops::reference::product(ops::reference::product(rows, ops::reference::transposed(directions)), directions);
+}
+
+// As a basis takes its rows.
+inline std::vector<float> floats(const DoubleMatrix& m) { return {m.data.begin(), m.data.end()}; }
+
+// Room on the host for the lower halves of the bases of a test.
+inline constexpr std::size_t bases_on_host = std::size_t{4} << 20;
+
 inline double norm(const DoubleMatrix& m) {
   double sum = 0;
   for (const double value : m.data) sum += value * value;

@@ -9,7 +9,6 @@ namespace inlay::weights {
 namespace {
 
 using namespace inlay::testing;  // NOLINT
-using ops::reference::product;
 using ops::reference::transposed;
 
 TEST(WeightsRank, RoundsUpToAlignedRanks) {
@@ -48,31 +47,59 @@ class WeightsProjection : public DeviceDType {};
 TEST_P(WeightsProjection, RemovesOrKeepsASpan) {
   for (const auto place : {BasisPlace::device, BasisPlace::host}) {
     for (const auto& [rows, width, count] : {std::tuple{5, 24, 7}, std::tuple{1, 9, 1}, std::tuple{40, 33, 32}}) {
-      TestBench bench(device());
-      DoubleMatrix h = orthonormal_rows(count, width, 3);
+      TestBench bench(device(), std::size_t{64} << 20, bases_on_host);
+      const DoubleMatrix h = orthonormal_rows(count, width, 3);
       Basis basis(bench.exec, "basis", dtype(), {count, width}, place);
-      const View copy = bench.tensor(dtype(), {count, width}, h.data);
-      std::vector<std::byte> host(copy.bytes());
-      bench.exec.download(host.data(), copy);
-      basis.set(bench.exec, host.data());
-      h.data = rounded(h.data, dtype());
+      basis.set(bench.exec, floats(h).data());
       const DoubleMatrix x = random_matrix(rows, width, 4);
-      const DoubleMatrix inside = product(product(x, transposed(h)), h), outside = difference(x, inside);
-      const View kept = bench.tensor(DType::f32, {rows, width}, x.data);
-      const View removed = bench.tensor(DType::f32, {rows, width}, x.data);
       const Projection span(&basis, Projection::Onto::span), complement(&basis, Projection::Onto::complement);
-      span.apply(bench.exec, kept);
-      complement.apply(bench.exec, removed);
-      const double bound = dtype() == DType::bf16 ? 8e-3 * norm(x) : 2e-6 * norm(x);  // rows and coefficients rounded
-      EXPECT_LE(norm(difference({rows, width, bench.read(kept)}, inside)), bound);
-      EXPECT_LE(norm(difference({rows, width, bench.read(removed)}, outside)), bound);
-      // Leaks are found in fp32 whatever the basis's dtype.
-      const View fresh = bench.tensor(DType::f32, {rows, width}, x.data);
-      EXPECT_NEAR(complement.leak(bench.exec, fresh), largest(product(x, transposed(h))), 1e-5);
-      EXPECT_NEAR(span.leak(bench.exec, fresh),
-                  largest(difference(outside, product(product(outside, transposed(h)), h))), 1e-5);
+      const auto made = [&](const auto& project) {
+        const View view = bench.tensor(DType::f32, {rows, width}, x.data);
+        project(view);
+        return DoubleMatrix{rows, width, bench.read(view)};
+      };
+      // In a step the basis, the rows and the coefficients are rounded.
+      DoubleMatrix rounded_h = h;
+      rounded_h.data = rounded(h.data, dtype());
+      const DoubleMatrix inside = along(x, rounded_h);
+      const double bound = dtype() == DType::bf16 ? 8e-3 * norm(x) : 2e-6 * norm(x);
+      const auto step = [&](const Projection& p) {
+        return made([&](View view) { p.apply(bench.exec, view, Projected::gradient); });
+      };
+      EXPECT_LE(norm(difference(step(span), inside)), bound);
+      EXPECT_LE(norm(difference(step(complement), difference(x, inside))), bound);
+      // And exactly, in any dtype.
+      const DoubleMatrix exactly = along(x, h);
+      const auto exact = [&](const Projection& p) {
+        return made([&](View view) { p.apply_exactly(bench.exec, view); });
+      };
+      EXPECT_LE(norm(difference(exact(span), exactly)), 1e-6 * norm(x));
+      EXPECT_LE(norm(difference(exact(complement), difference(x, exactly))), 1e-6 * norm(x));
     }
   }
+}
+
+TEST_P(WeightsProjection, MeasuresWhatLiesOutside) {
+  const std::int64_t rows = 17, width = 24, count = 7;
+  TestBench bench(device(), std::size_t{64} << 20, bases_on_host);
+  const DoubleMatrix h = orthonormal_rows(count, width, 3), x = random_matrix(rows, width, 4);
+  Basis basis(bench.exec, "basis", dtype(), {count, width}, BasisPlace::device);
+  basis.set(bench.exec, floats(h).data());
+  const Basis nothing(bench.exec, "nothing", dtype(), {0, width}, BasisPlace::device);
+  const View upright = bench.tensor(DType::f32, {rows, width}, x.data),
+             turned = bench.tensor(DType::f32, {width, rows}, transposed(x).data),
+             sums = bench.poisoned(DType::f64, {5});
+  const Projection span(&basis, Projection::Onto::span), complement(&basis, Projection::Onto::complement);
+  span.square_outside(bench.exec, sums, 0, upright);
+  span.square_outside(bench.exec, sums, 1, turned, Projection::Along::columns);
+  complement.square_outside(bench.exec, sums, 2, upright);
+  complement.square_outside(bench.exec, sums, 3, turned, Projection::Along::columns);
+  Projection(&nothing, Projection::Onto::complement).square_outside(bench.exec, sums, 4, upright);
+  const double inside = norm(along(x, h)), outside = norm(difference(x, along(x, h)));
+  const std::vector<double> found = bench.read(sums);
+  for (const std::size_t slot : {0, 1}) EXPECT_NEAR(std::sqrt(found[slot]), outside, 1e-6 * outside);
+  for (const std::size_t slot : {2, 3}) EXPECT_NEAR(std::sqrt(found[slot]), inside, 1e-6 * inside);
+  EXPECT_EQ(found[4], 0.0);
 }
 
 INSTANTIATE_TEST_SUITE_P(, WeightsProjection, on_all_devices(), device_dtype_name);
