@@ -61,18 +61,4 @@ void change_rows(Exec& exec, View scaled, View change, const FactorRows& rows) {
   cpu::change_rows(exec, scaled, change, rows);
 }
 
-void max_abs(Exec& exec, View out, std::int64_t slot, ConstView x) {
-  constexpr std::string_view op = "max_abs";
-  check_dtype(op, "x", x, DType::f32);
-  check_dtype(op, "out", out, DType::f32);
-  INLAY_ASSERT(x.contiguous(), "{}: x is strided", op);
-  INLAY_ASSERT(out.rank() == 1 && 0 <= slot && slot < out.dim(0), "{}: slot {} of {}", op, slot, out.shape().str());
-  ScratchScope scope(exec.arena());
-  const View scratch = exec.arena().scratch("partial maxima", DType::f32, {1024});
-  if (exec.planning()) return;
-  if (x.size() == 0) return exec.fill_zero(out.slice(0, slot, slot + 1));
-  if (exec.on_cuda()) return cuda::max_abs(exec, out, slot, x, scratch);
-  cpu::max_abs(exec, out, slot, x, scratch);
-}
-
 }  // namespace inlay::ops

@@ -2,8 +2,8 @@
 
 #include "ops/check.h"
 
-// The small arithmetic around factored weights (weights/): offsets that train beside bases that do not, scales of rows,
-// and what shows how far a subspace was left.
+// The small arithmetic around factored weights (weights/): offsets that train beside bases that do not, and scales of
+// rows.
 namespace inlay::ops {
 
 // An fp32 tensor as AdamW keeps it (ops/adamw.h): low is absent where value is fp32.
@@ -28,23 +28,17 @@ struct FactorRows {
 // the scaled rows moved by. Both in base's dtype.
 void change_rows(Exec& exec, View scaled, View change, const FactorRows& rows);
 
-// out[slot] = max |x|, NaN where x holds one; out fp32 [slots], x fp32, contiguous.
-void max_abs(Exec& exec, View out, std::int64_t slot, ConstView x);
-
 // What the devices answer. Shapes are checked by then, and there is something to do (no empty tensors, no planning).
-// scratch: fp32 [1024] for partial maxima.
 namespace cpu {
 void add_offset(Exec& exec, View out, ConstView base, const Master& offset);
 void row_dot(Exec& exec, View out, ConstView a, ConstView b);
 void change_rows(Exec& exec, View scaled, View change, const FactorRows& rows);
-void max_abs(Exec& exec, View out, std::int64_t slot, ConstView x, View scratch);
 }  // namespace cpu
 
 namespace cuda {
 void add_offset(Exec& exec, View out, ConstView base, const Master& offset);
 void row_dot(Exec& exec, View out, ConstView a, ConstView b);
 void change_rows(Exec& exec, View scaled, View change, const FactorRows& rows);
-void max_abs(Exec& exec, View out, std::int64_t slot, ConstView x, View scratch);
 }  // namespace cuda
 
 }  // namespace inlay::ops

@@ -80,27 +80,4 @@ void change_rows(Exec&, View scaled, View change, const FactorRows& rows) {
   });
 }
 
-void max_abs(Exec&, View out, std::int64_t slot, ConstView x, View scratch) {
-  constexpr std::int64_t smallest_piece = 16384;
-  const std::int64_t size = x.size(), pieces = std::min(scratch.size(), (size + smallest_piece - 1) / smallest_piece);
-  const float* data = x.as<float>();
-  float* partials = scratch.as<float>();
-  parallel_for(pieces, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t piece = begin; piece < end; ++piece) {
-      float most = 0;
-      for (std::int64_t i = size * piece / pieces; i < size * (piece + 1) / pieces; ++i) {
-        const float magnitude = std::fabs(data[i]);
-        if (!(magnitude <= most)) most = magnitude;  // a NaN comes through
-        if (std::isnan(most)) break;
-      }
-      partials[piece] = most;
-    }
-  });
-  float most = 0;
-  for (std::int64_t piece = 0; piece < pieces && !std::isnan(most); ++piece) {
-    if (!(partials[piece] <= most)) most = partials[piece];
-  }
-  out.as<float>()[slot] = most;  // =
-}
-
 }  // namespace inlay::ops::cpu

@@ -65,26 +65,6 @@ __global__ void __launch_bounds__(256)
   store(change + place, difference);
 }
 
-__device__ __forceinline__ float larger(float a, float b) { return a >= b || isnan(a) ? a : b; }
-
-// The largest magnitude of a block's share; NaN wins.
-__global__ void __launch_bounds__(256) maxima(float* out, const float* x, std::int64_t size) {
-  __shared__ float shared[8];
-  float most = 0;
-  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < size; i += stride) {
-    most = larger(most, fabsf(x[i]));
-  }
-  for (int distance = 16; distance > 0; distance /= 2) {
-    most = larger(most, __shfl_xor_sync(0xffffffffu, most, distance));
-  }
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = most;
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (int warp = 1; warp < 8; ++warp) most = larger(most, shared[warp]);
-  out[blockIdx.x] = most;  // =
-}
-
 // Calls body with the width that all tensors allow, rows included.
 template <class Body, class... Views>
 void with_vectors(const Body& body, const Views&... views) {
@@ -150,13 +130,6 @@ void change_rows(Exec& exec, View scaled, View change, const FactorRows& rows) {
     });
   });
   check_launch("change_rows");
-}
-
-void max_abs(Exec& exec, View out, std::int64_t slot, ConstView x, View scratch) {
-  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(scratch.dim(0), (x.size() + 1023) / 1024));
-  maxima<<<blocks, 256, 0, stream_of(exec)>>>(pointer<float>(scratch), pointer<float>(x), x.size());
-  maxima<<<1, 256, 0, stream_of(exec)>>>(pointer<float>(out) + slot, pointer<float>(scratch), blocks);
-  check_launch("max_abs");
 }
 
 }  // namespace inlay::ops::cuda

@@ -73,6 +73,5 @@ void clip_scale(Exec&, View, View, ConstView, float) { unreachable(); }
 void add_offset(Exec&, View, ConstView, const Master&) { unreachable(); }
 void row_dot(Exec&, View, ConstView, ConstView) { unreachable(); }
 void change_rows(Exec&, View, View, const FactorRows&) { unreachable(); }
-void max_abs(Exec&, View, std::int64_t, ConstView, View) { unreachable(); }
 
 }  // namespace inlay::ops::cuda

@@ -111,21 +111,6 @@ TEST_P(OpsFactors, UpdateInTwoHalvesIsTheWholeStep) {
   }
 }
 
-TEST_P(OpsFactors, MaxAbs) {
-  TestBench bench(device());
-  const View out = bench.poisoned(DType::f32, {3});
-  auto values = random_values(70000, 1);
-  values[69999] = -17.5;
-  max_abs(bench.exec, out, 1, bench.tensor(DType::f32, {70000}, values));
-  max_abs(bench.exec, out, 0, bench.tensor(DType::f32, {1}, {-2.0}));
-  values[100] = std::numeric_limits<double>::quiet_NaN();
-  max_abs(bench.exec, out, 2, bench.tensor(DType::f32, {70000}, values));
-  const auto found = bench.read(out);
-  EXPECT_EQ(found[0], 2.0);
-  EXPECT_EQ(found[1], 17.5);
-  EXPECT_TRUE(std::isnan(found[2]));
-}
-
 INSTANTIATE_TEST_SUITE_P(, OpsFactors, on_all_devices(), device_dtype_name);
 
 }  // namespace
