@@ -145,18 +145,12 @@ TEST(IoHash, DependsOnEveryByteAndNotOnTheCut) {
   EXPECT_EQ(seen.size(), 201u);
 }
 
-TEST(IoHash, SingleBitsFlipHalfOfTheResult) {
-  std::string text(256, 'a');
-  const std::uint64_t base = content_hash(bytes_of(text));
-  double flipped = 0;
-  for (std::size_t bit = 0; bit < 8 * text.size(); ++bit) {
-    text[bit / 8] = static_cast<char>(text[bit / 8] ^ (1 << (bit % 8)));
-    const int distance = std::popcount(base ^ content_hash(bytes_of(text)));
-    EXPECT_GT(distance, 8) << "bit " << bit;
-    flipped += distance;
-    text[bit / 8] = 'a';
-  }
-  EXPECT_NEAR(flipped / (8.0 * 256.0), 32.0, 1.0);
+// The values are stored in files: they are XXH3's, on every machine.
+TEST(IoHash, IsXxh3) {
+  EXPECT_EQ(content_hash({}), 0x2D06800538D394C2u);
+  EXPECT_EQ(Hasher().digest(), 0x2D06800538D394C2u);
+  const std::string letter = "a";
+  EXPECT_EQ(content_hash(bytes_of(letter)), 0xE6C632B61E964E1Fu);
 }
 
 }  // namespace
