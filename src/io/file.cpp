@@ -14,6 +14,8 @@
 
 #include "core/arena.h"
 #include "core/error.h"
+#include "io/fault.h"
+#include "io/paths.h"
 
 namespace inlay::io {
 namespace {
@@ -118,7 +120,8 @@ void MappedFile::drop(std::span<const std::byte> range) const { advise(range, MA
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   static std::atomic<unsigned> counter{0};
   if (!path_.has_filename()) user_error("{}: is not the name of a file to write", path_.string());
-  if (std::error_code ignored; std::filesystem::is_directory(path_, ignored)) fail(EISDIR);
+  if (is_folder(path_)) fail(EISDIR);
+  if (const int error = injected_fault(); error != 0) fail(error);
   const std::filesystem::path folder = folder_of(path_);
   for (;;) {
     temporary_ = folder / fmt::format(".{}.tmp-{}-{}", path_.filename().string(), ::getpid(), counter++);
@@ -136,7 +139,10 @@ AtomicFile::~AtomicFile() { discard(); }
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_(std::exchange(other.temporary_, {})),
-      descriptor_(std::exchange(other.descriptor_, -1)) {}
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      hasher_(std::move(other.hasher_)),
+      hashed_(other.hashed_),
+      in_order_(other.in_order_) {}
 
 void AtomicFile::fail(int error) const { user_error("cannot write {}: {}", path_.string(), reason(error)); }
 
@@ -163,6 +169,10 @@ void AtomicFile::reserve(std::uint64_t bytes) {
 
 void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
   INLAY_ASSERT(descriptor_ >= 0, "{} is closed", path_.string());
+  in_order_ = in_order_ && offset == hashed_;
+  if (in_order_) hasher_.update(bytes);
+  hashed_ += bytes.size();
+  if (const int error = injected_fault(); error != 0) fail(error);
   while (!bytes.empty()) {
     const ssize_t done = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
@@ -175,6 +185,7 @@ void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
 
 void AtomicFile::seal() {
   if (descriptor_ < 0) return;
+  if (const int error = injected_fault(); error != 0) fail(error);
   if (::fsync(descriptor_) != 0) fail(errno);
   if (::close(std::exchange(descriptor_, -1)) != 0) fail(errno);
 }
@@ -182,14 +193,45 @@ void AtomicFile::seal() {
 void AtomicFile::commit() {
   INLAY_ASSERT(!temporary_.empty(), "{} was committed already", path_.string());
   seal();
+  if (const int error = injected_fault(); error != 0) fail(error);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(errno);
   temporary_.clear();
   sync_folder(folder_of(path_));  // the name itself is on disk only when its folder is
 }
 
+FileSum AtomicFile::sum() const {
+  INLAY_ASSERT(in_order_, "{} was not written from its first byte to its last", path_.string());
+  return {hashed_, hasher_.digest()};
+}
+
+AppendFile::AppendFile(std::filesystem::path path)
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
+  if (descriptor_ < 0) user_error("{}: cannot be opened for writing: {}", path_.string(), reason(errno));
+}
+
+AppendFile::~AppendFile() { ::close(descriptor_); }
+
+void AppendFile::append(std::string_view text) {
+  if (const int error = injected_fault(); error != 0) user_error("cannot write {}: {}", path_.string(), reason(error));
+  while (!text.empty()) {
+    const ssize_t done = ::write(descriptor_, text.data(), text.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) user_error("cannot write {}: {}", path_.string(), reason(done < 0 ? errno : ENOSPC));
+    text.remove_prefix(static_cast<std::size_t>(done));
+  }
+}
+
+void AppendFile::sync() {
+  int error = injected_fault();
+  if (error == 0 && ::fsync(descriptor_) != 0 && errno != EINVAL) error = errno;  // EINVAL: not a file on a disk
+  if (error != 0) user_error("{}: cannot be brought to disk: {}", path_.string(), reason(error));
+}
+
 FolderLock::FolderLock(const std::filesystem::path& folder)
     : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (descriptor_ < 0 || ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  if (descriptor_ < 0) return;
+  held_ = ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
+  if (held_ || errno != EWOULDBLOCK) return;
   ::close(descriptor_);
   user_error("{}: another process is at work in this folder", folder.string());
 }
@@ -198,22 +240,15 @@ FolderLock::~FolderLock() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-// Some file systems cannot: nothing to be done.
-void sync_folder(const std::filesystem::path& folder) {
-  const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (descriptor.get() >= 0 && ::fsync(descriptor.get()) != 0 && errno != EINVAL) {
-    user_error("{}: cannot be brought to disk: {}", folder.string(), std::generic_category().message(errno));
-  }
-}
-
-void write_file_atomic(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+FileSum write_file_atomic(const std::filesystem::path& path, std::span<const std::byte> bytes) {
   AtomicFile file(path);
   file.write_at(0, bytes);
   file.commit();
+  return file.sum();
 }
 
-void write_file_atomic(const std::filesystem::path& path, std::string_view text) {
-  write_file_atomic(path, std::as_bytes(std::span(text)));
+FileSum write_file_atomic(const std::filesystem::path& path, std::string_view text) {
+  return write_file_atomic(path, std::as_bytes(std::span(text)));
 }
 
 }  // namespace inlay::io

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "io/hash.h"
+
 namespace inlay::io {
 
 // The whole of a regular file. Missing, unreadable, a folder, or more than max_bytes: UserError naming it.
@@ -37,6 +39,12 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
+// What a file must be, to the last bit.
+struct FileSum {
+  std::uint64_t bytes = 0, xxh3 = 0;
+  bool operator==(const FileSum&) const = default;
+};
+
 // A file that appears under its name only when it is complete. It is written under a hidden name in the same folder;
 // commit() brings it to disk and renames it. Destroyed before commit(), it leaves nothing behind. Whatever goes wrong
 // (full disk, no permission) is a UserError naming the file.
@@ -55,12 +63,33 @@ class AtomicFile {
   void commit();
 
   const std::filesystem::path& path() const { return path_; }
+  // Of what was written, without reading it again: all of it, each byte once, from the first to the last.
+  FileSum sum() const;
 
  private:
   [[noreturn]] void fail(int error) const;
   void discard() noexcept;
 
   std::filesystem::path path_, temporary_;
+  int descriptor_ = -1;
+  Hasher hasher_;
+  std::uint64_t hashed_ = 0;  // bytes; those that are written in order
+  bool in_order_ = true;
+};
+
+// A file that grows by whole lines. What is appended outlives the process; after sync() also the machine.
+class AppendFile {
+ public:
+  explicit AppendFile(std::filesystem::path path);
+  ~AppendFile();
+  AppendFile(const AppendFile&) = delete;
+  AppendFile& operator=(const AppendFile&) = delete;
+
+  void append(std::string_view text);
+  void sync();
+
+ private:
+  std::filesystem::path path_;
   int descriptor_ = -1;
 };
 
@@ -73,14 +102,14 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
+  bool held() const { return held_; }
+
  private:
   int descriptor_ = -1;
+  bool held_ = false;
 };
 
-// Brings the names in a folder to disk, where its file system can.
-void sync_folder(const std::filesystem::path& folder);
-
-void write_file_atomic(const std::filesystem::path& path, std::span<const std::byte> bytes);
-void write_file_atomic(const std::filesystem::path& path, std::string_view text);
+FileSum write_file_atomic(const std::filesystem::path& path, std::span<const std::byte> bytes);
+FileSum write_file_atomic(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace inlay::io

@@ -1,7 +1,6 @@
 #include "io/safetensors_writer.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -42,14 +41,14 @@ std::uint64_t TensorSpec::bytes() const {
   return product;
 }
 
+void widest_first(std::vector<TensorSpec>& tensors) {
+  std::ranges::stable_sort(tensors, std::greater<>(), [](const TensorSpec& spec) { return size_of(spec.dtype); });
+}
+
 SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<TensorSpec> tensors,
                                      const SafetensorsMetadata& metadata)
     : tensors_(std::move(tensors)), file_(std::move(path)) {
-  // Wide elements first, otherwise as declared: every tensor is then aligned to its own element.
-  std::vector<std::size_t> order(tensors_.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t i) { return size_of(tensors_[i].dtype); });
-
+  widest_first(tensors_);
   std::string header = "{";
   if (!metadata.empty()) {
     header += "\"__metadata__\":{";
@@ -58,7 +57,7 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<Ten
     }
     header += '}';
   }
-  for (const std::size_t i : order) {
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const TensorSpec& spec = tensors_[i];
     INLAY_ASSERT(spec.name != "__metadata__", "__metadata__ is not a tensor's name");
     const Slot slot{.spec = i, .begin = total_, .bytes = spec.bytes()};

@@ -25,6 +25,10 @@ struct TensorSpec {
   std::uint64_t bytes() const;
 };
 
+// The order in which tensors lie in a file: those of wide elements first, otherwise as they were. Each is then aligned
+// to its own element.
+void widest_first(std::vector<TensorSpec>& tensors);
+
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
 // What transformers wants to find in the files of a model.
@@ -50,6 +54,9 @@ class SafetensorsWriter {
   void seal();
   void finish();
 
+  // For those who wrote the tensors in the order of widest_first().
+  FileSum sum() const { return file_.sum(); }
+
   const std::filesystem::path& path() const { return file_.path(); }
   std::uint64_t tensor_bytes() const { return total_; }
 
@@ -67,6 +74,9 @@ class SafetensorsWriter {
   std::uint64_t total_ = 0, written_ = 0;
 };
 
+// The files of a folder by their names.
+using FileSums = std::map<std::string, FileSum>;
+
 // Writes a model's weights into a folder as Hugging Face lays them out: model.safetensors, or, where that would have
 // more than max_shard_bytes, model-00001-of-0000N.safetensors and model.safetensors.index.json. No name appears before
 // finish(); finish() also removes the weights of an earlier save that would contradict the new ones.
@@ -81,6 +91,9 @@ class ShardedWriter {
   void write(std::string_view name, ConstView tensor);
   void write_part(std::string_view name, std::uint64_t offset, std::span<const std::byte> bytes);
   void finish();
+
+  // Of what finish() wrote, for those who declared and wrote the tensors in the order of widest_first().
+  FileSums sums() const;
 
   std::size_t shard_count() const { return shards_.size(); }
   std::uint64_t tensor_bytes() const { return total_; }
@@ -99,7 +112,11 @@ class ShardedWriter {
   std::vector<Shard> shards_;
   std::unordered_map<std::string, std::size_t> shard_of_;
   std::uint64_t total_ = 0;
+  FileSum index_;
 };
+
+// Whether a file of this name is part of a model's weights as ShardedWriter writes them.
+bool is_weights_file(std::string_view name);
 
 // Which tensors go into which shard: in order, a new one where the next tensor no longer fits. A tensor larger than
 // max_bytes has a shard for itself. At least one shard.

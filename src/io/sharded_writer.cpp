@@ -1,11 +1,10 @@
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "io/file.h"
+#include "io/paths.h"
 #include "io/safetensors_writer.h"
 
 namespace inlay::io {
@@ -14,11 +13,12 @@ namespace {
 constexpr std::string_view single_name = "model.safetensors";
 constexpr std::string_view index_name = "model.safetensors.index.json";
 
-bool is_shard_name(std::string_view name) {
-  return name.starts_with("model-") && name.ends_with(".safetensors") && name.find("-of-") != name.npos;
-}
-
 }  // namespace
+
+bool is_weights_file(std::string_view name) {
+  const bool shard = name.starts_with("model-") && name.ends_with(".safetensors") && name.find("-of-") != name.npos;
+  return shard || name == single_name || name == index_name;
+}
 
 std::vector<std::vector<TensorSpec>> plan_shards(std::vector<TensorSpec> tensors, std::uint64_t max_bytes) {
   std::vector<std::vector<TensorSpec>> shards(1);
@@ -87,9 +87,16 @@ void ShardedWriter::finish() {
   for (Shard& shard : shards_) shard.writer->finish();
   if (shards_.size() > 1) {
     const nlohmann::json index = {{"metadata", {{"total_size", total_}}}, {"weight_map", std::move(map)}};
-    write_file_atomic(folder_ / index_name, index.dump(2) + "\n");
+    index_ = write_file_atomic(folder_ / index_name, index.dump(2) + "\n");
   }
   remove_stale_files();
+}
+
+FileSums ShardedWriter::sums() const {
+  FileSums sums;
+  for (const Shard& shard : shards_) sums[shard.file] = shard.writer->sum();
+  if (shards_.size() > 1) sums[std::string(index_name)] = index_;
+  return sums;
 }
 
 // A reader would take an old model.safetensors before the new index, or an old index beside new shards.
@@ -97,17 +104,9 @@ void ShardedWriter::remove_stale_files() const {
   std::set<std::string> current;
   for (const Shard& shard : shards_) current.insert(shard.file);
   if (shards_.size() > 1) current.insert(std::string(index_name));
-  std::error_code error;
-  std::vector<std::filesystem::path> stale;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
-    const std::string name = entry.path().filename().string();
-    const bool ours = name == single_name || name == index_name || is_shard_name(name);
-    if (ours && !current.contains(name)) stale.push_back(entry.path());
-  }
-  for (const auto& path : stale) {
-    if (!std::filesystem::remove(path, error) && error) {
-      user_error("{}: is left from an earlier save and cannot be removed: {}", path.string(), error.message());
-    }
+  for (const std::filesystem::path& path : entries_of(folder_)) {
+    const std::string name = path.filename().string();
+    if (is_weights_file(name) && !current.contains(name)) io::remove_all(path);
   }
 }
 

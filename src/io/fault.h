@@ -1,0 +1,15 @@
+#pragma once
+
+// Faults on purpose, for the crash tests: the environment variable INLAY_TEST_FAULT says which operation on the disk
+// (a file opened, written, brought to disk, renamed or removed; a folder made) goes wrong.
+//   kill:37     the process dies before its 37th operation
+//   enospc:12   the disk is full from the 12th on: nothing but removing works any more
+// Without the variable this is one comparison.
+namespace inlay::io {
+
+enum class DiskOperation { write, remove };
+
+// The error that the operation must fail with; 0: it goes on.
+int injected_fault(DiskOperation operation = DiskOperation::write);
+
+}  // namespace inlay::io
