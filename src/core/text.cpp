@@ -77,6 +77,11 @@ std::string format_duration(double seconds) {
   return fmt::format("{}s", whole);
 }
 
+std::string format_value(double value) {
+  if (std::isnan(value)) return "nan";
+  return std::isinf(value) ? "inf" : fmt::format("{}", value);
+}
+
 std::string format_count(std::int64_t count) {
   std::string digits = std::to_string(count < 0 ? -count : count);
   for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {

@@ -17,6 +17,8 @@ bool matches(std::string_view text, std::string_view pattern);
 
 // "1h 02m", "3m 20s", "12s".
 std::string format_duration(double seconds);
+// For messages: what is not a finite number is "nan" or "inf", whatever its sign bit says.
+std::string format_value(double value);
 // "12,345,678".
 std::string format_count(std::int64_t count);
 

@@ -105,7 +105,7 @@ const std::vector<Field>& fields() {
              "what happens to documents longer than sequence_len; counted in the log"),
       boolean("shuffle", &O::shuffle, "shuffle the documents anew every epoch"),
       integer("seed", &O::seed, 0, "of everything random"),
-      number("num_epochs", &O::num_epochs, 0, infinity, "passes over the data, where max_steps is 0"),
+      number("num_epochs", &O::num_epochs, 0, 1e6, "passes over the data, where max_steps is 0"),
       integer("max_steps", &O::max_steps, 0, "optimizer steps; 0: by num_epochs"),
       number("learning_rate", &O::learning_rate, 0, infinity, "peak learning rate; required"),
       choice("lr_scheduler", &O::lr_scheduler,

@@ -10,6 +10,8 @@
 
 #include "core/error.h"
 #include "io/json.h"
+#include "io/manifest.h"
+#include "io/paths.h"
 #include "io/safetensors_writer.h"
 #include "model/families/family.h"
 
@@ -22,23 +24,24 @@ namespace {
 constexpr std::string_view prefix = "checkpoint-";
 constexpr const char* state_file = "trainer_state.json";
 constexpr const char* optimizer_file = "optimizer.safetensors";
+constexpr const char* manifest_file = "checkpoint.json";
+// Of trainer_state.json. From 2 on a checkpoint has a manifest.
+constexpr std::int64_t state_version = 2;
 
 // Everything of the base model that is not weights: configuration, tokenizer, templates, licences.
-void copy_companions(const fs::path& base, const fs::path& folder) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(base)) {
-    if (!entry.is_regular_file()) continue;
-    const std::string name = entry.path().filename().string(), extension = entry.path().extension().string();
+void copy_companions(const fs::path& base, const fs::path& folder, io::FileSums& written) {
+  for (const fs::path& file : io::entries_of(base)) {
+    if (!io::is_file(file)) continue;
+    const std::string name = file.filename().string(), extension = file.extension().string();
     // Where the base is itself the result of a run, what that run reported is not this one's.
-    const bool ours = name == state_file || name == optimizer_file || name == "summary.json" ||
+    const bool ours = name == state_file || name == optimizer_file || name == manifest_file || name == "summary.json" ||
                       name == "evaluation.json" || name == "samples.json";
     const bool weights = extension == ".safetensors" || extension == ".bin" || extension == ".pt" ||
                          extension == ".pth" || extension == ".gguf" || name.ends_with(".index.json");
     const bool text = extension == ".json" || extension == ".jinja" || extension == ".txt" || extension == ".model" ||
                       extension == ".md" || extension == ".tiktoken" || name == "LICENSE" || name == "NOTICE";
-    if (ours || weights || !text) continue;
-    const fs::path target = folder / name;
-    if (fs::exists(target)) continue;
-    io::write_file_atomic(target, io::MappedFile(entry.path()).bytes());
+    if (ours || weights || !text || written.contains(name)) continue;
+    written[name] = io::write_file_atomic(folder / name, io::MappedFile(file).bytes());
   }
 }
 
@@ -52,29 +55,31 @@ std::optional<std::int64_t> step_of(const fs::path& folder) {
   return step;
 }
 
-std::map<std::int64_t, fs::path> checkpoints(const fs::path& output_dir) {
-  std::map<std::int64_t, fs::path> found;
-  if (!fs::is_directory(output_dir)) return found;
-  for (const fs::directory_entry& entry : fs::directory_iterator(output_dir)) {
-    const auto step = step_of(entry.path());
-    if (step && fs::exists(entry.path() / state_file)) found[*step] = entry.path();
-  }
-  return found;
+// Names under which a checkpoint is not one: in the making, giving way to another of the same step, being removed.
+constexpr std::string_view partial_mark = ".partial", before_mark = ".before", removed_mark = ".removed";
+
+fs::path hidden(const fs::path& checkpoint, std::string_view mark) {
+  return checkpoint.parent_path() / fmt::format(".{}{}", checkpoint.filename().string(), mark);
 }
 
-void write_optimizer(Engine& engine, const fs::path& path) {
+io::FileSum write_optimizer(Engine& engine, const fs::path& path) {
+  std::map<std::string, std::pair<View, Exec*>> states;
   std::vector<io::TensorSpec> specs;
-  engine.optimizer().for_each_state(engine.exec(), [&](const std::string& name, View tensor, Exec&) {
+  engine.optimizer().for_each_state(engine.exec(), [&](const std::string& name, View tensor, Exec& home) {
+    states[name] = {tensor, &home};
     specs.push_back({name, tensor.dtype(), tensor.shape().extents()});
   });
+  io::widest_first(specs);
   io::SafetensorsWriter writer(path, specs, {{"format", "inlay"}});
   std::vector<std::byte> host;
-  engine.optimizer().for_each_state(engine.exec(), [&](const std::string& name, View tensor, Exec& home) {
+  for (const io::TensorSpec& spec : specs) {
+    const auto& [tensor, home] = states.at(spec.name);
     host.resize(tensor.bytes());
-    home.download(host.data(), tensor);
-    writer.write(name, host);
-  });
+    home->download(host.data(), tensor);
+    writer.write(spec.name, host);
+  }
   writer.finish();
+  return writer.sum();
 }
 
 bool unchanged(const model::CheckpointTensor& tensor) {
@@ -111,6 +116,7 @@ struct Layout {
         specs.push_back({tensor.name, DType::bf16, tensor.shape.extents()});
       }
     }
+    io::widest_first(specs);
   }
 
   std::vector<model::CheckpointTensor> tensors;
@@ -122,7 +128,7 @@ struct Layout {
 // The base model's configuration where the trained model is no longer what it says: not quantised, or attending
 // otherwise.
 void write_changed_config(const fs::path& base, const fs::path& folder, const model::ModelConfig& trained,
-                          bool decoded) {
+                          bool decoded, io::FileSums& written) {
   const bool same_attention = model::load_config(base).attention == trained.attention;
   if (!decoded && same_attention) return;
   nlohmann::json config = io::Json::read(base / "config.json").raw();
@@ -133,7 +139,7 @@ void write_changed_config(const fs::path& base, const fs::path& folder, const mo
     if (!trained.attention.score.empty()) attention["score"] = trained.attention.score;
     if (!trained.attention.head_bias.empty()) attention["head_bias"] = trained.attention.head_bias;
   }
-  io::write_file_atomic(folder / "config.json", config.dump(2) + "\n");
+  written["config.json"] = io::write_file_atomic(folder / "config.json", config.dump(2) + "\n");
 }
 
 // Whether every number's exponent is less than the largest, which infinities and NaN have.
@@ -157,16 +163,10 @@ bool finite(std::span<const std::byte> bytes, DType dtype) {
   }
 }
 
-void create_folder(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) user_error("{}: cannot be created: {}", folder.string(), error.message());
-}
-
 }  // namespace
 
-void save_model(Engine& engine, const ModelOrigin& origin, const fs::path& folder) {
-  create_folder(folder);
+io::FileSums save_model(Engine& engine, const ModelOrigin& origin, const fs::path& folder) {
+  io::create_folders(folder);
   engine.optimizer().settle();
   const io::Checkpoint source(origin.base);
   const Layout layout(engine.decoder(), source);
@@ -190,51 +190,66 @@ void save_model(Engine& engine, const ModelOrigin& origin, const fs::path& folde
     }
   }
   writer.finish();
-  write_changed_config(origin.base, folder, engine.decoder().config(), layout.decodes);
+  io::FileSums written = writer.sums();
+  write_changed_config(origin.base, folder, engine.decoder().config(), layout.decodes, written);
   if (!origin.chat_template.empty()) {
-    io::write_file_atomic(folder / "chat_template.jinja", io::MappedFile(origin.chat_template).bytes());
+    written["chat_template.jinja"] =
+        io::write_file_atomic(folder / "chat_template.jinja", io::MappedFile(origin.chat_template).bytes());
   }
-  copy_companions(origin.base, folder);
+  copy_companions(origin.base, folder, written);
+  return written;
 }
 
 fs::path save_checkpoint(Engine& engine, const ModelOrigin& origin, const fs::path& output_dir,
                          const TrainerState& state) {
   const fs::path target = output_dir / (std::string(prefix) + std::to_string(state.step));
-  const fs::path partial = output_dir / fmt::format(".{}.partial", target.filename().string());
+  const fs::path partial = hidden(target, partial_mark);
   std::error_code ignored;
   fs::remove_all(partial, ignored);
   try {
-    save_model(engine, origin, partial);
-    write_optimizer(engine, partial / optimizer_file);
-    const nlohmann::json json = {{"step", state.step},
+    io::FileSums files = save_model(engine, origin, partial);
+    files[optimizer_file] = write_optimizer(engine, partial / optimizer_file);
+    const nlohmann::json json = {{"version", state_version},
+                                 {"step", state.step},
                                  {"epoch", state.epoch},
                                  {"batch", state.batch},
                                  {"tokens", state.tokens},
                                  {"seconds", state.seconds},
                                  {"loss", state.loss},
+                                 {"evaluation_due", state.evaluation_due},
                                  {"data_fingerprint", state.data_fingerprint},
                                  {"basis_fingerprint", state.basis_fingerprint},
                                  {"batching", state.batching},
                                  {"base_fingerprint", state.base_fingerprint},
                                  {"compute", state.compute}};
-    io::write_file_atomic(partial / state_file, json.dump(2) + "\n");
+    files[state_file] = io::write_file_atomic(partial / state_file, json.dump(2) + "\n");
+    io::write_manifest(partial / manifest_file, files);
   } catch (...) {
     fs::remove_all(partial, ignored);  // the disk may be full of it; earlier checkpoints stay
     throw;
   }
   // One of the same step gives way only when this one is whole.
-  const fs::path before = output_dir / fmt::format(".{}.before", target.filename().string());
-  fs::remove_all(before, ignored);
-  fs::rename(target, before, ignored);
-  std::error_code error;
-  fs::rename(partial, target, error);
-  if (error) {
-    fs::rename(before, target, ignored);
-    user_error("{}: cannot be put in place: {}", target.string(), error.message());
-  }
+  const fs::path before = hidden(target, before_mark);
+  if (io::exists(target)) io::rename(target, before);
+  io::rename(partial, target);
   io::sync_folder(output_dir);
-  fs::remove_all(before, ignored);
+  io::remove_all(before);
   return target;
+}
+
+bool verify_checkpoint(const fs::path& folder, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+  if (!io::exists(folder / manifest_file)) {
+    if (io::Json::read(folder / state_file).find_integer("version").value_or(1) < 2) return false;
+    throw io::DamagedFile(fmt::format("{}: is missing", (folder / manifest_file).string()));
+  }
+  const io::FileSums files = io::read_manifest(folder / manifest_file);
+  for (const char* name : {state_file, optimizer_file}) {
+    if (!files.contains(name)) {
+      throw io::DamagedFile(fmt::format("{}: does not list {}", (folder / manifest_file).string(), name));
+    }
+  }
+  io::verify_files(folder, files, progress);
+  return true;
 }
 
 TrainerState read_trainer_state(const fs::path& folder) {
@@ -246,6 +261,7 @@ TrainerState read_trainer_state(const fs::path& folder) {
   state.tokens = json.integer("tokens", io::non_negative_integer);
   state.seconds = json.number("seconds", io::non_negative_number);
   state.loss = json.number("loss");
+  state.evaluation_due = json.find_boolean("evaluation_due").value_or(false);
   state.data_fingerprint = json.string("data_fingerprint");
   state.basis_fingerprint = json.find_string("basis_fingerprint").value_or("");
   state.batching = json.string("batching");
@@ -279,19 +295,53 @@ void load_checkpoint(Engine& engine, const fs::path& folder) {
   engine.decoder().update_weights(engine.exec());  // those that are made of what was just read
 }
 
-std::optional<fs::path> latest_checkpoint(const fs::path& output_dir) {
-  const auto found = checkpoints(output_dir);
-  if (found.empty()) return std::nullopt;
-  return found.rbegin()->second;
+std::map<std::int64_t, fs::path> checkpoints_in(const fs::path& output_dir) {
+  std::map<std::int64_t, fs::path> found;
+  if (!io::is_folder(output_dir)) return found;
+  for (const fs::path& entry : io::entries_of(output_dir)) {
+    const auto step = step_of(entry);
+    if (step && io::exists(entry / state_file)) found[*step] = entry;
+  }
+  return found;
+}
+
+std::optional<fs::path> latest_checkpoint(const fs::path& output_dir, std::int64_t below) {
+  const auto found = checkpoints_in(output_dir);
+  const auto at = found.lower_bound(below);
+  if (at == found.begin()) return std::nullopt;
+  return std::prev(at)->second;
+}
+
+void remove_checkpoint(const fs::path& folder) {
+  const fs::path removed = hidden(folder, removed_mark);
+  io::remove_all(removed);
+  io::rename(folder, removed);
+  io::remove_all(removed);
 }
 
 void remove_old_checkpoints(const fs::path& output_dir, std::int64_t keep) {
   if (keep <= 0) return;
-  auto found = checkpoints(output_dir);
+  auto found = checkpoints_in(output_dir);
   while (static_cast<std::int64_t>(found.size()) > keep) {
-    std::error_code ignored;
-    fs::remove_all(found.begin()->second, ignored);
+    remove_checkpoint(found.begin()->second);
     found.erase(found.begin());
+  }
+}
+
+void tidy_checkpoints(const fs::path& output_dir) {
+  for (const fs::path& entry : io::entries_of(output_dir)) {
+    const std::string name = entry.filename().string();
+    if (!name.starts_with("." + std::string(prefix))) continue;
+    for (const std::string_view mark : {partial_mark, before_mark, removed_mark}) {
+      if (!name.ends_with(mark)) continue;
+      const fs::path checkpoint = output_dir / name.substr(1, name.size() - 1 - mark.size());
+      if (!step_of(checkpoint)) continue;
+      if (mark == before_mark && !io::exists(checkpoint)) {
+        io::rename(entry, checkpoint);  // what was to take its place is not there
+      } else {
+        io::remove_all(entry);
+      }
+    }
   }
 }
 

@@ -1,13 +1,18 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <limits>
+#include <map>
 #include <optional>
 #include <string>
 
+#include "io/safetensors_writer.h"
 #include "train/engine.h"
 
-// What a run leaves on disk. A checkpoint is a Hugging Face model folder with two more files: trainer_state.json (where
-// the run stands) and optimizer.safetensors (every bit that training needs to go on as if it had never stopped).
+// What a run leaves on disk. A checkpoint is a Hugging Face model folder with three more files: trainer_state.json
+// (where the run stands), optimizer.safetensors (every bit that training needs to go on as if it had never stopped) and
+// checkpoint.json (the checksum of each of its files).
 namespace inlay::train {
 
 // Where a run stands after `step` optimizer steps.
@@ -17,6 +22,7 @@ struct TrainerState {
   std::int64_t tokens = 0;            // seen so far
   double seconds = 0;                 // spent so far
   double loss = 0;                    // of the last step
+  bool evaluation_due = false;        // an interrupt came while the last step was evaluated
   std::string data_fingerprint;       // of the documents, so that a resumed run reads the same ones
   std::string basis_fingerprint;      // of OSFT's directions; empty without OSFT
   std::string batching;               // the options by which documents became batches
@@ -37,20 +43,31 @@ class NotFinite : public UserError {
 };
 
 // Writes the model as Hugging Face has it: the base model's tensor names and dtypes, its configuration and tokenizer
-// files, with the trained values. NotFinite leaves nothing behind.
-void save_model(Engine& engine, const ModelOrigin& origin, const std::filesystem::path& folder);
+// files, with the trained values. Returns what it wrote. NotFinite leaves nothing behind.
+io::FileSums save_model(Engine& engine, const ModelOrigin& origin, const std::filesystem::path& folder);
 
 // Writes output_dir/checkpoint-STEP whole or not at all.
 std::filesystem::path save_checkpoint(Engine& engine, const ModelOrigin& origin,
                                       const std::filesystem::path& output_dir, const TrainerState& state);
+// Reads every byte of a checkpoint: io::DamagedFile where one is not as it was written. False: an earlier version wrote
+// it, without checksums.
+bool verify_checkpoint(const std::filesystem::path& folder,
+                       const std::function<void(std::uint64_t done, std::uint64_t total)>& progress);
 // Where the run stood.
 TrainerState read_trainer_state(const std::filesystem::path& folder);
 // Puts every tensor back, bit for bit.
 void load_checkpoint(Engine& engine, const std::filesystem::path& folder);
 
-// The checkpoint of the most steps in a run's folder.
-std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& output_dir);
+// All checkpoints in a run's folder, by their steps.
+std::map<std::int64_t, std::filesystem::path> checkpoints_in(const std::filesystem::path& output_dir);
+// The checkpoint of the most steps in a run's folder; of those of fewer than `below`.
+std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& output_dir,
+                                                       std::int64_t below = std::numeric_limits<std::int64_t>::max());
+// Whole or not at all: no moment shows a part of it.
+void remove_checkpoint(const std::filesystem::path& folder);
 // Removes the oldest ones beyond `keep` (0: keeps all).
 void remove_old_checkpoints(const std::filesystem::path& output_dir, std::int64_t keep);
+// Removes what killed processes left of checkpoints that were being written or removed.
+void tidy_checkpoints(const std::filesystem::path& output_dir);
 
 }  // namespace inlay::train

@@ -1,34 +1,47 @@
 #include "train/metrics.h"
 
-#include <cstring>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
-#include "io/file.h"
+#include "data/line_reader.h"
+#include "io/json.h"
+#include "io/paths.h"
 
 namespace inlay::train {
 
-MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t resume_step) : path_(path) {
-  std::string kept;
-  if (resume_step > 0 && std::filesystem::exists(path)) {
-    std::ifstream old(path);
-    for (std::string line; std::getline(old, line);) {
-      const auto record = nlohmann::json::parse(line, nullptr, false);
-      if (record.is_object() && record.value("step", std::int64_t{0}) <= resume_step) kept += line + "\n";
+namespace {
+
+// The lines up to a step, of a file that may end in half a line.
+std::string lines_until(const std::filesystem::path& path, std::int64_t step) {
+  std::string kept, broken;  // the error of a line that turns out not to be the last
+  data::LineReader lines(path);
+  while (const auto line = lines.next()) {
+    if (!broken.empty()) user_error("{}; remove the line to go on", broken);
+    std::optional<io::Json> record;
+    try {
+      record = io::Json::parse(*line, fmt::format("{}:{}", path.string(), lines.line()));
+    } catch (const UserError& error) {
+      broken = error.what();
+      continue;
     }
+    if (record->integer("step", io::non_negative_integer) <= step) kept.append(*line).append("\n");
   }
-  io::write_file_atomic(path, kept);
-  file_.reset(std::fopen(path.c_str(), "a"));
-  if (!file_) user_error("{}: cannot be opened for writing: {}", path.string(), std::strerror(errno));
+  return kept;
 }
 
-void MetricsFile::write(const nlohmann::ordered_json& record) {
-  const std::string line = record.dump() + "\n";
-  if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() || std::fflush(file_.get()) != 0) {
-    user_error("{}: cannot be written: {}", path_.string(), std::strerror(errno));
-  }
+// The file with what stays of it.
+const std::filesystem::path& prepared(const std::filesystem::path& path, std::int64_t resume_step) {
+  const bool goes_on = resume_step > 0 && io::exists(path);
+  io::write_file_atomic(path, goes_on ? lines_until(path, resume_step) : std::string());
+  return path;
 }
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t resume_step)
+    : file_(prepared(path, resume_step)) {}
 
 std::size_t resident_bytes() {
   std::ifstream status("/proc/self/status");

@@ -1,28 +1,26 @@
 #pragma once
 
-#include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <string>
 
 #include <nlohmann/json.hpp>
 
+#include "io/file.h"
+
 namespace inlay::train {
 
-// metrics.jsonl: one object a line, on disk after every line.
+// metrics.jsonl: one object per line. What is written outlives the process; after sync() also the machine.
 class MetricsFile {
  public:
-  // Continues an existing file after the line of the given step (0: starts anew).
+  // Continues an existing file after the lines of the given step (0: starts anew). A line that is not a record of a
+  // step is a UserError that names it; half a line at the end, which a killed process may have left, goes.
   MetricsFile(const std::filesystem::path& path, std::int64_t resume_step);
 
-  void write(const nlohmann::ordered_json& record);
+  void write(const nlohmann::ordered_json& record) { file_.append(record.dump() + "\n"); }
+  void sync() { file_.sync(); }
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::filesystem::path path_;
-  std::unique_ptr<std::FILE, Close> file_;
+  io::AppendFile file_;
 };
 
 // Anonymous memory of this process that is resident now: what the run really holds of the host.

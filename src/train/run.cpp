@@ -14,6 +14,7 @@
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
 #include "train/metrics.h"
+#include "train/output_folder.h"
 #include "train/schedule.h"
 #include "train/session.h"
 
@@ -25,36 +26,6 @@ using nlohmann::ordered_json;
 namespace {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-// A folder that holds a run is never written into unasked. One that ended before its first checkpoint left nothing to
-// go on with.
-void claim_output(const fs::path& output, bool resume) {
-  const bool holds_run = fs::exists(output / "summary.json") || latest_checkpoint(output);
-  if (holds_run && !resume) {
-    user_error("{}: output_dir already holds a run; add --resume to go on with it, or choose another folder",
-               output.string());
-  }
-  std::error_code error;
-  fs::create_directories(output, error);
-  if (error) user_error("{}: output_dir cannot be created: {}", output.string(), error.message());
-  if (!resume && (fs::exists(output / "model.safetensors") || fs::exists(output / "model.safetensors.index.json"))) {
-    user_error("{}: output_dir already holds a model; choose another folder", output.string());
-  }
-}
-
-// What a run without a checkpoint has measured stays, under another name.
-void put_metrics_aside(const fs::path& output, Console& console) {
-  const fs::path metrics = output / "metrics.jsonl";
-  if (!fs::exists(metrics)) return;
-  int number = 1;
-  const auto aside = [&] { return output / fmt::format("metrics-{}.jsonl", number); };
-  while (fs::exists(aside())) ++number;
-  std::error_code error;
-  fs::rename(metrics, aside(), error);
-  if (error) user_error("{}: cannot be renamed: {}", metrics.string(), error.message());
-  console.line(
-      fmt::format("a run that ended here before its first checkpoint: its metrics are now {}", aside().string()));
-}
 
 // Micro-batches in the order of the run: epoch after epoch.
 class BatchStream {
@@ -90,8 +61,13 @@ std::int64_t total_steps(const options::TrainOptions& o, const data::BatchSample
   if (o.max_steps > 0) return o.max_steps;
   std::int64_t steps = 0;
   const auto whole = static_cast<std::int64_t>(std::floor(o.num_epochs));
-  for (std::int64_t epoch = 0; epoch < whole; ++epoch)
+  // Only shuffled documents that are packed make more or fewer batches from epoch to epoch.
+  const bool varies = o.shuffle && o.sample_packing;
+  for (std::int64_t epoch = 0; epoch < (varies ? whole : std::min<std::int64_t>(whole, 1)); ++epoch) {
+    stop_where_asked("counting the steps of all epochs");
     steps += steps_per_epoch(sampler, epoch, o.gradient_accumulation_steps);
+  }
+  if (!varies) steps *= whole;
   const double rest = o.num_epochs - static_cast<double>(whole);
   if (rest > 0) {
     steps += static_cast<std::int64_t>(
@@ -161,14 +137,12 @@ class Run {
   Run(const options::TrainOptions& options, bool resume, Console& console)
       : options_(options),
         console_(console),
-        output_(options.output_dir),
         origin_{options.base_model, own_template(options)},
         config_(config_of(options)),
+        output_(options.output_dir, options.base_model, resume, console),
         data_(read_run_data(options, config_.vocab, console)),
         test_documents_(data_.test.copies()),
         sampler_(data_.train, batch_options(options)) {
-    claim_output(output_, resume);
-    lock_.emplace(output_);
     describe_data(sampler_, console_);
     warn_of_positions();
     clip_test_documents();
@@ -180,16 +154,17 @@ class Run {
     if (resume) {
       resume_from_latest();
     } else {
-      put_metrics_aside(output_, console_);
+      output_.start_anew(console_);
     }
-    io::write_file_atomic(output_ / "config.yaml", options::to_yaml(options_));
-    metrics_ = std::make_unique<MetricsFile>(output_ / "metrics.jsonl", state_.step);
+    io::write_file_atomic(output_.path() / "config.yaml", options::to_yaml(options_));
+    metrics_ = std::make_unique<MetricsFile>(output_.path() / "metrics.jsonl", state_.step);
   }
 
   RunEnd execute() {
     const Schedule schedule = schedule_of(options_, steps_);
     BatchStream stream(sampler_, data_.train, state_.epoch, state_.batch);
     const double began = now() - state_.seconds;
+    if (state_.evaluation_due && state_.step < steps_ && !evaluate_now()) return stop_early();
     while (state_.step < steps_) {
       const double step_began = now();
       const std::vector<PackedBatch> micro_batches = take_step(stream);
@@ -207,8 +182,7 @@ class Run {
       if (interrupt_requested() && state_.step < steps_) return stop_early();
       if (options_.save_steps > 0 && state_.step % options_.save_steps == 0) save();
     }
-    finish();
-    return RunEnd::finished;
+    return finish();
   }
 
  private:
@@ -297,12 +271,7 @@ class Run {
   }
 
   void resume_from_latest() {
-    const auto folder = latest_checkpoint(output_);
-    if (!folder && fs::exists(output_ / "summary.json")) {
-      user_error("{}: the run is complete, and wrote no checkpoint to go on from; save_steps writes them",
-                 output_.string());
-    }
-    if (!folder) user_error("{}: --resume finds no checkpoint there; start without it", output_.string());
+    const std::optional<fs::path>& folder = output_.checkpoint();
     const TrainerState saved = read_trainer_state(*folder);
     if (saved.data_fingerprint != state_.data_fingerprint) {
       user_error("{}: the datasets are not those of the run (fingerprint {} now, {} then)", folder->string(),
@@ -324,9 +293,9 @@ class Run {
           "base model, osft keys and machine of the run, or with its osft.cache",
           folder->string(), state_.basis_fingerprint, saved.basis_fingerprint);
     }
-    if (saved.step >= steps_ && fs::exists(output_ / "summary.json")) {
-      user_error("{}: the run is complete after {} steps; to go on, raise max_steps or num_epochs", output_.string(),
-                 saved.step);
+    if (saved.step >= steps_ && output_.finished()) {
+      user_error("{}: the run is complete after {} steps; to go on, raise max_steps or num_epochs",
+                 output_.path().string(), saved.step);
     }
     load_checkpoint(*engine_, *folder);
     state_ = saved;
@@ -344,14 +313,15 @@ class Run {
 
   void check_finite(const StepResult& result) {
     if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
-    diverged(fmt::format("the loss is {} and the gradient norm {}", result.loss, result.grad_norm));
+    diverged(fmt::format("the loss is {} and the gradient norm {}", format_value(result.loss),
+                         format_value(result.grad_norm)),
+             state_.step - 1);
   }
 
-  [[noreturn]] void diverged(const std::string& what) {
-    const auto last = latest_checkpoint(output_);
-    throw Diverged(fmt::format(
-        "step {}: {}; stopped. {} A lower learning_rate or a longer warm-up usually helps", state_.step, what,
-        last ? "The last good checkpoint is " + last->string() + "." : "No checkpoint was written yet."));
+  // bad: the steps after which the weights are known to give this.
+  [[noreturn]] void diverged(const std::string& what, std::int64_t bad) {
+    throw Diverged(fmt::format("step {}: {}; stopped. {} A lower learning_rate or a longer warm-up usually helps",
+                               state_.step, what, output_.advice_to_go_back(bad)));
   }
 
   // The step's loss is that of the weights before their update: only what is written tells what became of them.
@@ -360,7 +330,7 @@ class Run {
     try {
       return write();
     } catch (const NotFinite& error) {
-      diverged(error.what());
+      diverged(error.what(), state_.step);
     }
   }
 
@@ -399,10 +369,19 @@ class Run {
     console_.status(static_cast<double>(state_.step) / static_cast<double>(steps_), line, due);
   }
 
-  void evaluate_now() {
-    if (test_documents_.empty()) return;
-    evaluation_ = evaluate(*engine_, test_documents_);
-    if (!std::isfinite(evaluation_.loss)) diverged(fmt::format("the evaluation's loss is {}", evaluation_.loss));
+  // False where an interrupt came: then it is due when the run goes on.
+  bool evaluate_now() {
+    state_.evaluation_due = false;
+    if (test_documents_.empty()) return true;
+    try {
+      evaluation_ = evaluate(*engine_, test_documents_);
+    } catch (const Interrupted&) {
+      state_.evaluation_due = true;
+      return false;
+    }
+    if (!std::isfinite(evaluation_.loss)) {
+      diverged(fmt::format("the evaluation's loss is {}", format_value(evaluation_.loss)), state_.step);
+    }
     metrics_->write({{"step", state_.step},
                      {"eval_loss", evaluation_.loss},
                      {"eval_perplexity", std::exp(evaluation_.loss)},
@@ -410,12 +389,14 @@ class Run {
                      {"eval_tokens", evaluation_.tokens}});
     console_.line(fmt::format("step {}: eval loss {:.4f}, perplexity {:.2f}, accuracy {:.1f} %", state_.step,
                               evaluation_.loss, std::exp(evaluation_.loss), 100 * evaluation_.accuracy));
+    return true;
   }
 
   fs::path save() {
     console_.status(fmt::format("step {}: saving a checkpoint", state_.step));
-    const fs::path folder = write_finite([&] { return save_checkpoint(*engine_, origin_, output_, state_); });
-    remove_old_checkpoints(output_, options_.save_total_limit);
+    metrics_->sync();  // a checkpoint never knows of steps that the metrics have lost
+    const fs::path folder = write_finite([&] { return save_checkpoint(*engine_, origin_, output_.path(), state_); });
+    remove_old_checkpoints(output_.path(), options_.save_total_limit);
     return folder;
   }
 
@@ -427,9 +408,8 @@ class Run {
     return RunEnd::interrupted;
   }
 
-  void finish() {
-    evaluate_now();
-    write_finite([&] { save_model(*engine_, origin_, output_); });
+  RunEnd finish() {
+    if (!evaluate_now()) return stop_early();
     ordered_json summary = {
         {"steps", state_.step},
         {"loss", state_.loss},
@@ -453,17 +433,21 @@ class Run {
       summary["osft"] = {{"basis", osft::name_of(options_.osft.basis)}, {"leak", leak}};
       console_.line(fmt::format("osft: of what was learned, {:.1e} lies in frozen directions", leak));
     }
-    io::write_file_atomic(output_ / "summary.json", summary.dump(2) + "\n");
+    metrics_->sync();
+    output_.publish([&](const fs::path& folder) {
+      write_finite([&] { return save_model(*engine_, origin_, folder); });
+      io::write_file_atomic(folder / "summary.json", summary.dump(2) + "\n");
+    });
     console_.line(fmt::format("done: {} steps in {}, loss {:.4f}; the model is in {}", state_.step,
-                              format_duration(state_.seconds), state_.loss, output_.string()));
+                              format_duration(state_.seconds), state_.loss, output_.path().string()));
+    return RunEnd::finished;
   }
 
   options::TrainOptions options_;
   Console& console_;
-  fs::path output_;
   ModelOrigin origin_;
-  std::optional<io::FolderLock> lock_;
   model::ModelConfig config_;
+  OutputFolder output_;
   RunData data_;
   std::vector<Document> test_documents_;
   data::BatchSampler sampler_;

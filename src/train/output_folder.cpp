@@ -1,0 +1,193 @@
+#include "train/output_folder.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/interrupt.h"
+#include "io/manifest.h"
+#include "io/paths.h"
+#include "train/checkpoint.h"
+
+namespace inlay::train {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* summary_file = "summary.json";
+constexpr const char* metrics_file = "metrics.jsonl";
+constexpr const char* result_folder = ".result";  // the result in the making, or half moved into place
+
+std::vector<fs::path> weights_in(const fs::path& folder) {
+  std::vector<fs::path> weights;
+  for (const fs::path& file : io::entries_of(folder)) {
+    if (io::is_weights_file(file.filename().string())) weights.push_back(file);
+  }
+  return weights;
+}
+
+// The first of NAME-1, NAME-2, ... that is free.
+fs::path free_name(const fs::path& folder, const std::string& stem, const std::string& extension) {
+  for (int number = 1;; ++number) {
+    fs::path name = folder / fmt::format("{}-{}{}", stem, number, extension);
+    if (!io::exists(name)) return name;
+  }
+}
+
+// What a result is never seen without comes later: texts first, then weights, their index, and the summary at last.
+int place_of(const fs::path& file) {
+  const std::string name = file.filename().string();
+  if (name == summary_file) return 3;
+  if (!io::is_weights_file(name)) return 0;
+  return name.starts_with("model-") ? 1 : 2;
+}
+
+// A user's own words about the result are not replaced by the base model's.
+bool is_prose(const fs::path& file) {
+  return file.extension() == ".md" || file.filename() == "LICENSE" || file.filename() == "NOTICE";
+}
+
+bool verify(const fs::path& checkpoint, Console& console) {
+  return verify_checkpoint(checkpoint, [&](std::uint64_t done, std::uint64_t total) {
+    stop_where_asked("verifying " + checkpoint.string());
+    console.progress("verifying the checkpoint", done, total);
+  });
+}
+
+}  // namespace
+
+OutputFolder::OutputFolder(fs::path path, const fs::path& base_model, bool resume, Console& console)
+    : path_(std::move(path)) {
+  if (io::exists(path_) && io::real_path(path_) == io::real_path(base_model)) {
+    user_error("{}: output_dir is the folder of the base model; choose another", path_.string());
+  }
+  if (resume && !io::is_folder(path_)) {
+    user_error("{}: --resume finds no checkpoint there; start without it", path_.string());
+  }
+  io::create_folders(path_);
+  lock_.emplace(path_);
+  if (lock_->held()) tidy_checkpoints(path_);
+  check_start(resume);
+  if (lock_->held()) remove_leftovers(resume);
+  if (resume) checkpoint_ = verified_checkpoint(console);
+}
+
+bool OutputFolder::finished() const { return io::exists(path_ / summary_file); }
+
+void OutputFolder::check_start(bool resume) const {
+  const bool holds_checkpoint = latest_checkpoint(path_).has_value();
+  if (resume && !holds_checkpoint) {
+    if (finished()) {
+      user_error("{}: the run is complete, and wrote no checkpoint to go on from; save_steps writes them",
+                 path_.string());
+    }
+    user_error("{}: --resume finds no checkpoint there; start without it", path_.string());
+  }
+  if (resume) return;
+  if (holds_checkpoint) {
+    user_error("{}: output_dir already holds a run; add --resume to go on with it, or choose another folder",
+               path_.string());
+  }
+  if (finished())
+    user_error("{}: output_dir already holds a run, which is complete; choose another folder", path_.string());
+  // Every run has its metrics: weights without them are somebody's model.
+  const bool ours = io::exists(path_ / metrics_file) || io::exists(path_ / result_folder);
+  if (!ours && !weights_in(path_).empty()) {
+    user_error("{}: output_dir already holds a model; choose another folder", path_.string());
+  }
+}
+
+void OutputFolder::remove_leftovers(bool resume) {
+  for (const fs::path& entry : io::entries_of(path_)) {
+    if (io::is_temporary(entry)) io::remove_all(entry);
+  }
+  const fs::path result = path_ / result_folder;
+  if (!io::exists(result)) return;
+  // Weights beside it are half of a result. A run that goes on replaces them when it ends.
+  if (!resume && !finished()) {
+    for (const fs::path& file : weights_in(path_)) io::remove_all(file);
+    io::sync_folder(path_);
+  }
+  io::remove_all(result);
+}
+
+fs::path OutputFolder::verified_checkpoint(Console& console) const {
+  const auto found = checkpoints_in(path_);
+  std::string damage;
+  for (auto at = found.rbegin(); at != found.rend(); ++at) {
+    const fs::path& folder = at->second;
+    bool verified = false;
+    try {
+      verified = verify(folder, console);
+    } catch (const io::DamagedFile& error) {
+      if (damage.empty()) damage = error.what();
+      continue;
+    }
+    if (!damage.empty()) {
+      user_error("{}; {} is {}: to go on from it, remove the newer ones", damage, folder.string(),
+                 verified ? "whole" : "older, and of a version that wrote no checksums");
+    }
+    if (!verified) {
+      console.line(
+          fmt::format("{}: an earlier version wrote it without checksums, so it cannot be verified", folder.string()));
+    }
+    return folder;
+  }
+  user_error("{}; there is no whole checkpoint before it: begin again in another folder", damage);
+}
+
+std::string OutputFolder::advice_to_go_back(std::int64_t bad) const {
+  const auto last = latest_checkpoint(path_), good = latest_checkpoint(path_, bad);
+  if (!last) return "No checkpoint was written yet.";
+  if (!good) return fmt::format("The only checkpoint, {}, holds weights that give this already.", last->string());
+  const std::string text = fmt::format("The last checkpoint whose weights gave a finite loss is {}", good->string());
+  return last == good ? text + "." : fmt::format("{}; to go on from it, remove {}.", text, last->string());
+}
+
+void OutputFolder::start_anew(Console& console) {
+  const std::vector<fs::path> weights = weights_in(path_);
+  if (!weights.empty()) {
+    const fs::path aside = free_name(path_, "unfinished", "");
+    io::create_folders(aside);
+    for (const fs::path& file : weights) io::rename(file, aside / file.filename());
+    console.line(
+        fmt::format("a run that ended here before it was complete: its weights are now in {}", aside.string()));
+  }
+  const fs::path metrics = path_ / metrics_file;
+  if (!io::exists(metrics)) return;
+  const fs::path aside = free_name(path_, "metrics", ".jsonl");
+  io::rename(metrics, aside);
+  console.line(
+      fmt::format("a run that ended here before its first checkpoint: its metrics are now {}", aside.string()));
+}
+
+void OutputFolder::publish(const std::function<void(const fs::path& folder)>& write) {
+  const fs::path result = path_ / result_folder;
+  io::remove_all(result);
+  try {
+    io::create_folders(result);
+    write(result);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(result, ignored);  // the disk may be full of it
+    throw;
+  }
+  std::vector<fs::path> files = io::entries_of(result);
+  std::ranges::stable_sort(files, std::less<>(), place_of);
+  // From here on the run is not finished, until it is again.
+  io::remove_all(path_ / summary_file);
+  io::sync_folder(path_);
+  for (const fs::path& file : weights_in(path_)) {
+    if (!io::exists(result / file.filename())) io::remove_all(file);  // it would contradict the new ones
+  }
+  for (const fs::path& file : files) {
+    const fs::path target = path_ / file.filename();
+    if (is_prose(file) && io::exists(target)) continue;
+    if (file.filename() == summary_file) io::sync_folder(path_);  // everything else is on disk before it
+    io::rename(file, target);
+  }
+  io::sync_folder(path_);
+  io::remove_all(result);
+}
+
+}  // namespace inlay::train
