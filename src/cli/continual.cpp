@@ -19,10 +19,9 @@ int run(const ContinualArguments& arguments) {
   if (arguments.report_only) {
     study::check_study(options);
   } else {
-    constexpr int interrupted = 130;
     install_interrupt_handler();
     if (study::run_continual(options, arguments.resume, arguments.quiet) == train::RunEnd::interrupted) {
-      return interrupted;
+      return interrupt_exit_code();
     }
   }
   const study::Study study = study::read_study(options);

@@ -4,6 +4,7 @@
 #include <exception>
 #include <new>
 
+#include "backend/cpu/threads.h"
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/interrupt.h"
@@ -11,7 +12,7 @@
 
 namespace {
 
-constexpr int user_mistake = 2, our_mistake = 1, interrupted = 130;
+constexpr int user_mistake = 2, our_mistake = 1;
 
 int report(int code, const char* kind, const char* what) {
   const bool colour = inlay::wants_colour(STDERR_FILENO);
@@ -23,6 +24,7 @@ int report(int code, const char* kind, const char* what) {
 
 int main(int argc, char** argv) {
   using namespace inlay;
+  backend::cpu::limit_threads();
   try {
     cli::Program program;
     program.app.require_subcommand(1);
@@ -40,7 +42,7 @@ int main(int argc, char** argv) {
     }
     return program.action();
   } catch (const Interrupted& interruption) {
-    return report(interrupted, "", interruption.what());
+    return report(interrupt_exit_code(), "", interruption.what());
   } catch (const UserError& error) {
     return report(user_mistake, "", error.what());
   } catch (const std::bad_alloc&) {

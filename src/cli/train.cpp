@@ -22,8 +22,9 @@ void add_train(Program& program) {
       const options::TrainOptions options =
           options::load_options(arguments->config, parse_overrides(command->remaining()));
       install_interrupt_handler();
-      constexpr int interrupted = 130;
-      if (train::run_training(options, arguments->resume, console) == train::RunEnd::interrupted) return interrupted;
+      if (train::run_training(options, arguments->resume, console) == train::RunEnd::interrupted) {
+        return interrupt_exit_code();
+      }
       console.line(fmt::format("to see how it went: inlay report {}", options.output_dir));
       return 0;
     };

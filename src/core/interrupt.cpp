@@ -12,13 +12,14 @@ namespace inlay {
 
 namespace {
 
-std::atomic<bool> interrupted = false;  // lock-free, so a handler may set it
+std::atomic<int> received = 0;  // the signal, or 0; lock-free, so a handler may set it
 
 }  // namespace
 
 void install_interrupt_handler() {
-  const auto note = [](int) {
-    if (interrupted.exchange(true)) std::_Exit(130);  // a second time: at once
+  const auto note = [](int signal) {
+    int none = 0;
+    if (!received.compare_exchange_strong(none, signal)) std::_Exit(128 + signal);  // a second time: at once
     // A step may take long; who pressed the keys sees that they were heard. write() is allowed in a handler.
     static constexpr std::string_view heard = "\nstopping as soon as nothing is lost; once more stops at once\n";
     if (::isatty(STDERR_FILENO) == 1 && ::write(STDERR_FILENO, heard.data(), heard.size()) < 0) return;
@@ -47,10 +48,12 @@ void install_interrupt_handler() {
   }).detach();
 }
 
-bool interrupt_requested() { return interrupted; }
+bool interrupt_requested() { return received != 0; }
+
+int interrupt_exit_code() { return 128 + (received != 0 ? received.load() : SIGINT); }
 
 void stop_where_asked(std::string_view doing) {
-  if (interrupted) throw Interrupted(fmt::format("interrupted while {}; nothing was written", doing));
+  if (interrupt_requested()) throw Interrupted(fmt::format("interrupted while {}; nothing was written", doing));
 }
 
 }  // namespace inlay

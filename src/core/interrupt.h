@@ -17,6 +17,8 @@ class Interrupted : public UserError {
 void install_interrupt_handler();
 // Whether one of them has come.
 bool interrupt_requested();
+// What a shell expects of a process that such a signal ended: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.
+int interrupt_exit_code();
 // Throws Interrupted where one has come while nothing was written yet.
 void stop_where_asked(std::string_view doing);
 

@@ -233,7 +233,7 @@ class ContinualRun {
     for (const auto& [sets, scores] : {std::pair(&task_sets_, &row.tasks), std::pair(&held_sets_, &row.held)}) {
       for (std::size_t i = 0; i < sets->size(); ++i) {
         if (std::isfinite((*scores)[i].loss)) continue;
-        return fmt::format("the loss on {} is {}", (*sets)[i].name, (*scores)[i].loss);
+        return fmt::format("the loss on {} is {}", (*sets)[i].name, format_value((*scores)[i].loss));
       }
     }
     return {};
@@ -274,12 +274,15 @@ class ContinualRun {
                                                  train::resolve_machine(evaluation.device, evaluation.dtype), bounds),
                            passing_);
     ScoreRow row;
-    for (const auto& [sets, scores] : {std::pair(&task_sets_, &row.tasks), std::pair(&held_sets_, &row.held)}) {
-      for (const EvaluationSet& set : *sets) {
-        if (interrupt_requested()) return std::nullopt;
-        passing_.status("evaluating on " + set.name);
-        scores->push_back(score(*engine, set));
+    try {
+      for (const auto& [sets, scores] : {std::pair(&task_sets_, &row.tasks), std::pair(&held_sets_, &row.held)}) {
+        for (const EvaluationSet& set : *sets) {
+          passing_.status("evaluating on " + set.name);
+          scores->push_back(score(*engine, set));
+        }
       }
+    } catch (const Interrupted&) {
+      return std::nullopt;
     }
     return row;
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/interrupt.h"
+
 namespace inlay::train {
 
 namespace {
@@ -17,6 +19,7 @@ struct DocumentLoss {
 std::vector<DocumentLoss> document_losses(Engine& engine, const std::vector<Document>& documents) {
   std::vector<DocumentLoss> result;
   for (const PackedBatch& batch : batches_in_order(documents, engine.options().max_tokens)) {
+    stop_where_asked("evaluating");
     const std::vector<float> losses = engine.row_losses(batch);
     for (std::size_t d = 0; d + 1 < batch.cu_seqlens.size(); ++d) {
       DocumentLoss sum;
@@ -39,6 +42,7 @@ Evaluation evaluate(Engine& engine, const std::vector<Document>& documents) {
   double loss = 0, weight = 0;
   std::int64_t correct = 0;
   for (const PackedBatch& batch : batches_in_order(documents, engine.options().max_tokens)) {
+    stop_where_asked("evaluating");
     const model::LossSums sums = engine.evaluate(batch);
     loss += sums.loss;
     correct += sums.correct;

@@ -14,6 +14,8 @@ struct Evaluation {
   std::int64_t tokens = 0, valid = 0;
 };
 
+// Both throw Interrupted (core/interrupt.h) between batches where Ctrl-C came.
+
 // All documents once, packed into batches no larger than the engine was planned for.
 Evaluation evaluate(Engine& engine, const std::vector<Document>& documents);
 

@@ -1,5 +1,7 @@
 #include "train/host_optimizer.h"
 
+#include "backend/cpu/threads.h"
+
 namespace inlay::train {
 
 HostOptimizer::HostOptimizer(Exec& exec, std::map<std::int64_t, std::vector<Slot>> layers, bool clips)
@@ -9,7 +11,12 @@ HostOptimizer::HostOptimizer(Exec& exec, std::map<std::int64_t, std::vector<Slot
   sum_ = arena.keep(MemoryClass::optimizer, "gradient square sum", DType::f64, {1});
   partial_sums_ = arena.keep(MemoryClass::optimizer, "partial sums", DType::f64, {ops::partial_sum_count});
   scale_ = arena.keep(MemoryClass::optimizer, "gradient scale", DType::f32, {1});
-  if (beside_) thread_ = std::thread([this] { work_off(); });
+  if (beside_) {
+    thread_ = std::thread([this] {
+      backend::cpu::limit_threads();
+      work_off();
+    });
+  }
 }
 
 HostOptimizer::~HostOptimizer() {

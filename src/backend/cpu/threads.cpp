@@ -1,0 +1,11 @@
+#include "backend/cpu/threads.h"
+
+#include <omp.h>
+
+#include <algorithm>
+
+namespace inlay::backend::cpu {
+
+void limit_threads() { omp_set_num_threads(std::min(omp_get_max_threads(), omp_get_num_procs())); }
+
+}  // namespace inlay::backend::cpu
