@@ -8,6 +8,10 @@ namespace inlay::osft {
 
 namespace fs = std::filesystem;
 
+namespace {
+constexpr const char* checksum_key = "xxh3";  // in the file's metadata
+}
+
 const BasisStore::Tensor* BasisStore::find(const std::string& name) const {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? nullptr : &found->second;
@@ -34,10 +38,21 @@ std::string BasisStore::fingerprint() const {
   return fmt::format("{:016x}", hasher.digest());
 }
 
+// Of everything that a file says of the tensors.
+std::string BasisStore::checksum() const {
+  io::Hasher hasher;
+  for (const auto& [name, tensor] : tensors_) {
+    const std::string about = fmt::format("{} {} {} ", name, name_of(tensor.dtype), tensor.shape.str());
+    hasher.update(std::as_bytes(std::span(about)));
+    hasher.update(tensor.bytes);
+  }
+  return fmt::format("{:016x}", hasher.digest());
+}
+
 void BasisStore::save(const fs::path& file) const {
   std::vector<io::TensorSpec> specs;
   for (const auto& [name, tensor] : tensors_) specs.push_back({name, tensor.dtype, tensor.shape.extents()});
-  io::SafetensorsWriter writer(file, specs, {{"format", "inlay"}});
+  io::SafetensorsWriter writer(file, specs, {{"format", "inlay"}, {checksum_key, checksum()}});
   for (const auto& [name, tensor] : tensors_) writer.write(name, tensor.bytes);
   writer.finish();
 }
@@ -51,7 +66,38 @@ BasisStore BasisStore::load(const fs::path& file) {
     store.put(name, {tensor.dtype(), tensor.shape(), std::vector<std::byte>(data, data + tensor.bytes())});
     source.drop(name);
   }
+  const auto written = source.metadata().find(checksum_key);
+  if (written == source.metadata().end() || written->second != store.checksum()) {
+    user_error("{}: is damaged: its checksum is not the one that was written", file.string());
+  }
   return store;
+}
+
+void check_bases(const OsftLayout& nominal, const BasisStore& bases) {
+  const auto require = [](bool holds, const std::string& name) {
+    if (!holds) user_error("the directions of {} are missing, or have another shape than the model's", name);
+  };
+  // Rows of a matrix that is one of several; -1 where it is no matrix.
+  const auto rows = [&](const std::string& name) -> std::int64_t {
+    const BasisStore::Tensor* tensor = bases.find(name);
+    return tensor != nullptr && tensor->shape.rank() == 2 ? tensor->shape[0] : -1;
+  };
+  for (const auto& [name, ranks] : nominal.targets) {
+    if (const auto* input = std::get_if<weights::InputLayout>(&ranks)) {
+      const std::string stored = name + (bases.find(name + ".frozen") != nullptr ? ".frozen" : ".free");
+      const std::int64_t all = input->free + input->frozen;
+      require(rows(stored) >= 0 && rows(stored) <= all && bases.at(stored).shape[1] == all, stored);
+      continue;
+    }
+    const auto& factors = std::get<weights::FactorLayout>(ranks);
+    for (std::size_t i = 0; i < factors.parts.size(); ++i) {
+      const std::string part = fmt::format("{}.{}", name, i);
+      const std::int64_t free = rows(part + ".u");
+      const BasisStore::Tensor* scale = bases.find(part + ".s");
+      require(free >= 0 && free <= factors.parts[i].free + factors.parts[i].frozen && rows(part + ".v") == free, part);
+      require(scale != nullptr && scale->shape.rank() == 1 && scale->shape[0] == free, part);
+    }
+  }
 }
 
 OsftLayout found_layout(const OsftLayout& nominal, const BasisStore& bases) {

@@ -32,12 +32,17 @@ class BasisStore {
   std::string fingerprint() const;
 
   void save(const std::filesystem::path& file) const;  // atomically
+  // UserError where the file is not, to the last bit, what save() wrote.
   static BasisStore load(const std::filesystem::path& file);
 
  private:
+  std::string checksum() const;
+
   std::map<std::string, Tensor> tensors_;
 };
 
+// UserError where the directions cannot be those of the layout's targets: some are missing or have another shape.
+void check_bases(const OsftLayout& nominal, const BasisStore& bases);
 // The layout with the ranks that were found: calibration may see fewer directions than the options would freeze.
 OsftLayout found_layout(const OsftLayout& nominal, const BasisStore& bases);
 // Hands a weight its directions.

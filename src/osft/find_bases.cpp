@@ -8,6 +8,7 @@
 #include "core/interrupt.h"
 #include "core/text.h"
 #include "io/hash.h"
+#include "io/paths.h"
 #include "model/decoding.h"
 #include "model/weights_io.h"
 #include "osft/decompose_targets.h"
@@ -101,16 +102,18 @@ class Search {
 
   const OsftLayout& layout() const { return layout_; }
 
-  // As bases that were found before had it.
-  void take_layout(const BasisStore& bases) {
+  // As bases that were found have it; UserError where they cannot be this search's.
+  OsftLayout layout_of(const BasisStore& bases) const {
+    if (!adaptive()) return layout_;
+    std::vector<double> importance(static_cast<std::size_t>(config_.layer_count()));
     const BasisStore::Tensor* found = bases.find(importance_name);
-    if (found == nullptr) return;
-    std::vector<double> importance(static_cast<std::size_t>(found->shape[0]));
-    INLAY_ASSERT(found->dtype == DType::f64 && found->bytes.size() == importance.size() * sizeof(double), "{} is {}",
-                 importance_name, found->shape.str());
+    if (found == nullptr || found->dtype != DType::f64 || found->bytes.size() != importance.size() * sizeof(double)) {
+      user_error("{} is missing, or of another model", importance_name);
+    }
     std::memcpy(importance.data(), found->bytes.data(), found->bytes.size());
-    layout_ = nominal_layout(targets_, config_, step_, importance);
+    return nominal_layout(targets_, config_, step_, importance);
   }
+  void take_layout(const BasisStore& bases) { layout_ = layout_of(bases); }
 
   // Memory for the largest text that the options allow.
   std::size_t plan() {
@@ -172,6 +175,7 @@ class Search {
                               return weight;
                             }});
     model::load_weights(exec, decoder.parameters(), checkpoint, [&](std::uint64_t done, std::uint64_t total) {
+      stop_where_asked("loading weights");
       console->progress("loading weights", done, total);
     });
     if (sampled(c)) sample_documents(exec, decoder, documents, console);
@@ -265,7 +269,7 @@ std::uint64_t cache_key(const SearchInputs& inputs, const model::AttentionText& 
   if (o.basis == BasisKind::activations || o.ranks == Ranks::adaptive) {
     add(fmt::format("{} {} {}", o.calibration.samples, o.calibration.length, o.calibration.temperature));
     const auto add_file = [&](const fs::path& file) {
-      add(fs::exists(file) ? fmt::format("{:016x}", io::content_hash(io::MappedFile(file).bytes())) : "");
+      add(io::exists(file) ? fmt::format("{:016x}", io::content_hash(io::MappedFile(file).bytes())) : "");
     };
     for (const std::string& source : o.calibration.data) {
       if (source == own_text) {
@@ -284,6 +288,21 @@ std::uint64_t cache_key(const SearchInputs& inputs, const model::AttentionText& 
   return hasher.digest();
 }
 
+// What an earlier run left, or nothing. A damaged file is as good as none.
+std::optional<BasisStore> cached(const fs::path& file, const Search& search, Console& console) {
+  try {
+    if (!io::exists(file)) return std::nullopt;
+    BasisStore bases = BasisStore::load(file);
+    check_bases(search.layout_of(bases), bases);
+    console.line(fmt::format("directions: {} from {}", format_bytes(bases.bytes()), file.string()));
+    return bases;
+  } catch (const UserError& error) {
+    console.line(
+        fmt::format("directions are found again, those in {} cannot be used: {}", file.string(), error.what()));
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 std::size_t plan_bases(const SearchInputs& inputs, const model::ModelConfig& config, Device device, DType compute,
@@ -298,13 +317,11 @@ FoundBases find_bases(const SearchInputs& inputs, const model::ModelConfig& conf
   const fs::path folder = cache_of(inputs.osft);
   fs::path file;
   if (!folder.empty()) {
-    file = folder / fmt::format("osft-{:016x}.safetensors",
-                                cache_key(inputs, config.attention, search.layout(), device, compute, step));
-    if (fs::exists(file)) {
-      found.bases = BasisStore::load(file);
+    file = folder / fmt::format("osft-{:016x}.safetensors", cache_key(inputs, config.attention, search.layout(), device, compute, step));
+    if (auto bases = cached(file, search, console)) {
+      found.bases = *std::move(bases);
       search.take_layout(found.bases);
       found.layout = found_layout(search.layout(), found.bases);
-      console.line(fmt::format("directions: {} from {}", format_bytes(found.bases.bytes()), file.string()));
       return found;
     }
   }
@@ -315,9 +332,9 @@ FoundBases find_bases(const SearchInputs& inputs, const model::ModelConfig& conf
   console.line(fmt::format("directions: {} for {} targets found in {:.1f} s", format_bytes(found.bases.bytes()),
                            found.layout.targets.size(), seconds));
   if (!file.empty()) {
-    std::error_code ignored;
-    fs::create_directories(folder, ignored);
     try {
+      io::create_folders(folder);
+      io::remove_stale_temporaries(folder);
       found.bases.save(file);
     } catch (const UserError& error) {  // a full disk must not stop the run
       console.line(fmt::format("directions are not cached: {}", error.what()));
