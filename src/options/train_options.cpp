@@ -238,7 +238,14 @@ void validate(const TrainOptions& o, const std::string& source) {
   } catch (const UserError& error) {
     user_error("{}: {}", source, error.what());
   }
-  if (o.activation_policy != "auto") model::ActivationPolicy::parse(o.activation_policy);
+  if (o.activation_policy != "auto" && !model::ActivationPolicy::parse(o.activation_policy).offloads()) {
+    const auto refuse = [&](const char* key) {
+      user_error("{}: {} has nothing to hold: activation_policy {} keeps all on the device; leave one of the two out",
+                 source, key, o.activation_policy);
+    };
+    if (o.memory.disk != "off") refuse("memory.disk");
+    if (o.memory.host && o.memory.host_layers == std::int64_t{0}) refuse("memory.host");
+  }
   if (o.osft.enabled) {
     require(o.osft.unfreeze_rank_ratio > 0, "osft.unfreeze_rank_ratio", "a number above 0 and at most 1");
     if (o.osft.basis == osft::BasisKind::activations && o.osft.route) {

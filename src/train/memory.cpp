@@ -45,22 +45,25 @@ class Search {
     // What needs the least of the device first: that is what mostly decides.
     const std::vector<ActivationPolicy> lean = tiling_rungs();
     if (std::any_of(lean.rbegin(), lean.rend(), with_layers)) return true;
-    if (budget_.disk.empty() || demands_.policy) return false;
+    if (!may_spill()) return false;
     options_.spill_folder = budget_.disk;
-    return with_layers(ActivationPolicy::parse("offload"));
+    return with_layers(demands_.policy.value_or(ActivationPolicy::parse("offload")));
   }
 
   MemoryChoice run(EngineOptions& chosen) {
     MemoryChoice result = with_chunks([&] { return try_layers(demands_.host_layers.value_or(0)); });
     if (!result.fits && !demands_.host_layers && options_.training)
       result = with_chunks([&] { return search_layers(); });
-    if (!result.fits && !budget_.disk.empty() && !demands_.policy) result = with_chunks([&] { return try_disk(); });
+    if (!result.fits && may_spill()) result = with_chunks([&] { return try_disk(); });
     if (!result.fits) result.reason = advice(result.plan);
     chosen = options_;
     return result;
   }
 
  private:
+  // What is taken off the device may go to a disk.
+  bool may_spill() const { return !budget_.disk.empty() && (!demands_.policy || demands_.policy->offloads()); }
+
   // Chunks of logits to try, the best first; 0 is the loss's own choice.
   std::vector<std::int64_t> chunks() const {
     if (demands_.loss_chunk) return {*demands_.loss_chunk};
@@ -199,8 +202,11 @@ class Search {
     }
     for (const std::int64_t host_layers : layers) {
       options_.host_layers = host_layers;
-      for (const char* rung : {"offload_attention", "offload"}) {
-        const ActivationPolicy policy = ActivationPolicy::parse(rung);
+      const std::vector<ActivationPolicy> wanted =
+          demands_.policy
+              ? std::vector{*demands_.policy}
+              : std::vector{ActivationPolicy::parse("offload_attention"), ActivationPolicy::parse("offload")};
+      for (const ActivationPolicy& policy : wanted) {
         if (try_tiles(policy, good_tiles) || try_tiles(policy, small_tiles)) {
           return {.plan = plan_, .fits = true, .reason = "the host's memory does not suffice: inputs go to the disk"};
         }

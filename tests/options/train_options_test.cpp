@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "support/files.h"
 #include "train/schedule.h"
 
 namespace inlay::options {
 namespace {
 
 using ::testing::HasSubstr;
+using inlay::testing::user_error_of;
 
 const std::string minimal = "base_model: m\noutput_dir: o\ndatasets: [{path: d.jsonl}]\nlearning_rate: 1e-4\n";
 
@@ -97,6 +99,20 @@ TEST(OptionsTrain, DatasetsAreReadAndWrittenWithAllTheirKeys) {
   EXPECT_EQ(format.message_property_mappings.at("content"), "what");
   EXPECT_EQ(format.eot_tokens, std::vector<std::string>{"<|end|>"});
   EXPECT_EQ(parse_options(to_yaml(o), "again", {}).datasets, o.datasets);
+}
+
+TEST(OptionsTrain, MemoryThatThePolicyCannotUseIsRefused) {
+  const std::string yaml = "base_model: m\noutput_dir: o\ndatasets: [{path: d}]\nlearning_rate: 1e-5\n";
+  const auto parse = [&](const std::string& more) { parse_options(yaml + more, "run.yaml", {}); };
+  for (const char* policy : {"keep", "recompute", "2*recompute+keep"}) {
+    const std::string with = std::string("activation_policy: ") + policy + "\n";
+    EXPECT_THAT(user_error_of([&] { parse(with + "memory: {disk: /tmp}\n"); }), HasSubstr("memory.disk has nothing"));
+    EXPECT_THAT(user_error_of([&] { parse(with + "memory: {host: 8, host_layers: 0}\n"); }),
+                HasSubstr("memory.host has nothing"));
+    EXPECT_NO_THROW(parse(with + "memory: {host: 8}\n"));
+  }
+  EXPECT_NO_THROW(parse("activation_policy: offload\nmemory: {disk: /tmp, host: 8}\n"));
+  EXPECT_NO_THROW(parse("memory: {disk: /tmp}\n"));
 }
 
 }  // namespace

@@ -128,6 +128,15 @@ TEST(TrainMemory, ADiskTakesWhatTheHostCannotHold) {
   EXPECT_TRUE(choice.fits) << choice.reason;
   EXPECT_EQ(o.spill_folder, "/somewhere");
   EXPECT_GT(choice.plan.disk_bytes, 0u);
+  // Also where the user has chosen what is taken off the device.
+  o = c.options();
+  const MemoryDemands demands = {.policy = model::ActivationPolicy::parse("offload")};
+  EXPECT_FALSE(train::choose_memory(c.config, o, demands, no_disk).fits);
+  o = c.options();
+  EXPECT_TRUE(
+      train::choose_memory(c.config, o, demands, {.device = tight, .host = std::size_t{70} << 20, .disk = "/somewhere"})
+          .fits);
+  EXPECT_EQ(o.spill_folder, "/somewhere");
 }
 
 TEST(TrainMemory, WhatTheUserDecidedStays) {
