@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "core/error.h"
 #include "io/file.h"
+#include "io/paths.h"
 #include "options/schema.h"
 
 namespace inlay::cli {
@@ -29,7 +30,7 @@ void add_init_config(Program& program) {
         fmt::print("{}", options::options_template());
         return 0;
       }
-      if (std::filesystem::exists(*file)) user_error("{}: is there already; choose another name", *file);
+      if (io::exists(*file)) user_error("{}: is there already; choose another name", *file);
       io::write_file_atomic(*file, options::options_template());
       fmt::print("{}: fill in the keys that have no value, then: inlay train {}\n", *file, *file);
       return 0;

@@ -8,6 +8,7 @@
 #include "core/philox.h"
 #include "core/terminal.h"
 #include "core/text.h"
+#include "io/paths.h"
 #include "model/families/family.h"
 #include "report/data_report.h"
 #include "train/session.h"
@@ -122,7 +123,7 @@ void print_report(const report::DataReport& r) {
 
 // Pretokenised data need not come with a tokenizer.
 std::optional<data::Tokenizer> tokenizer_of(const std::string& model) {
-  if (!std::filesystem::exists(std::filesystem::path(model) / "tokenizer.json")) return std::nullopt;
+  if (!io::exists(std::filesystem::path(model) / "tokenizer.json")) return std::nullopt;
   return data::Tokenizer::load(model);
 }
 

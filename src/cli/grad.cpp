@@ -2,6 +2,7 @@
 
 #include "cli/commands.h"
 #include "cli/model_arguments.h"
+#include "io/paths.h"
 #include "io/safetensors_writer.h"
 #include "model/families/family.h"
 
@@ -20,7 +21,7 @@ struct NamedTensor {
 };
 
 int run(const GradArguments& arguments) {
-  if (std::filesystem::exists(arguments.out)) user_error("{}: already exists; choose another --out", arguments.out);
+  if (io::exists(arguments.out)) user_error("{}: already exists; choose another --out", arguments.out);
   Console console(arguments.quiet);
   const model::ModelConfig config = model::load_config(arguments.model);
   const std::vector<Document> documents = train::read_documents(arguments.data, arguments.model, config.vocab, console);

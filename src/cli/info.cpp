@@ -6,6 +6,7 @@
 #include "core/arena.h"
 #include "core/text.h"
 #include "io/checkpoint.h"
+#include "io/paths.h"
 #include "model/families/family.h"
 
 namespace inlay::cli {
@@ -49,8 +50,8 @@ int run(const std::string& folder, bool as_json) {
                        {"intermediate", c.experts.intermediate}};
   }
   namespace fs = std::filesystem;
-  const bool weights = fs::exists(fs::path(folder) / "model.safetensors") ||
-                       fs::exists(fs::path(folder) / "model.safetensors.index.json");
+  const bool weights = io::exists(fs::path(folder) / "model.safetensors") ||
+                       io::exists(fs::path(folder) / "model.safetensors.index.json");
   if (weights) {
     const io::Checkpoint checkpoint(folder);
     json["files"] = checkpoint.files().size();

@@ -5,6 +5,7 @@
 #include "core/text.h"
 #include "data/byte_tokenizer.h"
 #include "io/file.h"
+#include "io/paths.h"
 #include "model/families/family.h"
 #include "model/presets.h"
 
@@ -24,12 +25,10 @@ int run(const std::string& preset_name, const std::filesystem::path& folder, std
     known += (known.empty() ? "" : ", ") + preset.name;
   }
   if (chosen == nullptr) user_error("--preset: '{}' is unknown; known are {}", preset_name, known);
-  if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder))) {
+  if (io::exists(folder) && (!io::is_folder(folder) || !io::entries_of(folder).empty())) {
     user_error("{}: is not empty; init writes into a new folder only", folder.string());
   }
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) user_error("{}: cannot be created: {}", folder.string(), error.message());
+  io::create_folders(folder);
   io::write_file_atomic(folder / "config.json", chosen->config_json);
   io::write_file_atomic(folder / "tokenizer.json", ByteTokenizer::tokenizer_json());
   io::write_file_atomic(folder / "tokenizer_config.json", ByteTokenizer::tokenizer_config_json());

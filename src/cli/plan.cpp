@@ -7,6 +7,7 @@
 #include "backend/cpu/gemm.h"
 #include "cli/commands.h"
 #include "core/text.h"
+#include "io/paths.h"
 #include "osft/find_bases.h"
 #include "train/metrics.h"
 #include "train/session.h"
@@ -21,7 +22,7 @@ constexpr int does_not_fit = 2;  // as the run itself would end
 // By the data where it is there, so that plan and run speak of the same batches; else by the configuration's bounds.
 train::BatchBounds bounds(const options::TrainOptions& options, std::int64_t vocab, std::size_t& document_bytes,
                           bool& from_data, Console& console) {
-  const auto is_there = [](const data::DatasetOptions& dataset) { return std::filesystem::exists(dataset.path); };
+  const auto is_there = [](const data::DatasetOptions& dataset) { return io::exists(dataset.path); };
   if (!std::ranges::all_of(options.datasets, is_there)) return train::bounds_of(options);
   if (!std::ranges::all_of(options.test_datasets, is_there)) return train::bounds_of(options);
   const train::RunData data = train::read_run_data(options, vocab, console);

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "data/tokenizer/text_stream.h"
 #include "io/file.h"
+#include "io/paths.h"
 #include "model/families/family.h"
 #include "options/train_options.h"
 #include "report/run_report.h"
@@ -48,7 +49,7 @@ std::vector<std::string> continuations(ReportArguments arguments, const std::str
 
 // The result of a run, or of one that has not come to its end, its latest checkpoint.
 std::string trained_model(const fs::path& folder) {
-  if (fs::exists(folder / "config.json")) return folder.string();
+  if (io::exists(folder / "config.json")) return folder.string();
   const auto checkpoint = train::latest_checkpoint(folder);
   if (!checkpoint)
     user_error("{}: --prompt finds no model there: the run has left neither a result nor a checkpoint",

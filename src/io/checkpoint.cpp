@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <map>
-#include <system_error>
 
 #include "core/error.h"
 #include "io/hash.h"
 #include "io/json.h"
+#include "io/paths.h"
 
 namespace inlay::io {
 namespace {
@@ -16,13 +16,10 @@ constexpr std::string_view index_name = "model.safetensors.index.json";
 
 // Says what stands there instead, so that the user knows what to do about it.
 [[noreturn]] void no_weights(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::directory_iterator entries(folder, error);
-  if (error) user_error("{}: cannot be read: {}", folder.string(), error.message());
   bool pickled = false;
   std::vector<std::string> others;
-  for (const auto& entry : entries) {
-    const std::string name = entry.path().filename().string();
+  for (const std::filesystem::path& entry : entries_of(folder)) {
+    const std::string name = entry.filename().string();
     pickled = pickled || (name.starts_with("pytorch_model") && name.ends_with(".bin"));
     if (name.ends_with(".safetensors")) others.push_back(name);
   }
@@ -48,14 +45,12 @@ bool is_plain_file_name(std::string_view name) {
 }  // namespace
 
 Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
-  std::error_code error;
-  const auto status = std::filesystem::status(folder, error);
-  if (!std::filesystem::exists(status)) user_error("{}: no such folder", folder.string());
-  if (!std::filesystem::is_directory(status)) user_error("{}: is not a folder, expected a model's", folder.string());
+  if (!io::exists(folder)) user_error("{}: no such folder", folder.string());
+  if (!is_folder(folder)) user_error("{}: is not a folder, expected a model's", folder.string());
   // Where both stand there, transformers takes the single file; so do we.
-  if (std::filesystem::exists(folder / single_name, error)) {
+  if (io::exists(folder / single_name)) {
     open_single(folder / single_name);
-  } else if (std::filesystem::exists(folder / index_name, error)) {
+  } else if (io::exists(folder / index_name)) {
     open_sharded(folder / index_name);
   } else {
     no_weights(folder);
@@ -86,8 +81,7 @@ void Checkpoint::open_sharded(const std::filesystem::path& index) {
     }
     const auto [shard, is_new] = shards.emplace(file, files_.size());
     if (is_new) {
-      std::error_code error;
-      if (!std::filesystem::exists(folder_ / file, error)) {
+      if (!io::exists(folder_ / file)) {
         map.fail(name, fmt::format("its file {} is missing from the folder", in_quotes(file)));
       }
       files_.emplace_back(folder_ / file);

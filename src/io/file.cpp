@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <future>
 #include <system_error>
 #include <utility>
 
@@ -170,8 +171,15 @@ void AtomicFile::reserve(std::uint64_t bytes) {
 void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
   INLAY_ASSERT(descriptor_ >= 0, "{} is closed", path_.string());
   in_order_ = in_order_ && offset == hashed_;
-  if (in_order_) hasher_.update(bytes);
   hashed_ += bytes.size();
+  // Large pieces are hashed beside the writing, which takes longer: a sum then costs next to nothing.
+  constexpr std::size_t large = std::size_t{4} << 20;
+  std::future<void> hashing;  // waits when it goes, however that comes
+  if (in_order_ && bytes.size() >= large) {
+    hashing = std::async(std::launch::async | std::launch::deferred, [this, bytes] { hasher_.update(bytes); });
+  } else if (in_order_) {
+    hasher_.update(bytes);
+  }
   if (const int error = injected_fault(); error != 0) fail(error);
   while (!bytes.empty()) {
     const ssize_t done = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
@@ -181,6 +189,7 @@ void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
     offset += static_cast<std::uint64_t>(done);
     bytes = bytes.subspan(static_cast<std::size_t>(done));
   }
+  if (hashing.valid()) hashing.get();
 }
 
 void AtomicFile::seal() {

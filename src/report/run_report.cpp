@@ -9,10 +9,11 @@
 #include "core/arena.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "data/line_reader.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "io/paths.h"
 #include "options/train_options.h"
+#include "train/metrics.h"
 
 namespace inlay::report {
 
@@ -40,20 +41,6 @@ void read_record(const io::Json& json, RunRecord& run) {
                        .host_bytes = number("host_peak_bytes"),
                        .seconds = number("seconds"),
                        .tokens = number("tokens_total")});
-}
-
-void read_metrics(const fs::path& file, RunRecord& run) {
-  data::LineReader lines(file);
-  std::string broken;  // the error of a line that turns out not to be the last
-  while (const auto line = lines.next()) {
-    if (!broken.empty()) user_error("{}", broken);
-    const std::string source = fmt::format("{}:{}", file.string(), lines.line());
-    try {
-      read_record(io::Json::parse(*line, source), run);
-    } catch (const UserError& error) {
-      broken = error.what();
-    }
-  }
 }
 
 std::vector<RunRecord::Fact> read_summary(const fs::path& file) {
@@ -93,17 +80,18 @@ std::vector<RunSample> read_samples(const fs::path& file) {
 }  // namespace
 
 RunRecord read_run(const fs::path& folder) {
-  if (!fs::is_directory(folder)) user_error("{}: is not a folder; expected the output_dir of a run", folder.string());
-  if (!fs::exists(folder / "metrics.jsonl")) {
+  if (!io::is_folder(folder)) user_error("{}: is not a folder; expected the output_dir of a run", folder.string());
+  if (!io::exists(folder / "metrics.jsonl")) {
     user_error("{}: is not a run: there is no metrics.jsonl; expected the output_dir of inlay train", folder.string());
   }
   RunRecord run;
-  const fs::path whole = fs::weakly_canonical(folder);
+  const fs::path whole = io::real_path(folder);
   run.name = whole.filename().string();
-  read_metrics(folder / "metrics.jsonl", run);
-  run.finished = fs::exists(folder / "summary.json");
+  train::read_metrics(folder / "metrics.jsonl",
+                      [&](std::string_view, const io::Json& record) { read_record(record, run); });
+  run.finished = io::exists(folder / "summary.json");
   if (run.finished) run.facts = read_summary(folder / "summary.json");
-  if (fs::exists(folder / "config.yaml")) {
+  if (io::exists(folder / "config.yaml")) {
     constexpr std::size_t most = std::size_t{16} << 20;
     run.config = io::read_file(folder / "config.yaml", most);
     try {
@@ -112,7 +100,7 @@ RunRecord read_run(const fs::path& folder) {
       // Another version's keys: the page shows the text all the same.
     }
   }
-  if (fs::exists(folder / "samples.json")) run.samples = read_samples(folder / "samples.json");
+  if (io::exists(folder / "samples.json")) run.samples = read_samples(folder / "samples.json");
   return run;
 }
 

@@ -10,6 +10,7 @@
 #include "core/text.h"
 #include "data/choices.h"
 #include "io/file.h"
+#include "io/paths.h"
 #include "model/families/family.h"
 #include "study/page.h"
 #include "study/record.h"
@@ -153,7 +154,7 @@ class ContinualRun {
   }
 
   train::RunEnd execute() {
-    if (!fs::exists(base_row_file(options_))) {
+    if (!io::exists(base_row_file(options_))) {
       passing_.status("evaluating the base model");
       const std::optional<ScoreRow> row = evaluate_model(options_.base_model, base_config());
       if (!row) return interrupted();
@@ -240,7 +241,7 @@ class ContinualRun {
   }
 
   train::RunEnd train_task(const Sequence& sequence, std::size_t task, const fs::path& folder) {
-    if (fs::exists(folder / "summary.json") && has_weights(folder))
+    if (io::exists(folder / "summary.json") && has_weights(folder))
       return train::RunEnd::finished;  // evaluation is missing
     options::TrainOptions options = options_.methods[sequence.method].training[task];
     options.base_model = task == 0 ? options_.base_model : task_folder(options_, sequence, task - 1).string();
@@ -268,13 +269,13 @@ class ContinualRun {
         for (const Document& d : data::choice_documents(set.questions)) widen(bounds, d);
       }
     }
-    const auto engine =
-        train::load_engine(folder, config,
-                           train::engine_options(choices ? train::Purpose::choices : train::Purpose::evaluation,
-                                                 train::resolve_machine(evaluation.device, evaluation.dtype), bounds),
-                           passing_);
     ScoreRow row;
     try {
+      const auto engine =
+          train::load_engine(folder, config,
+                             train::engine_options(choices ? train::Purpose::choices : train::Purpose::evaluation,
+                                                   train::resolve_machine(evaluation.device, evaluation.dtype), bounds),
+                             passing_);
       for (const auto& [sets, scores] : {std::pair(&task_sets_, &row.tasks), std::pair(&held_sets_, &row.held)}) {
         for (const EvaluationSet& set : *sets) {
           passing_.status("evaluating on " + set.name);

@@ -10,6 +10,7 @@
 #include "io/file.h"
 #include "io/hash.h"
 #include "io/json.h"
+#include "io/paths.h"
 #include "study/results.h"
 #include "train/checkpoint.h"
 
@@ -156,7 +157,7 @@ Sequence empty_sequence(std::size_t method, double rate, std::int64_t seed) {
 void read_rows(Study& study, const ContinualOptions& options, Sequence& sequence) {
   for (std::size_t t = 0; t < options.tasks.size(); ++t) {
     const fs::path folder = task_folder(options, sequence, t);
-    if (fs::exists(folder / diverged_file)) {
+    if (io::exists(folder / diverged_file)) {
       sequence.diverged = io::Json::read(folder / diverged_file).string("message");
       return;
     }
@@ -176,46 +177,36 @@ fs::path base_row_file(const ContinualOptions& options) {
   return fs::path(options.output_dir) / (std::string("base-") + row_file);
 }
 
-bool finished(const fs::path& folder) { return fs::exists(folder / row_file) && fs::exists(folder / "summary.json"); }
+bool finished(const fs::path& folder) { return io::exists(folder / row_file) && io::exists(folder / "summary.json"); }
 
 bool has_weights(const fs::path& folder) {
-  return fs::exists(folder / "model.safetensors") || fs::exists(folder / "model.safetensors.index.json");
+  return io::exists(folder / "model.safetensors") || io::exists(folder / "model.safetensors.index.json");
 }
 
 void drop_checkpoints(const fs::path& folder) {
   while (const auto checkpoint = train::latest_checkpoint(folder)) {
-    std::error_code error;
-    fs::remove_all(*checkpoint, error);
-    if (error) user_error("{}: cannot be removed: {}", checkpoint->string(), error.message());
+    train::remove_checkpoint(*checkpoint);
   }
 }
 
 void drop_weights(const fs::path& folder) {
-  if (!fs::is_directory(folder)) return;
+  if (!io::is_folder(folder)) return;
   drop_checkpoints(folder);
-  std::vector<fs::path> weights;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) weights.push_back(entry.path());
-  }
-  for (const fs::path& file : weights) {
-    std::error_code error;
-    fs::remove(file, error);
-    if (error) user_error("{}: cannot be removed: {}", file.string(), error.message());
+  for (const fs::path& file : io::entries_of(folder)) {
+    const std::string name = file.filename().string();
+    if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) io::remove_all(file);
   }
 }
 
 void claim_study(const ContinualOptions& options, bool resume) {
   const fs::path output = options.output_dir, record = output / record_name;
-  if (!resume && (fs::exists(record) || fs::exists(output / "metrics.jsonl") || has_weights(output))) {
+  if (!resume && (io::exists(record) || io::exists(output / "metrics.jsonl") || has_weights(output))) {
     user_error("{}: output_dir already holds {}", output.string(),
-               fs::exists(record) ? "a study; add --resume to go on with it, or choose another folder"
+               io::exists(record) ? "a study; add --resume to go on with it, or choose another folder"
                                   : "a run or a model; choose another folder");
   }
-  if (resume && !fs::exists(record)) user_error("{}: --resume finds no study there; start without it", output.string());
-  std::error_code error;
-  fs::create_directories(output, error);
-  if (error) user_error("{}: output_dir cannot be created: {}", output.string(), error.message());
+  if (resume && !io::exists(record)) user_error("{}: --resume finds no study there; start without it", output.string());
+  io::create_folders(output);
   Facts facts = facts_of(options);
   add_data(facts, options);
   if (resume) {
@@ -229,7 +220,7 @@ void claim_study(const ContinualOptions& options, bool resume) {
 
 void check_study(const ContinualOptions& options) {
   const fs::path record = fs::path(options.output_dir) / record_name;
-  if (!fs::exists(record)) user_error("{}: holds no study yet", options.output_dir);
+  if (!io::exists(record)) user_error("{}: holds no study yet", options.output_dir);
   compare(record, read_record(record), facts_of(options), false);
 }
 
@@ -244,7 +235,7 @@ Study read_study(const ContinualOptions& options) {
       for (const std::int64_t seed : options.seeds) study.sequences.push_back(empty_sequence(m, rate, seed));
     }
   }
-  if (!fs::exists(base_row_file(options))) return study;  // nothing comes before it
+  if (!io::exists(base_row_file(options))) return study;  // nothing comes before it
   study.base = read_row(base_row_file(options), study);
   for (Sequence& sequence : study.sequences) read_rows(study, options, sequence);
   return study;

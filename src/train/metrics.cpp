@@ -6,17 +6,14 @@
 
 #include "core/error.h"
 #include "data/line_reader.h"
-#include "io/json.h"
 #include "io/paths.h"
 
 namespace inlay::train {
 
-namespace {
-
-// The lines up to a step, of a file that may end in half a line.
-std::string lines_until(const std::filesystem::path& path, std::int64_t step) {
-  std::string kept, broken;  // the error of a line that turns out not to be the last
+void read_metrics(const std::filesystem::path& path,
+                  const std::function<void(std::string_view line, const io::Json& record)>& visit) {
   data::LineReader lines(path);
+  std::string broken;  // the error of a line that turns out not to be the last
   while (const auto line = lines.next()) {
     if (!broken.empty()) user_error("{}; remove the line to go on", broken);
     std::optional<io::Json> record;
@@ -26,15 +23,21 @@ std::string lines_until(const std::filesystem::path& path, std::int64_t step) {
       broken = error.what();
       continue;
     }
-    if (record->integer("step", io::non_negative_integer) <= step) kept.append(*line).append("\n");
+    visit(*line, *record);
   }
-  return kept;
 }
+
+namespace {
 
 // The file with what stays of it.
 const std::filesystem::path& prepared(const std::filesystem::path& path, std::int64_t resume_step) {
-  const bool goes_on = resume_step > 0 && io::exists(path);
-  io::write_file_atomic(path, goes_on ? lines_until(path, resume_step) : std::string());
+  std::string kept;
+  if (resume_step > 0 && io::exists(path)) {
+    read_metrics(path, [&](std::string_view line, const io::Json& record) {
+      if (record.integer("step", io::non_negative_integer) <= resume_step) kept.append(line).append("\n");
+    });
+  }
+  io::write_file_atomic(path, kept);
   return path;
 }
 

@@ -1,19 +1,20 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include <nlohmann/json.hpp>
 
 #include "io/file.h"
+#include "io/json.h"
 
 namespace inlay::train {
 
 // metrics.jsonl: one object per line. What is written outlives the process; after sync() also the machine.
 class MetricsFile {
  public:
-  // Continues an existing file after the lines of the given step (0: starts anew). A line that is not a record of a
-  // step is a UserError that names it; half a line at the end, which a killed process may have left, goes.
+  // Continues an existing file after the lines of the given step (0: starts anew).
   MetricsFile(const std::filesystem::path& path, std::int64_t resume_step);
 
   void write(const nlohmann::ordered_json& record) { file_.append(record.dump() + "\n"); }
@@ -22,6 +23,11 @@ class MetricsFile {
  private:
   io::AppendFile file_;
 };
+
+// The records of such a file. A line that is not JSON is a UserError that names it, and so is what the visitor finds
+// wrong with a record; half a line at the end, which a killed process may have left, is passed over.
+void read_metrics(const std::filesystem::path& path,
+                  const std::function<void(std::string_view line, const io::Json& record)>& visit);
 
 // Anonymous memory of this process that is resident now: what the run really holds of the host.
 std::size_t resident_bytes();

@@ -10,6 +10,7 @@
 #include "core/interrupt.h"
 #include "core/text.h"
 #include "io/file.h"
+#include "io/paths.h"
 #include "osft/find_bases.h"
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
@@ -81,7 +82,7 @@ fs::path own_template(const options::TrainOptions& options) {
   std::vector<std::string> names = {options.chat_template};
   for (const data::DatasetOptions& dataset : options.datasets) names.push_back(dataset.format.chat_template);
   for (const std::string& name : names) {
-    if (fs::is_regular_file(name)) return name;
+    if (io::is_file(name)) return name;
   }
   return {};
 }

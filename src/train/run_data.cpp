@@ -9,6 +9,7 @@
 #include "core/text.h"
 #include "data/text_documents.h"
 #include "io/hash.h"
+#include "io/paths.h"
 
 namespace inlay::train {
 
@@ -46,6 +47,7 @@ void describe_rows(const std::string& file, const data::RowCounts& counts, Conso
 data::Documents read_datasets(const std::vector<data::DatasetOptions>& datasets, const options::TrainOptions& options,
                               std::int64_t vocab, Console& console) {
   data::Documents documents;
+  io::remove_stale_temporaries(prepared_folder(options.dataset_prepared_path));
   for (const data::DatasetOptions& dataset : datasets) {
     data::ReadContext context;
     context.model = options.base_model;

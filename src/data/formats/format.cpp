@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "data/formats/chat_format.h"
 #include "data/formats/text_formats.h"
+#include "io/paths.h"
 
 namespace inlay::data {
 namespace {
@@ -29,7 +30,7 @@ std::string detect_type(const Row& row) {
 ChatTemplate load_template(const FormatOptions& options, const Tokenizer& tokenizer,
                            const std::filesystem::path& model) {
   if (options.chat_template == "tokenizer_default") return ChatTemplate::load(model);
-  if (!std::filesystem::exists(options.chat_template)) {
+  if (!io::exists(options.chat_template)) {
     user_error("chat_template: '{}' is neither tokenizer_default nor a .jinja file that is there",
                options.chat_template);
   }

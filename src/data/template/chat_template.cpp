@@ -7,6 +7,7 @@
 #include "data/template/unicode.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "io/paths.h"
 
 namespace inlay::data {
 
@@ -73,7 +74,7 @@ void ChatTemplate::add(const std::string& name, std::string source_name, std::st
 
 ChatTemplate ChatTemplate::load(const fs::path& path) {
   ChatTemplate result;
-  if (fs::is_directory(path)) {
+  if (io::is_folder(path)) {
     result.load_templates(path);
     result.load_special_tokens(path);
   } else {
@@ -85,8 +86,8 @@ ChatTemplate ChatTemplate::load(const fs::path& path) {
 
 void ChatTemplate::load_templates(const fs::path& folder) {
   const fs::path file = folder / "chat_template.jinja", config_file = folder / "tokenizer_config.json";
-  if (fs::exists(file)) return add(default_name, file.string(), io::read_file(file, jinja::Source::max_bytes));
-  if (fs::exists(config_file)) {
+  if (io::exists(file)) return add(default_name, file.string(), io::read_file(file, jinja::Source::max_bytes));
+  if (io::exists(config_file)) {
     const io::Json config = io::Json::read(config_file);
     const auto found = config.find("chat_template");
     if (found && found->is_array()) {
@@ -108,7 +109,7 @@ void ChatTemplate::load_templates(const fs::path& folder) {
 
 void ChatTemplate::load_special_tokens(const fs::path& folder) {
   for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
-    if (!fs::exists(folder / file)) continue;
+    if (!io::exists(folder / file)) continue;
     const io::Json config = io::Json::read(folder / file);
     for (const char* key :
          {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {

@@ -14,6 +14,7 @@
 #include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/post_processor.h"
 #include "data/tokenizer/pre_tokenizer.h"
+#include "io/paths.h"
 
 namespace inlay::data {
 
@@ -160,12 +161,12 @@ std::vector<std::int32_t> Tokenizer::Parts::encode_document(std::string_view tex
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
-  const bool is_folder = fs::is_directory(path);
+  const bool is_folder = io::is_folder(path);
   const fs::path folder = is_folder ? path : path.parent_path();
   const fs::path file = is_folder ? path / "tokenizer.json" : path;
-  if (is_folder && !fs::exists(file)) {
+  if (is_folder && !io::exists(file)) {
     for (const char* other : {"tokenizer.model", "vocab.json", "tiktoken.model"}) {
-      if (!fs::exists(path / other)) continue;
+      if (!io::exists(path / other)) continue;
       user_error(
           "{}: has {} but no tokenizer.json, which Inlay reads. Make one with transformers: python3 -c \"from "
           "transformers import AutoTokenizer as A; A.from_pretrained('{}').save_pretrained('{}')\"",
@@ -174,7 +175,7 @@ Tokenizer Tokenizer::load(const std::filesystem::path& path) {
     user_error("{}: has no tokenizer.json", path.string());
   }
   const fs::path config = folder / "tokenizer_config.json";
-  return Tokenizer(io::Json::read(file), fs::exists(config) ? std::optional(io::Json::read(config)) : std::nullopt);
+  return Tokenizer(io::Json::read(file), io::exists(config) ? std::optional(io::Json::read(config)) : std::nullopt);
 }
 
 Tokenizer::Tokenizer(const io::Json& json, const std::optional<io::Json>& config) {

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "io/paths.h"
 #include "model/families/family.h"
 
 namespace inlay::model {
@@ -55,9 +56,9 @@ ModelConfig parse_config(const io::Json& json) {
 
 ModelConfig load_config(const std::filesystem::path& folder_or_file) {
   namespace fs = std::filesystem;
-  if (!fs::exists(folder_or_file)) user_error("{}: no such model folder", folder_or_file.string());
-  const fs::path file = fs::is_directory(folder_or_file) ? folder_or_file / "config.json" : folder_or_file;
-  if (!fs::exists(file)) user_error("{}: the model folder has no config.json", folder_or_file.string());
+  if (!io::exists(folder_or_file)) user_error("{}: no such model folder", folder_or_file.string());
+  const fs::path file = io::is_folder(folder_or_file) ? folder_or_file / "config.json" : folder_or_file;
+  if (!io::exists(file)) user_error("{}: the model folder has no config.json", folder_or_file.string());
   return parse_config(io::Json::read(file));
 }
 
