@@ -127,8 +127,8 @@ struct Layout {
 
 // The base model's configuration where the trained model is no longer what it says: not quantised, or attending
 // otherwise.
-void write_changed_config(const fs::path& base, const fs::path& folder, const model::ModelConfig& trained,
-                          bool decoded, io::FileSums& written) {
+void write_changed_config(const fs::path& base, const fs::path& folder, const model::ModelConfig& trained, bool decoded,
+                          io::FileSums& written) {
   const bool same_attention = model::load_config(base).attention == trained.attention;
   if (!decoded && same_attention) return;
   nlohmann::json config = io::Json::read(base / "config.json").raw();

@@ -16,4 +16,16 @@ double Schedule::rate(std::int64_t step) const {
   return peak * (min_ratio + (1.0 - min_ratio) * shape);
 }
 
+Schedule schedule_of(const options::TrainOptions& o, std::int64_t steps) {
+  Schedule schedule;
+  schedule.decay = o.lr_scheduler;
+  schedule.peak = o.learning_rate;
+  schedule.total_steps = steps;
+  schedule.min_ratio = schedule.decay == options::Decay::cosine ? o.cosine_min_lr_ratio : 0.0;
+  schedule.warmup_steps = o.warmup_steps > 0
+                              ? o.warmup_steps
+                              : static_cast<std::int64_t>(std::ceil(o.warmup_ratio * static_cast<double>(steps)));
+  return schedule;
+}
+
 }  // namespace inlay::train

@@ -19,4 +19,7 @@ struct Schedule {
   double rate(std::int64_t step) const;
 };
 
+// As the options say, over so many steps.
+Schedule schedule_of(const options::TrainOptions& options, std::int64_t steps);
+
 }  // namespace inlay::train

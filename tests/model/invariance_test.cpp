@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <iostream>
 #include <numeric>
 
 #include "support/device_tensors.h"
@@ -31,6 +32,13 @@ class ModelInvariance : public ::testing::TestWithParam<std::tuple<Device, DType
 
   static void expect_close(const Gradients& actual, const Gradients& expected, double tolerance) {
     for (const auto& [key, values] : expected) EXPECT_LE(relative_error(actual.at(key), values), tolerance) << key;
+  }
+
+  // Over all tensors: one alone may be lucky.
+  static double mean_error(const Gradients& actual, const Gradients& expected) {
+    double sum = 0;
+    for (const auto& [key, values] : expected) sum += relative_error(actual.at(key), values);
+    return sum / static_cast<double>(expected.size());
   }
 
   // Gradients of bf16 activations differ by the rounding of what a sum is made of; in fp32 by the order of sums alone.
@@ -92,11 +100,16 @@ TEST_P(ModelInvariance, MasksInTheConfiguration) {
       return result;
     };
     const Gradients causal = gradients(fixture, batch);
-    // Another kernel sums in another order. In bf16 it rounds elsewhere as well, and gradients that nearly cancel show
-    // that; there the op's own tests say how exact it is.
     const Gradients same = with("causal and not (q < k)", "s + 0 * q");
-    if (dtype() == DType::f32) expect_close(same, causal, 1e-5);
-    EXPECT_LE(relative_error(same.at("loss"), causal.at("loss")), dtype() == DType::bf16 ? 1e-3 : 1e-6);
+    if (dtype() == DType::f32) {  // another kernel sums in another order
+      expect_close(same, causal, 1e-5);
+    } else {  // in bf16 it rounds elsewhere as well: neither is nearer to the truth than the other
+      const auto engine = fixture.engine({.device = device(), .compute = DType::f32, .optimizer_state = false});
+      engine->gradients(batch);
+      const Gradients exact = gradients_of(*engine);
+      std::cout << folder.filename() << " rule " << mean_error(same, exact) << " plain " << mean_error(causal, exact) << " loss exact " << engine->decoder().read_loss(engine->exec()).loss << " rule " << same.at("loss")[0] << " plain " << causal.at("loss")[0] << "\n";
+      EXPECT_LE(mean_error(same, exact), 1.25 * mean_error(causal, exact)) << folder;
+    }
     EXPECT_EQ(with("document and causal", ""), causal) << folder;
     const Gradients prefix = with("causal or prefix", "");
     EXPECT_GT(relative_error(prefix.at("loss"), causal.at("loss")), 1e-4) << folder;

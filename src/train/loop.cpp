@@ -1,0 +1,202 @@
+#include "train/loop.h"
+
+#include <chrono>
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "backend/cuda/context.h"
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "io/paths.h"
+#include "train/batch_stream.h"
+#include "train/schedule.h"
+
+namespace inlay::train {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// The template that the conversations are written by, where it is a file of its own.
+fs::path own_template(const options::TrainOptions& options) {
+  std::vector<std::string> names = {options.chat_template};
+  for (const data::DatasetOptions& dataset : options.datasets) names.push_back(dataset.format.chat_template);
+  for (const std::string& name : names) {
+    if (io::is_file(name)) return name;
+  }
+  return {};
+}
+
+}  // namespace
+
+Loop::Loop(const options::TrainOptions& options, const RunDocuments& documents, RunEngine& engine, OutputFolder& output,
+           Console& console)
+    : options_(options),
+      documents_(documents),
+      engine_(*engine.engine),
+      plan_(engine.plan),
+      output_(output),
+      console_(console),
+      origin_{options.base_model, own_template(options)} {}
+
+RunEnd Loop::run(TrainerState state, std::int64_t steps) {
+  state_ = std::move(state);
+  steps_ = steps;
+  metrics_ = std::make_unique<MetricsFile>(output_.path() / "metrics.jsonl", state_.step);
+  const Schedule schedule = schedule_of(options_, steps_);
+  BatchStream stream(documents_.sampler(), documents_.train(), state_.epoch, state_.batch);
+  const double began = now() - state_.seconds;
+  if (state_.evaluation_due && state_.step < steps_ && !evaluate_now()) return stop_early();
+  while (state_.step < steps_) {
+    const double step_began = now();
+    const std::vector<PackedBatch> micro_batches = stream.next_step(options_.gradient_accumulation_steps);
+    const double rate = schedule.rate(state_.step);
+    const StepResult result = engine_.train_step(micro_batches, state_.step + 1, rate);
+    ++state_.step;
+    state_.epoch = stream.epoch();
+    state_.batch = stream.batch();
+    state_.tokens += result.tokens;
+    state_.seconds = now() - began;
+    host_peak_ = std::max(host_peak_, resident_bytes());
+    check_finite(result);
+    report(result, rate, now() - step_began);
+    if (options_.eval_steps > 0 && state_.step % options_.eval_steps == 0 && state_.step < steps_) evaluate_now();
+    if (interrupt_requested() && state_.step < steps_) return stop_early();
+    if (options_.save_steps > 0 && state_.step % options_.save_steps == 0) save();
+  }
+  return finish();
+}
+
+void Loop::check_finite(const StepResult& result) {
+  if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
+  diverged(
+      fmt::format("the loss is {} and the gradient norm {}", format_value(result.loss), format_value(result.grad_norm)),
+      state_.step - 1);
+}
+
+void Loop::diverged(const std::string& what, std::int64_t bad) {
+  throw Diverged(fmt::format("step {}: {}; stopped. {} A lower learning_rate or a longer warm-up usually helps",
+                             state_.step, what, output_.advice_to_go_back(bad)));
+}
+
+template <class Write>
+auto Loop::write_finite(const Write& write) {
+  try {
+    return write();
+  } catch (const NotFinite& error) {
+    diverged(error.what(), state_.step);
+  }
+}
+
+void Loop::report(const StepResult& result, double rate, double seconds) {
+  const double speed = static_cast<double>(result.tokens) / seconds;
+  const std::size_t device_peak = engine_.exec().arena().peak();
+  state_.loss = result.loss;
+  // The share of the GPU's matmul peak that the model's own products make up; 0 where the peak is not known.
+  const bool on_gpu = engine_.options().device == Device::cuda;
+  const double peak = on_gpu ? matmul_peak(backend::cuda::device_name()) : 0;
+  const double matmul_share = peak > 0 ? speed * engine_.decoder().config().matmul_flops_per_token() / peak : 0;
+  ordered_json record = {{"step", state_.step},
+                         {"epoch", state_.epoch},
+                         {"loss", result.loss},
+                         {"grad_norm", result.grad_norm},
+                         {"raw_grad_norm", result.raw_grad_norm},
+                         {"lr", rate},
+                         {"tokens", result.tokens},
+                         {"valid_tokens", result.valid},
+                         {"tokens_total", state_.tokens},
+                         {"tokens_per_second", speed},
+                         {"matmul_share", matmul_share},
+                         {"seconds", state_.seconds},
+                         {"device_peak_bytes", device_peak},
+                         {"host_peak_bytes", host_peak_}};
+  if (options_.loss.z_loss > 0) record["z_loss"] = result.z_loss;
+  metrics_->write(record);
+  const std::string share = peak > 0 ? fmt::format("  {:.0f} % of peak", 100 * matmul_share) : "";
+  // The remaining time by this run's recent pace, which the first steps (warm-up of caches) do not know yet.
+  pace_ = pace_ == 0 ? seconds : 0.9 * pace_ + 0.1 * seconds;
+  const std::string line =
+      fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {} tok/s{}  {}  ETA {}", state_.step, steps_,
+                  result.loss, result.grad_norm, rate, format_count(std::llround(speed)), share,
+                  format_bytes(device_peak), format_duration(pace_ * static_cast<double>(steps_ - state_.step)));
+  const bool due = state_.step % options_.logging_steps == 0 || state_.step == steps_;
+  console_.status(static_cast<double>(state_.step) / static_cast<double>(steps_), line, due);
+}
+
+bool Loop::evaluate_now() {
+  state_.evaluation_due = false;
+  if (documents_.test().empty()) return true;
+  try {
+    evaluation_ = evaluate(engine_, documents_.test());
+  } catch (const Interrupted&) {
+    state_.evaluation_due = true;
+    return false;
+  }
+  if (!std::isfinite(evaluation_.loss)) {
+    diverged(fmt::format("the evaluation's loss is {}", format_value(evaluation_.loss)), state_.step);
+  }
+  metrics_->write({{"step", state_.step},
+                   {"eval_loss", evaluation_.loss},
+                   {"eval_perplexity", std::exp(evaluation_.loss)},
+                   {"eval_accuracy", evaluation_.accuracy},
+                   {"eval_tokens", evaluation_.tokens}});
+  console_.line(fmt::format("step {}: eval loss {:.4f}, perplexity {:.2f}, accuracy {:.1f} %", state_.step,
+                            evaluation_.loss, std::exp(evaluation_.loss), 100 * evaluation_.accuracy));
+  return true;
+}
+
+fs::path Loop::save() {
+  console_.status(fmt::format("step {}: saving a checkpoint", state_.step));
+  metrics_->sync();  // a checkpoint never knows of steps that the metrics have lost
+  const fs::path folder = write_finite([&] { return save_checkpoint(engine_, origin_, output_.path(), state_); });
+  remove_old_checkpoints(output_.path(), options_.save_total_limit);
+  return folder;
+}
+
+RunEnd Loop::stop_early() {
+  const fs::path folder = save();
+  console_.line(
+      fmt::format("interrupted after step {}; {} holds everything. To go on, run the same command with --resume",
+                  state_.step, folder.string()));
+  return RunEnd::interrupted;
+}
+
+RunEnd Loop::finish() {
+  if (!evaluate_now()) return stop_early();
+  ordered_json summary = {{"steps", state_.step},
+                          {"loss", state_.loss},
+                          {"tokens", state_.tokens},
+                          {"seconds", state_.seconds},
+                          {"tokens_per_second", static_cast<double>(state_.tokens) / std::max(state_.seconds, 1e-9)},
+                          {"parameters", engine_.decoder().config().parameter_count()},
+                          {"device", engine_.options().device == Device::cuda ? backend::cuda::device_name() : "cpu"},
+                          {"dtype", name_of(engine_.options().compute)},
+                          {"activation_policy", engine_.options().policy.str()},
+                          {"deterministic", engine_.options().device == Device::cpu || options_.deterministic},
+                          {"planned_device_peak_bytes", plan_.device_peak},
+                          {"device_peak_bytes", engine_.exec().arena().peak()},
+                          {"host_peak_bytes", host_peak_}};
+  if (!documents_.test().empty()) {
+    summary["eval_loss"] = evaluation_.loss;
+    summary["eval_accuracy"] = evaluation_.accuracy;
+  }
+  if (options_.osft.enabled) {
+    const double leak = engine_.leak();
+    summary["osft"] = {{"basis", osft::name_of(options_.osft.basis)}, {"leak", leak}};
+    console_.line(fmt::format("osft: of what was learned, {:.1e} lies in frozen directions", leak));
+  }
+  metrics_->sync();
+  output_.publish([&](const fs::path& folder) {
+    write_finite([&] { return save_model(engine_, origin_, folder); });
+    io::write_file_atomic(folder / "summary.json", summary.dump(2) + "\n");
+  });
+  console_.line(fmt::format("done: {} steps in {}, loss {:.4f}; the model is in {}", state_.step,
+                            format_duration(state_.seconds), state_.loss, output_.path().string()));
+  return RunEnd::finished;
+}
+
+}  // namespace inlay::train

@@ -1,0 +1,78 @@
+#include "train/run_documents.h"
+
+#include <algorithm>
+
+#include "core/text.h"
+
+namespace inlay::train {
+
+namespace {
+
+void describe_data(const data::BatchSampler& sampler, Console& console) {
+  console.line(fmt::format("data: {} documents, {} tokens, {} micro-batches an epoch ({:.1f} % full)",
+                           format_count(sampler.document_count()), format_count(sampler.tokens_per_epoch()),
+                           format_count(sampler.batches_per_epoch(0)), 100 * sampler.efficiency(0)));
+  if (sampler.truncated_documents() > 0) {
+    console.line(fmt::format("data: {} documents were longer than sequence_len and lost {} tokens",
+                             format_count(sampler.truncated_documents()), format_count(sampler.truncated_tokens())));
+  }
+  if (sampler.split_documents() > 0) {
+    console.line(fmt::format("data: {} documents were longer than sequence_len and were split",
+                             format_count(sampler.split_documents())));
+  }
+  if (sampler.dropped_documents() > 0) {
+    console.line(fmt::format("data: {} documents longer than sequence_len were dropped",
+                             format_count(sampler.dropped_documents())));
+  }
+  if (sampler.unlabelled_pieces() > 0) {
+    console.line(
+        fmt::format("data: {} documents, or parts of them, hold nothing to learn within sequence_len and were "
+                    "left out",
+                    format_count(sampler.unlabelled_pieces())));
+  }
+}
+
+// Evaluation reads no further than training does.
+void clip(std::vector<Document>& documents, std::int64_t length, Console& console) {
+  const auto most = static_cast<std::size_t>(length);
+  std::int64_t clipped = 0;
+  for (Document& document : documents) {
+    if (document.input_ids.size() <= most) continue;
+    document.input_ids.resize(most);
+    document.labels.resize(most);
+    if (!document.weights.empty()) document.weights.resize(most);
+    ++clipped;
+  }
+  if (clipped > 0) {
+    console.line(fmt::format("test data: {} documents were cut to sequence_len", format_count(clipped)));
+  }
+}
+
+// Rotary positions go on for ever, what a model has learnt of them does not.
+void warn_of_positions(std::int64_t longest, const model::ModelConfig& config, Console& console) {
+  if (config.max_positions <= 0 || longest <= config.max_positions) return;
+  console.line(fmt::format("note: documents have up to {} tokens, and config.json knows {} positions",
+                           format_count(longest), format_count(config.max_positions)));
+}
+
+}  // namespace
+
+RunDocuments::RunDocuments(const options::TrainOptions& options, const model::ModelConfig& config, Console& console)
+    : data_(read_run_data(options, config.vocab, console)),
+      test_(data_.test.copies()),
+      sampler_(data_.train, batch_options(options)) {
+  describe_data(sampler_, console);
+  warn_of_positions(bounds_of(sampler_).document, config, console);
+  clip(test_, options.sequence_len, console);
+}
+
+BatchBounds RunDocuments::bounds() const {
+  BatchBounds bounds = bounds_of(sampler_);
+  for (const Document& d : test_) {
+    bounds.document = std::max(bounds.document, static_cast<std::int64_t>(d.input_ids.size()));
+  }
+  bounds.tokens = std::max(bounds.tokens, bounds.document);
+  return bounds;
+}
+
+}  // namespace inlay::train

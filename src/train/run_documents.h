@@ -1,0 +1,26 @@
+#pragma once
+
+#include "model/config.h"
+#include "train/run_data.h"
+
+namespace inlay::train {
+
+// Everything that a run reads, ready for its loop.
+class RunDocuments {
+ public:
+  // Reads it and says what it is: how much, what was cut or left out.
+  RunDocuments(const options::TrainOptions& options, const model::ModelConfig& config, Console& console);
+
+  const data::Documents& train() const { return data_.train; }
+  const std::vector<Document>& test() const { return test_; }  // no longer than what is trained on
+  const data::BatchSampler& sampler() const { return sampler_; }
+  // Of micro-batches and of evaluation's batches.
+  BatchBounds bounds() const;
+
+ private:
+  RunData data_;
+  std::vector<Document> test_;
+  data::BatchSampler sampler_;
+};
+
+}  // namespace inlay::train

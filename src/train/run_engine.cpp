@@ -1,0 +1,74 @@
+#include "train/run_engine.h"
+
+#include "backend/cuda/context.h"
+#include "core/text.h"
+
+namespace inlay::train {
+
+namespace {
+
+void describe_memory(const EngineOptions& engine, const MemoryPlan& plan, Console& console) {
+  if (engine.mlp_tile > 0) {
+    console.line(fmt::format("memory: the MLP works on {} rows at once", format_count(engine.mlp_tile)));
+  }
+  if (engine.loss.chunk > 0) {
+    console.line(fmt::format("memory: the loss works on {} rows at once", format_count(engine.loss.chunk)));
+  }
+  if (plan.host_peak > 0) {
+    console.line(fmt::format("memory: {} on the host{}", format_bytes(plan.host_peak),
+                             engine.host_layers > 0 ? fmt::format(", {} layers live there", engine.host_layers) : ""));
+  }
+  if (plan.disk_bytes > 0) {
+    console.line(fmt::format("memory: {} in a file in {}", format_bytes(plan.disk_bytes), engine.spill_folder));
+  }
+}
+
+void describe_osft(Engine& engine, const osft::OsftOptions& options, Console& console) {
+  std::int64_t trained = 0;
+  engine.decoder().for_each_trained([&](weights::Parameter& p) { trained += p.size(); });
+  const std::int64_t all = engine.decoder().config().parameter_count();
+  console.line(fmt::format("osft: basis {}, {} targets, {} trainable parameters ({:.1f} % of the model)",
+                           osft::name_of(options.basis), engine.decoder().subspaces().size(), format_count(trained),
+                           100.0 * static_cast<double>(trained) / static_cast<double>(all)));
+}
+
+}  // namespace
+
+RunEngine make_run_engine(const options::TrainOptions& options, const model::ModelConfig& config,
+                          const BatchBounds& bounds, Console& console) {
+  RunEngine run;
+  EngineOptions engine = engine_options(options, bounds);
+  osft::FoundBases found;
+  if (options.osft.enabled) {
+    found = osft::find_bases(search_inputs(options, config, engine.device, console), config, engine.device,
+                             engine.compute, step_shape(options, bounds), console);
+    engine.osft = std::make_shared<osft::OsftLayout>(found.layout);
+    run.basis_fingerprint = found.bases.fingerprint();
+  } else {
+    plan_frozen(options, config, engine);
+  }
+  const MemoryChoice memory = resolve_memory(options, config, engine);
+  run.plan = memory.plan;
+  const std::string device = engine.device == Device::cuda ? backend::cuda::device_name() : "CPU";
+  console.line(fmt::format("model: {}, {} parameters, {} on {}, activations: {}, plan: {}", config.model_type,
+                           format_count(config.parameter_count()), name_of(engine.compute), device, engine.policy.str(),
+                           format_bytes(run.plan.device_peak)));
+  if (config.attention.given()) {
+    console.line(fmt::format("attention: mask {}, score {}; programs other than inlay do not know them",
+                             config.attention.mask.empty() ? "causal" : config.attention.mask,
+                             config.attention.score.empty() ? "s" : config.attention.score));
+  }
+  if (!memory.fits) user_error("{} (inlay plan shows where the bytes go)", memory.reason);
+  describe_memory(engine, run.plan, console);
+  run.engine = Engine::create(config, engine);
+  const io::Checkpoint weights(options.base_model);
+  run.base_fingerprint = fmt::format("{:016x}", weights.sampled_hash());
+  load_weights(*run.engine, weights, console);
+  if (options.osft.enabled) {
+    run.engine->start_osft(found.bases);
+    describe_osft(*run.engine, options.osft, console);
+  }
+  return run;
+}
+
+}  // namespace inlay::train

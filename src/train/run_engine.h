@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "train/session.h"
+
+namespace inlay::train {
+
+// A run's engine with its base model in it, planned to fit, and under OSFT with its directions.
+struct RunEngine {
+  std::unique_ptr<Engine> engine;
+  MemoryPlan plan;
+  std::string base_fingerprint;   // of the base model's weights
+  std::string basis_fingerprint;  // of OSFT's directions; empty without
+};
+
+// Says what was chosen. UserError where nothing fits; Interrupted where Ctrl-C came while directions were found or
+// weights loaded.
+RunEngine make_run_engine(const options::TrainOptions& options, const model::ModelConfig& config,
+                          const BatchBounds& bounds, Console& console);
+
+}  // namespace inlay::train
