@@ -81,7 +81,7 @@ TEST(ModelConfigs, ScalingsBesideOneAnother) {
 
 TEST(ModelConfigs, WhatAFileLeavesOutIsTheFamilysOwn) {
   const auto config = [](const std::string& type, const std::string& more) {
-    std::string text = llama(more);
+    std::string text = llama(R"(,"num_key_value_heads":2)" + more);
     return model::parse_config(io::Json::parse(text.replace(text.find("llama"), 5, type), "config.json"));
   };
   const std::string experts = R"(,"num_local_experts":4,"num_experts_per_tok":2)";
@@ -99,7 +99,8 @@ TEST(ModelConfigs, WhatAFileLeavesOutIsTheFamilysOwn) {
   const auto error = [&](const std::string& type, const std::string& more) {
     return user_error_of([&] { config(type, more); });
   };
-  EXPECT_THAT(error("gpt_oss", experts), ::testing::HasSubstr("rope_scaling: missing"));
+  EXPECT_THAT(error("llama", R"(,"per_layer_config":{"0":{"hidden_size":32}})"),
+              ::testing::HasSubstr("per_layer_config: layers that differ"));
   EXPECT_THAT(error("qwen3_moe", R"(,"use_sliding_window":true)"), ::testing::HasSubstr("use_sliding_window"));
   EXPECT_THAT(error("mistral", R"(,"layer_types":["chunked_attention","full_attention","full_attention"])"),
               ::testing::HasSubstr("layer_types[0]: 'chunked_attention'"));
@@ -108,7 +109,8 @@ TEST(ModelConfigs, WhatAFileLeavesOutIsTheFamilysOwn) {
 TEST(ModelConfigs, QwenWindowsApplyOnlyWhereTheyAreOn) {
   const std::string base =
       R"({"model_type":"qwen2","hidden_size":64,"intermediate_size":96,"vocab_size":100,"num_attention_heads":4,)"
-      R"("num_hidden_layers":4,"sliding_window":32,"max_window_layers":2,"use_sliding_window":)";
+      R"("num_key_value_heads":4,"num_hidden_layers":4,"sliding_window":32,"max_window_layers":2,)"
+      R"("use_sliding_window":)";
   EXPECT_EQ(model::parse_qwen2(io::Json::parse(base + "false}", "c")).layers[3].window, 0);
   const ModelConfig on = model::parse_qwen2(io::Json::parse(base + "true}", "c"));
   EXPECT_EQ(on.layers[1].window, 0);
@@ -142,7 +144,7 @@ TEST(ModelConfigs, PublishedShapesAreThoseOfTheModels) {
 
 std::string experts(const std::string& more) {
   return R"({"hidden_size":64,"intermediate_size":96,"vocab_size":100,"num_attention_heads":4,"num_hidden_layers":4,)"
-         R"("num_experts_per_tok":2)" +
+         R"("num_key_value_heads":4,"num_experts_per_tok":2)" +
          more + "}";
 }
 
@@ -182,7 +184,9 @@ TEST(ModelConfigs, MistakesAboutExpertsNameTheKey) {
   const auto gpt_oss = [](const std::string& more) {
     return error_in(model::parse_gpt_oss, experts(R"(,"num_local_experts":4)" + more));
   };
-  EXPECT_THAT(gpt_oss(R"(,"swiglu_limit":5.0)"), HasSubstr("swiglu_limit"));
+  EXPECT_THAT(gpt_oss(R"(,"swiglu_limit":5.0)"), HasSubstr("config.json: swiglu_limit: only 7 is supported"));
+  EXPECT_THAT(gpt_oss(R"(,"swiglu_alpha":1.5)"), HasSubstr("config.json: swiglu_alpha: only 1.702 is supported"));
+  EXPECT_EQ(gpt_oss(R"(,"swiglu_limit":7,"swiglu_alpha":1.702)"), "no error");
   EXPECT_THAT(gpt_oss(R"(,"quantization_config":{"quant_method":"awq"})"), HasSubstr("quant_method"));
   EXPECT_THAT(gpt_oss(R"(,"layer_types":["full_attention"])"), HasSubstr("layer_types"));
 }

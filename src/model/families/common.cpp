@@ -53,12 +53,14 @@ void refuse_partial_rotation(const io::Json& json) {
   }
 }
 
-RopeConfig parse_rope(const io::Json& json, std::int64_t head_dim, std::int64_t max_positions, double default_theta) {
+RopeConfig parse_rope(const io::Json& json, std::int64_t head_dim, std::int64_t max_positions,
+                      const FamilyDefaults& defaults) {
   RopeConfig rope;
   const std::optional<io::Json> scaling = find_scaling(json);
-  rope.theta = json.find_number("rope_theta", io::positive_number).value_or(default_theta);
-  refuse_partial_rotation(json);
   rope.original_positions = max_positions;
+  if (defaults.rope && !json.has("rope_parameters") && !json.has("rope_scaling")) rope = *defaults.rope;
+  rope.theta = json.find_number("rope_theta", io::positive_number).value_or(defaults.theta);
+  refuse_partial_rotation(json);
   std::string type = "default";
   if (scaling) {
     rope.theta = scaling->find_number("rope_theta", io::positive_number).value_or(rope.theta);
@@ -101,6 +103,17 @@ RopeConfig parse_rope(const io::Json& json, std::int64_t head_dim, std::int64_t 
   return rope;
 }
 
+std::int64_t parse_kv_heads(const io::Json& json, std::int64_t heads, std::int64_t missing) {
+  const char* key = "num_key_value_heads";
+  const bool absent = missing > 0 && !json.raw().contains(key);
+  const std::int64_t found = absent ? missing : json.find_integer(key, io::positive_integer).value_or(heads);
+  if (heads % found != 0) {
+    json.fail(key, fmt::format("{} does not divide the {} query heads{}", found, heads,
+                               absent ? "; it is what this family has where the file does not say" : ""));
+  }
+  return found;
+}
+
 DType parse_dtype(const io::Json& json) {
   for (const char* key : {"dtype", "torch_dtype"}) {
     const auto text = json.find_string(key);
@@ -140,12 +153,9 @@ ModelConfig parse_common(const io::Json& json, const FamilyDefaults& defaults) {
   c.hidden = json.integer("hidden_size", io::positive_integer);
   c.intermediate = json.integer("intermediate_size", io::positive_integer);
   c.vocab = json.integer("vocab_size", io::positive_integer);
-  c.bos = json.find_integer("bos_token_id").value_or(-1);
+  c.bos = json.raw().contains("bos_token_id") ? json.find_integer("bos_token_id").value_or(-1) : defaults.bos;
   c.heads = json.integer("num_attention_heads", io::positive_integer);
-  c.kv_heads = json.find_integer("num_key_value_heads", io::positive_integer).value_or(c.heads);
-  if (c.heads % c.kv_heads != 0) {
-    json.fail("num_key_value_heads", fmt::format("{} does not divide the {} query heads", c.kv_heads, c.heads));
-  }
+  c.kv_heads = parse_kv_heads(json, c.heads, defaults.kv_heads);
   if (const auto head_dim = json.find_integer("head_dim", io::positive_integer)) {
     c.head_dim = *head_dim;
   } else if (defaults.head_dim > 0) {
@@ -158,9 +168,9 @@ ModelConfig parse_common(const io::Json& json, const FamilyDefaults& defaults) {
   }
   if (c.head_dim > 256)
     json.fail("head_dim", fmt::format("{} is above 256, the largest head that is supported", c.head_dim));
-  c.max_positions = json.find_integer("max_position_embeddings", io::positive_integer).value_or(2048);
+  c.max_positions = json.find_integer("max_position_embeddings", io::positive_integer).value_or(defaults.max_positions);
   c.norm_eps = static_cast<float>(json.find_number("rms_norm_eps", io::positive_number).value_or(defaults.norm_eps));
-  c.rope = parse_rope(json, c.head_dim, c.max_positions, defaults.theta);
+  c.rope = parse_rope(json, c.head_dim, c.max_positions, defaults);
   c.tied_embeddings = json.find_boolean("tie_word_embeddings").value_or(false);
   c.dtype = parse_dtype(json);
   const std::string activation = json.find_string("hidden_act").value_or("silu");
@@ -173,6 +183,9 @@ ModelConfig parse_common(const io::Json& json, const FamilyDefaults& defaults) {
   }
   if (json.find_number("attention_dropout").value_or(0.0) != 0.0) {
     json.fail("attention_dropout", "dropout inside attention is not supported; set it to 0");
+  }
+  if (const auto layers = json.find_object("per_layer_config"); layers && !layers->keys().empty()) {
+    json.fail("per_layer_config", "layers that differ from the rest of the file are not supported");
   }
   c.layers.resize(static_cast<std::size_t>(json.integer("num_hidden_layers", io::positive_integer)));
   return c;

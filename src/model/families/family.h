@@ -28,10 +28,15 @@ ModelConfig load_config(const std::filesystem::path& folder_or_file);
 
 ModelConfig parse_config(const io::Json& json);
 
-// What a family takes where a file is silent, as transformers does; the Llama family's unless it says otherwise.
+// What a family takes where a file is silent, as transformers does (tests/golden/config_defaults.json); the Llama
+// family's unless it says otherwise.
 struct FamilyDefaults {
   double theta = 10000.0, norm_eps = 1e-6;
+  std::int64_t max_positions = 2048;
+  std::int64_t kv_heads = 0;        // 0: as many as query heads, which is also what null in a file means
   std::int64_t head_dim = 0;        // 0: hidden size / heads
+  std::int64_t bos = -1;            // -1: no token begins a text, which is also what null in a file means
+  std::optional<RopeConfig> rope;   // the scaled rotation of a file that has no key about it; else a plain one
   bool quantization_known = false;  // the family reads quantization_config itself
 };
 

@@ -16,16 +16,33 @@ void parse_windows(const io::Json& json, ModelConfig& c) {
   }
 }
 
+RopeConfig published_rope() {
+  return {.kind = RopeKind::yarn, .factor = 32, .truncate = false, .original_positions = 4096};
+}
+
+// transformers has these numbers in its code, and reads neither key: what another one would mean is anyone's guess.
+void check_activation(const io::Json& json) {
+  for (const auto& [key, supported] : {std::pair("swiglu_alpha", ops::glu_slope), {"swiglu_limit", ops::glu_limit}}) {
+    const auto given = json.find_number(key);
+    if (given && static_cast<float>(*given) != supported)
+      json.fail(key, fmt::format("only {} is supported", supported));
+  }
+}
+
 }  // namespace
 
 ModelConfig parse_gpt_oss(const io::Json& json) {
-  ModelConfig c = parse_common(json, {.theta = 150000.0, .norm_eps = 1e-5, .head_dim = 64, .quantization_known = true});
+  ModelConfig c = parse_common(json, {.theta = 150000.0,
+                                      .norm_eps = 1e-5,
+                                      .max_positions = 131072,
+                                      .kv_heads = 8,
+                                      .head_dim = 64,
+                                      .rope = published_rope(),
+                                      .quantization_known = true});
   c.qkv_bias = c.output_bias = json.find_boolean("attention_bias").value_or(true);
   c.sinks = true;
   parse_windows(json, c);
-  if (json.find_number("swiglu_limit").value_or(ops::glu_limit) != ops::glu_limit) {
-    json.fail("swiglu_limit", fmt::format("only {} is supported", ops::glu_limit));
-  }
+  check_activation(json);
   if (const auto quantized = json.find_object("quantization_config")) {
     const std::string method = quantized->string("quant_method");
     if (method != "mxfp4") {
@@ -41,9 +58,6 @@ ModelConfig parse_gpt_oss(const io::Json& json) {
   for (LayerConfig& layer : c.layers) layer.experts = true;
   c.names.experts_stacked = true;
   c.names.expert_down = "model.layers.{}.mlp.experts.down_proj";
-  if (!json.has("rope_parameters") && !json.has("rope_scaling")) {
-    json.fail("rope_scaling", "missing; this family's rotation is scaled (yarn), and the file must say how");
-  }
   return c;
 }
 

@@ -30,7 +30,8 @@ void parse_experts(const io::Json& json, ModelConfig& c, const ExpertDefaults& d
 }
 
 ModelConfig parse_mixtral(const io::Json& json) {
-  ModelConfig c = parse_common(json, {.theta = 1e6, .norm_eps = 1e-5});
+  ModelConfig c =
+      parse_common(json, {.theta = 1e6, .norm_eps = 1e-5, .max_positions = 131072, .kv_heads = 8, .bos = 1});
   for (LayerConfig& layer : c.layers) layer.window = parse_window(json, 0);
   parse_experts(json, c, {.count_keys = {"num_local_experts", "num_experts"}, .balance = 0.001});
   c.experts.intermediate = c.intermediate;
@@ -46,7 +47,7 @@ ModelConfig parse_mixtral(const io::Json& json) {
 }
 
 ModelConfig parse_qwen3_moe(const io::Json& json) {
-  ModelConfig c = parse_common(json);
+  ModelConfig c = parse_common(json, {.max_positions = 32768, .kv_heads = 4});
   c.qkv_bias = c.output_bias = json.find_boolean("attention_bias").value_or(false);
   c.qk_norm = true;
   if (json.find_boolean("use_sliding_window").value_or(false)) {

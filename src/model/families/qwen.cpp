@@ -20,14 +20,14 @@ void parse_windows(const io::Json& json, ModelConfig& c) {
 }  // namespace
 
 ModelConfig parse_qwen2(const io::Json& json) {
-  ModelConfig c = parse_common(json);
+  ModelConfig c = parse_common(json, {.max_positions = 32768, .kv_heads = 32});
   c.qkv_bias = true;  // always, and the output product never has one
   parse_windows(json, c);
   return c;
 }
 
 ModelConfig parse_qwen3(const io::Json& json) {
-  ModelConfig c = parse_common(json, {.head_dim = 128});
+  ModelConfig c = parse_common(json, {.max_positions = 32768, .kv_heads = 32, .head_dim = 128});
   c.qkv_bias = c.output_bias = json.find_boolean("attention_bias").value_or(false);
   c.qk_norm = true;
   parse_windows(json, c);
