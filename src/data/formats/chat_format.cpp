@@ -33,6 +33,20 @@ std::string present_name(const Row& message, std::initializer_list<const char*> 
   return *names.begin();
 }
 
+// What a model is to think is easily lost: a template may write no reasoning at all, or only the last turn's. Learning
+// the turn all the same would teach to answer without it.
+void check_reasoning(const Row& row, std::size_t index, const ChatFormat::Turn& turn, std::string_view written) {
+  if (!turn.trained) return;
+  const std::string_view reasoning = reasoning_of(turn.message);
+  if (written.find(reasoning) != written.npos) return;
+  row.fail(
+      fmt::format("messages[{}]: the chat template drops the reasoning of this {} message, so that the turn would be "
+                  "learned without it; where the template keeps it in the last turn, end the conversation with this "
+                  "message; else set \"training\": false in it, take the reasoning out of the data, or name another "
+                  "chat_template",
+                  index, turn.role));
+}
+
 }  // namespace
 
 ChatFormat::ChatFormat(FormatOptions options, Tokenizer tokenizer, std::shared_ptr<const ChatTemplate> chat)
@@ -131,36 +145,70 @@ bool ChatFormat::uses_generation(const Conversation& conversation, const Rendere
   return !marked || rendered.generation.size() == spoken;
 }
 
+bool ChatFormat::has_special(std::string_view text) const {
+  return std::ranges::any_of(tokenizer_.encode(text, false),
+                             [&](std::int32_t id) { return tokenizer_.is_special(id); });
+}
+
+// Whether the template ends a turn behind its generation block, and not in it: by a conversation that ends with one.
+bool ChatFormat::closes_behind_blocks(const Conversation& conversation) const {
+  std::vector<Value> messages;
+  for (const Turn& turn : conversation.turns) messages.push_back(turn.message);
+  const auto last = std::ranges::find(conversation.turns.rbegin(), conversation.turns.rend(), "assistant", &Turn::role);
+  messages.resize(static_cast<std::size_t>(conversation.turns.rend() - last));
+  try {
+    const RenderedChat head = chat_->render(jinja::make_list(nullptr, std::move(messages)), conversation.render);
+    return !head.generation.empty() && has_special(std::string_view(head.text).substr(head.generation.back().second));
+  } catch (const TemplateError&) {
+    return false;
+  }
+}
+
+std::vector<ChatFormat::TokenSpan> ChatFormat::generation_spans(const Row& row, const Conversation& conversation,
+                                                                const RenderedChat& rendered,
+                                                                const std::vector<std::int32_t>& ids) const {
+  const TokenMap map(tokenizer_, rendered.text, ids);
+  std::vector<std::size_t> spoken;
+  for (std::size_t i = 0; i < conversation.turns.size(); ++i) {
+    if (conversation.turns[i].role == "assistant") spoken.push_back(i);
+  }
+  const bool one_each = spoken.size() == rendered.generation.size();
+  for (std::size_t k = 0; k < spoken.size(); ++k) {
+    const auto [begin, end] = one_each ? rendered.generation[k] : std::pair(std::size_t{0}, rendered.text.size());
+    check_reasoning(row, spoken[k], conversation.turns[spoken[k]],
+                    std::string_view(rendered.text).substr(begin, end - begin));
+  }
+  std::vector<TokenSpan> result;
+  std::optional<bool> closed;  // asked for where a block ends with a special token: that may be the end, or lead there
+  for (std::size_t k = 0; k < rendered.generation.size(); ++k) {
+    static const Turn plain{.role = "assistant", .trained = true};
+    const auto [begin, end] = map.tokens(rendered.generation[k].first, rendered.generation[k].second);
+    const bool special = end > begin && tokenizer_.is_special(ids[end - 1]) && !ends_turn(ids[end - 1]);
+    if (special && !closed) closed = closes_behind_blocks(conversation);
+    result.push_back({begin, end, one_each ? &conversation.turns[spoken[k]] : &plain, begin, special && *closed});
+  }
+  return result;
+}
+
 std::vector<ChatFormat::TokenSpan> ChatFormat::spans(const Row& row, const Conversation& conversation,
                                                      const RenderedChat& rendered,
                                                      const std::vector<std::int32_t>& ids) const {
+  if (uses_generation(conversation, rendered)) return generation_spans(row, conversation, rendered, ids);
   const TokenMap map(tokenizer_, rendered.text, ids);
+  const std::string_view text = rendered.text;
   const std::vector<Turn>& turns = conversation.turns;
-  std::vector<TokenSpan> result;
-  const auto add = [&](TurnFinder::Bytes bytes, const Turn& turn) {
-    const auto [begin, end] = map.tokens(bytes.first, bytes.second);
-    result.push_back({begin, end, &turn});
-  };
-  if (uses_generation(conversation, rendered)) {
-    std::vector<const Turn*> spoken;
-    for (const Turn& turn : turns) {
-      if (turn.role == "assistant") spoken.push_back(&turn);
-    }
-    const bool one_each = spoken.size() == rendered.generation.size();
-    for (std::size_t i = 0; i < rendered.generation.size(); ++i) {
-      static const Turn plain{.role = "assistant", .trained = true};
-      add(rendered.generation[i], one_each ? *spoken[i] : plain);
-    }
-    return result;
-  }
   std::vector<Value> messages;
   for (const Turn& turn : turns) messages.push_back(turn.message);
   const TurnFinder finder(*chat_, messages, conversation.render, rendered.text);
+  std::vector<TokenSpan> result;
   for (std::size_t i = 0; i < turns.size(); ++i) {
     if (!turns[i].trained && options_.train_on_eos != "all") continue;
-    const auto bytes = finder.find(i);
-    if (bytes) {
-      add(*bytes, turns[i]);
+    const auto found = finder.find(i);
+    check_reasoning(row, i, turns[i], found ? text.substr(found->begin, found->end - found->begin) : text);
+    if (found) {
+      const auto [begin, end] = map.tokens(found->begin, found->end);
+      const std::size_t content = map.tokens(found->content, found->end).first;
+      result.push_back({begin, end, &turns[i], content, !found->closing || has_special(*found->closing)});
     } else if (turns[i].trained) {
       row.fail(
           fmt::format("messages[{}]: the chat template writes this {} message differently in the middle of a "
@@ -174,19 +222,21 @@ std::vector<ChatFormat::TokenSpan> ChatFormat::spans(const Row& row, const Conve
 
 bool ChatFormat::ends_turn(std::int32_t id) const { return std::ranges::find(end_tokens_, id) != end_tokens_.end(); }
 
-// A generation block, or a message that ends with a call of a tool, may have written the token that ends the turn as
-// well; then that is the last one of its span.
+// The named end tokens first. Templates may end a turn by another one; that is known by its place. It follows the
+// message, unless the message itself wrote it: with a call of a tool, say, or inside a generation block.
 std::optional<std::size_t> ChatFormat::find_end(const std::vector<std::int32_t>& ids, const TokenSpan& span) const {
-  const bool any = span.end > span.begin;
+  const bool named = !options_.eot_tokens.empty(), any = span.end > span.content;
   if (any && ends_turn(ids[span.end - 1])) return span.end - 1;
-  for (std::size_t i = span.end; i < ids.size() && i <= span.end + max_end_distance; ++i) {
+  const std::size_t last = std::min(ids.size(), span.end + max_end_distance + 1);
+  std::optional<std::size_t> special;  // the first one behind the span
+  for (std::size_t i = span.end; i < last && (named || !special); ++i) {
     if (ends_turn(ids[i])) return i;
+    if (!special && tokenizer_.is_special(ids[i])) special = i;
   }
-  // Templates may end a turn by a token that does not end a text. One that was not named is known by its place.
-  if (!options_.eot_tokens.empty()) return std::nullopt;
+  if (named) return std::nullopt;
+  if (span.closed) return special;
   if (any && tokenizer_.is_special(ids[span.end - 1])) return span.end - 1;
-  const bool follows = span.end < ids.size() && tokenizer_.is_special(ids[span.end]);
-  return follows ? std::optional(span.end) : std::nullopt;
+  return special == span.end ? special : std::nullopt;
 }
 
 void ChatFormat::learn(const std::vector<TokenSpan>& spans, Document& document) const {

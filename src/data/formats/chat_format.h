@@ -11,7 +11,6 @@ class ChatFormat final : public RowFormat {
   ChatFormat(FormatOptions options, Tokenizer tokenizer, std::shared_ptr<const ChatTemplate> chat);
   Document make(const Row& row) const override;
 
- private:
   struct Turn {
     jinja::Value message;
     std::string role;
@@ -19,6 +18,8 @@ class ChatFormat final : public RowFormat {
     float weight = 1.0f;
     bool marked = false;  // the message itself says whether, or how much
   };
+
+ private:
   struct Conversation {
     std::vector<Turn> turns;
     RenderOptions render;
@@ -26,6 +27,8 @@ class ChatFormat final : public RowFormat {
   struct TokenSpan {
     std::size_t begin, end;
     const Turn* turn;
+    std::size_t content;  // where the message's own words begin; what stands before them leads there
+    bool closed;          // what ends the turn follows, as the template's own; else the message may have written it
   };
 
   Conversation read(const Row& row) const;
@@ -37,6 +40,10 @@ class ChatFormat final : public RowFormat {
                                const std::vector<std::int32_t>& ids) const;
   void learn(const std::vector<TokenSpan>& spans, Document& document) const;
   void learn_ends(const std::vector<TokenSpan>& spans, Document& document) const;
+  std::vector<TokenSpan> generation_spans(const Row& row, const Conversation& conversation,
+                                          const RenderedChat& rendered, const std::vector<std::int32_t>& ids) const;
+  bool closes_behind_blocks(const Conversation& conversation) const;
+  bool has_special(std::string_view text) const;
   std::optional<std::size_t> find_end(const std::vector<std::int32_t>& ids, const TokenSpan& span) const;
   bool ends_turn(std::int32_t id) const;
 

@@ -84,6 +84,28 @@ Value message_for_template(const Row& message, const std::map<std::string, std::
   return jinja::make_dict(nullptr, std::move(result));
 }
 
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view space = " \t\r\n\v\f";
+  const std::size_t begin = std::min(text.find_first_not_of(space), text.size());
+  return text.substr(begin, text.find_last_not_of(space) + 1 - begin);
+}
+
+std::string_view reasoning_of(const Value& message) {
+  const auto text = [&](std::string_view key) {
+    const Value* member = message.dict()->find(key);
+    return member != nullptr && member->string() != nullptr ? std::string_view(member->string()->text) : "";
+  };
+  for (const char* key : {"reasoning_content", "reasoning", "thinking"}) {
+    if (const std::string_view found = trimmed(text(key)); !found.empty()) return found;
+  }
+  std::string_view thoughts = text("content");
+  const std::size_t end = thoughts.find("</think>");
+  if (end == thoughts.npos) return "";
+  thoughts = trimmed(thoughts.substr(0, end));
+  constexpr std::string_view opening = "<think>";
+  return trimmed(thoughts.substr(thoughts.starts_with(opening) ? opening.size() : 0));
+}
+
 Value tools_for_template(const Row& tools) {
   if (!tools.is_text()) return with_parsed_members(tools, "parameters");
   return with_parsed_members(Row(parsed(tools), tools.where()), "parameters");

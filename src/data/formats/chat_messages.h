@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string_view>
+
 #include "data/formats/format.h"
 
 namespace inlay::data {
@@ -9,6 +11,13 @@ namespace inlay::data {
 // not for the template.
 jinja::Value message_for_template(const Row& message, const std::map<std::string, std::string>& mappings,
                                   const std::vector<std::string>& skip);
+
+// What a message thought before it spoke: under one of the names that datasets have for it, or in its content, up to
+// </think>. Without the white space around it; empty where there is none.
+std::string_view reasoning_of(const jinja::Value& message);
+
+// Without white space (of ASCII) at its beginning and end.
+std::string_view trimmed(std::string_view text);
 
 // Tools as templates want them: an array, whose functions' parameters are values. Either may be JSON in a string.
 jinja::Value tools_for_template(const Row& tools);

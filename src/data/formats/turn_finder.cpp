@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/utf8.h"
+#include "data/formats/chat_messages.h"
 
 namespace inlay::data {
 namespace {
@@ -59,24 +60,33 @@ std::optional<std::string> TurnFinder::render(std::vector<Value> messages, bool 
   }
 }
 
-std::optional<TurnFinder::Bytes> TurnFinder::find(std::size_t index) const {
+std::optional<TurnFinder::Turn> TurnFinder::find(std::size_t index) const {
   const Value stand_in = stand_in_for(messages_[index]);
-  auto found = find_at_end(index, stand_in);
-  if (!found) found = find_in_place(index, stand_in);
-  if (found) found->first = turn_begin(index, found->first);
-  return found;
+  const auto at_end = find_at_end(index, stand_in);
+  std::optional<Bytes> found;
+  if (at_end && text_.starts_with(std::string_view(at_end->text).substr(0, at_end->bytes.second))) {
+    found = at_end->bytes;
+  } else {
+    found = find_in_place(index, stand_in);
+    const auto words = [](std::string_view text, Bytes bytes) {
+      return trimmed(text.substr(bytes.first, bytes.second - bytes.first));
+    };
+    if (found && at_end && words(text_, *found) != words(at_end->text, at_end->bytes)) return std::nullopt;
+  }
+  if (!found) return std::nullopt;
+  Turn turn{.begin = turn_begin(index, found->first), .content = found->first, .end = found->second};
+  if (at_end) turn.closing = at_end->text.substr(at_end->bytes.second);
+  return turn;
 }
 
-// The conversation up to the message, which must be how the whole conversation begins.
-std::optional<TurnFinder::Bytes> TurnFinder::find_at_end(std::size_t index, const Value& stand_in) const {
+std::optional<TurnFinder::AtEnd> TurnFinder::find_at_end(std::size_t index, const Value& stand_in) const {
   std::vector<Value> head(messages_.begin(), messages_.begin() + static_cast<std::ptrdiff_t>(index) + 1);
-  const auto real = index + 1 == messages_.size() ? std::optional(std::string(text_)) : render(head, false);
+  auto real = index + 1 == messages_.size() ? std::optional(std::string(text_)) : render(head, false);
   head.back() = stand_in;
   const auto other = render(std::move(head), false);
   if (!real || !other || other->find(stand_in_text) == std::string::npos) return std::nullopt;
   const Bytes bytes = difference(*real, *other);
-  const bool begins_alike = text_.starts_with(std::string_view(*real).substr(0, bytes.second));
-  return begins_alike ? std::optional(bytes) : std::nullopt;
+  return AtEnd{std::move(*real), bytes};
 }
 
 // The whole conversation, of which nothing but the message may differ.

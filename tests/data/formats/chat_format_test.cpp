@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "data/formats/format.h"
 #include "data/template/json_value.h"
 #include "support/chat_model.h"
@@ -13,11 +15,14 @@ using inlay::testing::user_error_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Document make(const ChatModel& model, const std::string& row, FormatOptions options = {}) {
+Document make(const Tokenizer& tokenizer, const ChatModel& model, const std::string& row, FormatOptions options = {}) {
   options.type = "chat_template";
-  const Tokenizer tokenizer = Tokenizer::load(model.path());
   return make_format(options, tokenizer, model.path())
       ->make(Row(jinja::read_json(row, "rows.jsonl:7"), "rows.jsonl:7"));
+}
+
+Document make(const ChatModel& model, const std::string& row, const FormatOptions& options = {}) {
+  return make(Tokenizer::load(model.path()), model, row, options);
 }
 
 std::string error_of(const ChatModel& model, const std::string& row, const FormatOptions& options = {}) {
@@ -25,8 +30,7 @@ std::string error_of(const ChatModel& model, const std::string& row, const Forma
 }
 
 // What is learned, runs of it apart.
-std::vector<std::string> learned(const ChatModel& model, const Document& document) {
-  const Tokenizer tokenizer = Tokenizer::load(model.path());
+std::vector<std::string> learned(const Tokenizer& tokenizer, const Document& document) {
   std::vector<std::string> runs;
   bool inside = false;
   std::vector<std::int32_t> run;
@@ -46,6 +50,10 @@ std::vector<std::string> learned(const ChatModel& model, const Document& documen
   }
   close();
   return runs;
+}
+
+std::vector<std::string> learned(const ChatModel& model, const Document& document) {
+  return learned(Tokenizer::load(model.path()), document);
 }
 
 const std::string two_turns =
@@ -103,6 +111,106 @@ TEST(DataChatFormat, ASpecialTokenThatAMessageEndsWithEndsTheTurn) {
                        {"role": "user", "content": "2"}]})";
   EXPECT_THAT(learned(model, make(model, row)), ElementsAre("f 1<|pad|>"));
   EXPECT_THAT(learned(model, make(model, row, {.train_on_eos = "none"})), ElementsAre("f 1"));
+}
+
+// As GPT-OSS has it: the turn's own tokens lead to the message, and the end is another one in the middle.
+const std::string channels =
+    "{% for m in messages %}<|im_start|>{{ m.role }}<|bos|>{{ m.content }}"
+    "{% if loop.last and m.role == 'assistant' %}<|im_end|>{% else %}<|pad|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant{% endif %}";
+
+const std::string silent =
+    R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": ""},
+                     {"role": "user", "content": ""}, {"role": "assistant", "content": ""}]})";
+
+TEST(DataChatFormat, AnEmptyTurnEndsWithWhatFollowsIt) {
+  const ChatModel model;
+  EXPECT_THAT(learned(model, make(model, silent)), ElementsAre("<|im_end|>", "<|im_end|>"));
+  model.set_template(channels);
+  EXPECT_THAT(learned(model, make(model, silent)), ElementsAre("<|bos|><|pad|>", "<|bos|><|im_end|>"));
+  EXPECT_THAT(learned(model, make(model, silent, {.train_on_eos = "none"})), ElementsAre("<|bos|>", "<|bos|>"));
+  EXPECT_THAT(learned(model, make(model, silent, {.train_on_eos = "last"})),
+              ElementsAre("<|bos|>", "<|bos|><|im_end|>"));
+}
+
+TEST(DataChatFormat, ASpecialTokenThatAMessageEndsWithIsNotTheEndWhereTheTemplateWritesOne) {
+  const ChatModel model;
+  model.set_template(channels);
+  const std::string row =
+      R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "a<|eos|>"},
+                       {"role": "user", "content": "Bye"}]})";
+  EXPECT_THAT(learned(model, make(model, row)), ElementsAre("<|bos|>a<|eos|><|pad|>"));
+}
+
+TEST(DataChatFormat, AGenerationBlockMayLeaveTheEndToTheTemplate) {
+  const ChatModel model;
+  const std::string before = "{% for m in messages %}<|im_start|>{{ m.role }}{% if m.role == 'assistant' %}",
+                    after = "{% else %}<|bos|>{{ m.content }}<|pad|>{% endif %}{% endfor %}";
+  model.set_template(before + "{% generation %}<|bos|>{{ m.content }}{% endgeneration %}<|pad|>" + after);
+  EXPECT_THAT(learned(model, make(model, silent)), ElementsAre("<|bos|><|pad|>", "<|bos|><|pad|>"));
+  EXPECT_THAT(learned(model, make(model, two_turns)), ElementsAre("<|bos|>Hello.<|pad|>", "<|bos|>See you, é!<|pad|>"));
+  model.set_template(before + "{% generation %}<|bos|>{{ m.content }}<|pad|>{% endgeneration %}" + after);
+  EXPECT_THAT(learned(model, make(model, silent)), ElementsAre("<|bos|><|pad|>", "<|bos|><|pad|>"));
+  EXPECT_THAT(learned(model, make(model, silent, {.train_on_eos = "none"})), ElementsAre("<|bos|>", "<|bos|>"));
+}
+
+// Qwen3's way: reasoning, beside the content or in it, is written in the last turn alone.
+TEST(DataChatFormat, ATurnWhoseReasoningTheTemplateDropsIsAnError) {
+  const ChatModel model;
+  model.set_template(
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% set content = m.content.split('</think>')[-1].lstrip() %}"
+      "{% set thoughts = m.reasoning_content | trim or (m.content.split('</think>')[0].split('<think>')[-1].strip() if "
+      "'</think>' in m.content else '') %}{% if loop.last and m.role == 'assistant' %}<think>\n{{ thoughts }}\n</think>"
+      "\n\n{% endif %}{{ content }}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
+  const auto row = [](const std::string& first, const std::string& second) {
+    return R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", )" + first +
+           R"(}, {"role": "user", "content": "Bye"}, {"role": "assistant", )" + second + "}]}";
+  };
+  const std::string plain = R"("content": "Hello.")", beside = R"("content": "Hello.", "reasoning_content": " Hm.\n")",
+                    inside = R"("content": "<think>\nHm.\n</think>\n\nHello.")";
+  EXPECT_THAT(learned(model, make(model, row(plain, plain))),
+              ElementsAre("Hello.<|im_end|>", "<think>\n\n</think>\n\nHello.<|im_end|>"));
+  for (const std::string& thinking : {beside, inside}) {
+    EXPECT_THAT(
+        learned(model, make(model, row(plain, thinking))),
+        ElementsAre("Hello.<|im_end|>", ::testing::MatchesRegex("<think>\\s+Hm.\\s+</think>\\s+Hello.<.im_end.>")));
+    EXPECT_THAT(
+        error_of(model, row(thinking, plain)),
+        HasSubstr("rows.jsonl:7: messages[1]: the chat template drops the reasoning of this assistant message"));
+    EXPECT_THAT(learned(model, make(model, row(thinking + R"(, "training": false)", plain))),
+                ElementsAre("<think>\n\n</think>\n\nHello.<|im_end|>"));
+  }
+  EXPECT_EQ(error_of(model, row(R"("content": "Hello.", "reasoning_content": "\n")", plain)), "<no error>");
+}
+
+TEST(DataChatFormat, ATemplateThatKnowsNoReasoningIsAnErrorWhereThereIsSome) {
+  const ChatModel model;
+  for (const char* name : {"reasoning_content", "reasoning", "thinking"}) {
+    const std::string row =
+        R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello.", ")" +
+        std::string(name) + R"(": "A greeting."}]})";
+    EXPECT_THAT(error_of(model, row), HasSubstr("messages[1]: the chat template drops the reasoning")) << name;
+    EXPECT_EQ(error_of(model, row, {.roles_to_train = {"user"}}), "<no error>");
+  }
+  // Of its own accord: DeepSeek's do so.
+  model.set_template(
+      "{% for m in messages %}<|im_start|>{% generation %}{{ m.content.split('</think>')[-1] }}<|im_end|>"
+      "{% endgeneration %}{% endfor %}");
+  EXPECT_THAT(error_of(model, R"({"messages": [{"role": "assistant", "content": "<think>Hm.</think>Hello."}]})"),
+              HasSubstr("messages[0]: the chat template drops the reasoning"));
+}
+
+// A name for it that is not known here, dropped all the same.
+TEST(DataChatFormat, ATurnThatIsWrittenDifferentlyInTheMiddleIsAnError) {
+  const ChatModel model;
+  model.set_template(
+      "{% for m in messages %}<|im_start|>{% if loop.last %}{{ m.note }}{% endif %}{{ m.content }}<|im_end|>{% endfor "
+      "%}");
+  const std::string noted = R"({"role": "assistant", "content": "Hello.", "note": "Hm."})";
+  EXPECT_THAT(learned(model, make(model, R"({"messages": [)" + noted + "]}")), ElementsAre("Hm.Hello.<|im_end|>"));
+  EXPECT_THAT(error_of(model, R"({"messages": [)" + noted + R"(, {"role": "user", "content": "Bye"}]})"),
+              HasSubstr("messages[0]: the chat template writes this assistant message differently in the middle"));
 }
 
 TEST(DataChatFormat, RolesToTrain) {
@@ -199,33 +307,140 @@ TEST(DataChatFormat, MistakesNameTheRowAndTheKey) {
 }
 
 // Real templates with the tokenizers of their models.
-TEST(DataChatFormatReal, WhatIsLearned) {
-  const auto data = inlay::testing::test_data();
-  if (!data) GTEST_SKIP() << "no test data";
-  struct Case {
-    std::string tokenizer, chat_template;
-    std::vector<std::string> learned;
-  };
-  const std::vector<Case> cases = {
-      {"qwen3", "Qwen-Qwen3-0.6B", {"Hello there.<|im_end|>", "<think>\n\n</think>\n\nIt is 3.<|im_end|>"}},
-      {"qwen3", "Qwen-Qwen2.5-7B-Instruct", {"Hello there.<|im_end|>", "It is 3.<|im_end|>"}},
-      {"llama3_2", "meta-llama-Llama-3.2-3B-Instruct", {"Hello there.<|eot_id|>", "It is 3.<|eot_id|>"}},
-      {"llama3_2", "meta-llama-Llama-3.1-8B-Instruct", {"Hello there.<|eot_id|>", "It is 3.<|eot_id|>"}},
-      {"qwen3", "HuggingFaceTB-SmolLM3-3B", {"Hello there.<|im_end|>", "It is 3.<|im_end|>"}},
-      {"gptoss",
-       "openai-gpt-oss-120b",
-       {"<|channel|>final<|message|>Hello there.<|end|>", "<|channel|>final<|message|>It is 3.<|return|>"}},
-  };
-  for (const Case& c : cases) {
+struct RealModel {
+  std::string tokenizer, chat_template;
+};
+
+// A tokenizer takes a second to read.
+const Tokenizer& real_tokenizer(const std::string& name) {
+  static std::map<std::string, Tokenizer> all;
+  const auto found = all.find(name);
+  if (found != all.end()) return found->second;
+  return all.emplace(name, Tokenizer::load(*inlay::testing::test_data() / "tokenizers" / name)).first->second;
+}
+
+void set_template(const ChatModel& model, const RealModel& real) {
+  const auto data = *inlay::testing::test_data();
+  model.write("tokenizer_config.json",
+              inlay::testing::read_text(data / "tokenizers" / real.tokenizer / "tokenizer_config.json"));
+  model.set_template(inlay::testing::read_text(data / "chat_templates" / (real.chat_template + ".jinja")));
+}
+
+const RealModel qwen3{"qwen3", "Qwen-Qwen3-0.6B"}, qwen2_5{"qwen3", "Qwen-Qwen2.5-7B-Instruct"},
+    llama3_2{"llama3_2", "meta-llama-Llama-3.2-3B-Instruct"}, llama3_1{"llama3_2", "meta-llama-Llama-3.1-8B-Instruct"},
+    smollm3{"qwen3", "HuggingFaceTB-SmolLM3-3B"}, gpt_oss{"gptoss", "openai-gpt-oss-120b"},
+    mistral{"llama2", "mistralai-Mistral-Nemo-Instruct-2407"};
+
+struct RealCase {
+  RealModel model;
+  std::vector<std::string> learned;
+};
+
+void expect_learned(const std::vector<RealCase>& cases, const std::string& row) {
+  if (!inlay::testing::test_data()) GTEST_SKIP() << "no test data";
+  for (const RealCase& c : cases) {
     const ChatModel model;
-    for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
-      model.write(name, inlay::testing::read_text(*data / "tokenizers" / c.tokenizer / name));
-    }
-    model.set_template(inlay::testing::read_text(*data / "chat_templates" / (c.chat_template + ".jinja")));
-    const Document document = make(model, R"({"messages": [{"role": "system", "content": "Be brief."},
+    set_template(model, c.model);
+    const Tokenizer& tokenizer = real_tokenizer(c.model.tokenizer);
+    EXPECT_THAT(learned(tokenizer, make(tokenizer, model, row)), ::testing::ElementsAreArray(c.learned))
+        << c.model.chat_template;
+  }
+}
+
+TEST(DataChatFormatReal, WhatIsLearned) {
+  expect_learned(
+      {
+          {qwen3, {"Hello there.<|im_end|>", "<think>\n\n</think>\n\nIt is 3.<|im_end|>"}},
+          {qwen2_5, {"Hello there.<|im_end|>", "It is 3.<|im_end|>"}},
+          {llama3_2, {"Hello there.<|eot_id|>", "It is 3.<|eot_id|>"}},
+          {llama3_1, {"Hello there.<|eot_id|>", "It is 3.<|eot_id|>"}},
+          {smollm3, {"Hello there.<|im_end|>", "It is 3.<|im_end|>"}},
+          {gpt_oss,
+           {"<|channel|>final<|message|>Hello there.<|end|>", "<|channel|>final<|message|>It is 3.<|return|>"}},
+          {mistral, {"Hello there.</s>", "It is 3.</s>"}},
+      },
+      R"({"messages": [{"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello there."},
         {"role": "user", "content": "Sum 1 2"}, {"role": "assistant", "content": "It is 3."}]})");
-    EXPECT_THAT(learned(model, document), ::testing::ElementsAreArray(c.learned)) << c.chat_template;
+}
+
+TEST(DataChatFormatReal, EmptyTurnsEndAsOthersDo) {
+  expect_learned(
+      {
+          {qwen3, {"<|im_end|>", "<think>\n\n</think>\n\n<|im_end|>"}},
+          {qwen2_5, {"<|im_end|>", "<|im_end|>"}},
+          {llama3_2, {"<|eot_id|>", "<|eot_id|>"}},
+          {llama3_1, {"<|eot_id|>", "<|eot_id|>"}},
+          {smollm3, {"<|im_end|>", "<|im_end|>"}},
+          {gpt_oss, {"<|channel|>final<|message|><|end|>", "<|channel|>final<|message|><|return|>"}},
+          {mistral, {"</s>", "</s>"}},
+      },
+      R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": ""},
+        {"role": "user", "content": "Bye"}, {"role": "assistant", "content": ""}]})");
+}
+
+TEST(DataChatFormatReal, CallsOfToolsEndAsTheTemplateEndsThem) {
+  const std::string
+      call =
+          R"({"messages": [{"role": "user", "content": "2+2"}, {"role": "assistant", "content": "", "tool_calls":
+        [{"id": "abcdefghi", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]})",
+      answer =
+          R"(, {"role": "tool", "content": "4", "tool_call_id": "abcdefghi"},
+        {"role": "assistant", "content": "Four."})";
+  const std::string qwen = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call><|im_end|>",
+                    llama = R"({"name": "f", "parameters": {"x": 1}}<|eot_id|>)",
+                    oss = R"( to=functions.f<|channel|>commentary json<|message|>{"x": 1}<|call|>)";
+  expect_learned(
+      {
+          {qwen3, {qwen, "<think>\n\n</think>\n\nFour.<|im_end|>"}},
+          {qwen2_5, {qwen, "Four.<|im_end|>"}},
+          {llama3_2, {llama, "Four.<|eot_id|>"}},
+          {llama3_1, {llama, "Four.<|eot_id|>"}},
+          {gpt_oss, {oss, "<|channel|>final<|message|>Four.<|return|>"}},
+      },
+      call + answer + "]}");
+  expect_learned(
+      {
+          {qwen3, {"<think>\n\n</think>\n\n" + qwen}},
+          {qwen2_5, {qwen}},
+          {llama3_2, {llama}},
+          {llama3_1, {llama}},
+          {gpt_oss, {oss}},
+      },
+      call + "]}");
+}
+
+TEST(DataChatFormatReal, ReasoningIsLearnedOrAnError) {
+  const auto row = [](const std::string& name, bool goes_on) {
+    return R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo.", ")" + name +
+           R"(": "A greeting."})" +
+           (goes_on ? R"(, {"role": "user", "content": "Bye"}, {"role": "assistant", "content": "So long."})" : "") +
+           "]}";
+  };
+  expect_learned({{qwen3, {"<think>\nA greeting.\n</think>\n\nYo.<|im_end|>"}}}, row("reasoning_content", false));
+  expect_learned({{gpt_oss,
+                   {"<|channel|>analysis<|message|>A greeting.<|end|><|start|>assistant<|channel|>final<|message|>Yo."
+                    "<|return|>"}}},
+                 row("thinking", false));
+  const std::string inside =
+      R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content":
+        "<think>\nA greeting.\n</think>\n\nYo."}, {"role": "user", "content": "Bye"}]})";
+  struct Dropped {
+    RealModel model;
+    std::string row;
+  };
+  const std::vector<Dropped> dropped = {{qwen3, row("reasoning_content", true)},
+                                        {qwen3, inside},
+                                        {gpt_oss, row("thinking", true)},
+                                        {gpt_oss, row("reasoning_content", false)},
+                                        {llama3_2, row("reasoning_content", false)}};
+  if (!inlay::testing::test_data()) GTEST_SKIP() << "no test data";
+  for (const Dropped& d : dropped) {
+    const ChatModel model;
+    set_template(model, d.model);
+    EXPECT_THAT(user_error_of([&] { make(real_tokenizer(d.model.tokenizer), model, d.row); }),
+                HasSubstr("messages[1]: the chat template drops the reasoning"))
+        << d.model.chat_template;
   }
 }
 
