@@ -15,6 +15,10 @@ namespace inlay::data {
 enum class Oversized : std::uint8_t { truncate, split, raise, drop };
 std::optional<Oversized> parse_oversized(std::string_view text);
 
+// Raised whenever shuffled documents are packed into other micro-batches than before: a run cannot go on from the
+// checkpoint of a version that packed differently.
+constexpr int packing_version = 2;
+
 struct BatchOptions {
   std::int64_t sequence_len = 2048;
   std::int64_t micro_batch_size = 1;
@@ -30,8 +34,9 @@ struct BatchOptions {
 // fit). What a micro-batch holds depends on lengths, options, epoch and index alone, so a run resumes from (epoch,
 // index).
 //
-// Shuffled: documents in an order keyed by (seed, epoch), packed window by window, longest first, each where the least
-// room remains; then the micro-batches in another random order, so that lengths mix. Unshuffled: file order throughout.
+// Shuffled: documents in an order keyed by (seed, epoch), each into one of a bounded number of open micro-batches,
+// where the least room remains; then the micro-batches in another random order. Nothing is sorted by length: a step of
+// documents of one length would be a biased sample of the data. Unshuffled: file order throughout.
 //
 // Keeps the plan of one epoch; asking in order is cheap, jumping between epochs plans each time. Not thread-safe.
 class BatchSampler {

@@ -46,13 +46,4 @@ std::int64_t total_steps(const options::TrainOptions& o, const data::BatchSample
   return std::max<std::int64_t>(steps, 1);
 }
 
-std::string batching_of(const options::TrainOptions& o) {
-  std::string text;
-  for (const char* key : {"seed", "sequence_len", "micro_batch_size", "gradient_accumulation_steps", "sample_packing",
-                          "shuffle", "excess_length_strategy"}) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, options::value_text(o, key));
-  }
-  return text;
-}
-
 }  // namespace inlay::train

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "core/batch.h"
@@ -30,7 +29,5 @@ class BatchStream {
 
 // Optimizer steps of a whole run. Ctrl-C is heard where many epochs must be counted.
 std::int64_t total_steps(const options::TrainOptions& options, const data::BatchSampler& sampler);
-// What decides which documents stand in which step, as text: a run is resumed with the same.
-std::string batching_of(const options::TrainOptions& options);
 
 }  // namespace inlay::train

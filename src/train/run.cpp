@@ -3,6 +3,7 @@
 #include "core/interrupt.h"
 #include "io/file.h"
 #include "train/batch_stream.h"
+#include "train/batching.h"
 #include "train/loop.h"
 
 namespace inlay::train {
@@ -19,12 +20,7 @@ void check_same_run(const TrainerState& saved, const TrainerState& now, const st
   if (saved.base_fingerprint != now.base_fingerprint) {
     user_error("{}: {} is not the base model of the run; resume with the one it began with", folder, base_model);
   }
-  if (saved.batching != now.batching) {
-    user_error(
-        "{}: the run's batches were made by {}, but now it is {}: documents would be missed or met again; resume "
-        "with the keys of the run",
-        folder, saved.batching, now.batching);
-  }
+  check_batching(folder, saved.batching, now.batching);
   if (saved.basis_fingerprint != now.basis_fingerprint) {
     user_error(
         "{}: the directions found now are not those of the run (fingerprint {} now, {} then); resume with the "

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
+#include <cmath>
+#include <numbers>
+
+#include <nlohmann/json.hpp>
 
 #include "core/philox.h"
 #include "support/files.h"
@@ -96,11 +99,12 @@ TEST(DataSamplerOrder, DependsOnSeedEpochAndIndexAlone) {
   EXPECT_NE(epoch_of(other, 0), epoch0);
 }
 
-// The order of version 0.1, which runs that resume rely on.
+// Runs that resume rely on it: other batches than these want another packing_version.
 TEST(DataSamplerOrder, StaysTheSameFromVersionToVersion) {
   const BatchSampler sampler({5, 3, 8, 1, 9, 2, 7, 4}, {.sequence_len = 10, .micro_batch_size = 1, .seed = 42});
+  EXPECT_EQ(packing_version, 2);
   EXPECT_THAT(epoch_of(sampler, 0),
-              ElementsAre(ElementsAre(2, 5), ElementsAre(6, 1), ElementsAre(4, 3), ElementsAre(0, 7)));
+              ElementsAre(ElementsAre(4), ElementsAre(1), ElementsAre(0, 3, 7), ElementsAre(2), ElementsAre(6, 5)));
 }
 
 TEST(DataSamplerOrder, ShufflesEvenly) {
@@ -115,17 +119,69 @@ TEST(DataSamplerOrder, ShufflesEvenly) {
   for (const int c : count) EXPECT_NEAR(c, 500, 100);  // four and a half standard deviations
 }
 
-TEST(DataSamplerOrder, LengthsMixOverTheEpoch) {
-  // Packing works longest first; the batches' own shuffle must hide that from training.
-  std::vector<std::int64_t> lengths = random_lengths(4000, 60);
-  const BatchSampler sampler(lengths, {.sequence_len = 64, .micro_batch_size = 1, .seed = 1});
-  const auto batches = epoch_of(sampler, 0);
-  double first = 0, second = 0;
-  for (std::size_t i = 0; i < batches.size(); ++i) {
-    const double longest = static_cast<double>(sampler.length_of(batches[i].front()));
-    (i < batches.size() / 2 ? first : second) += longest;
+struct Lengths {
+  std::string name;
+  std::vector<std::int64_t> values;
+};
+
+// Of real documents, and log-normal ones: many short conversations, some of which are as long as a micro-batch.
+std::vector<Lengths> real_lengths() {
+  const auto file = inlay::testing::source_folder() / "tests/golden/token_lengths.json";
+  const auto json = nlohmann::json::parse(inlay::testing::read_text(file));
+  std::vector<Lengths> result;
+  for (const auto& [name, values] : json.items()) result.push_back({name, values});
+  const Philox philox{11};
+  result.push_back({"log-normal", {}});
+  for (std::uint64_t i = 0; i < 6000; ++i) {
+    const auto uniform = [&](std::uint64_t stream) {
+      constexpr std::uint64_t parts = 1 << 30;
+      return (static_cast<double>(random_below(philox, i, stream, parts)) + 0.5) / static_cast<double>(parts);
+    };
+    const double normal = std::sqrt(-2 * std::log(uniform(0))) * std::cos(2 * std::numbers::pi * uniform(1));
+    result.back().values.push_back(1 + static_cast<std::int64_t>(350 * std::exp(normal)));
   }
-  EXPECT_NEAR(first / second, 1.0, 0.1);
+  return result;
+}
+
+double variance_of_mean_length(const BatchSampler& sampler, std::int64_t epoch) {
+  double sum = 0, squares = 0;
+  const std::int64_t steps = sampler.batches_per_epoch(epoch);
+  for (std::int64_t i = 0; i < steps; ++i) {
+    const double mean =
+        static_cast<double>(sampler.tokens_of(epoch, i)) / static_cast<double>(sampler.documents_of(epoch, i).size());
+    sum += mean;
+    squares += mean * mean;
+  }
+  const auto n = static_cast<double>(steps);
+  return squares / n - (sum / n) * (sum / n);
+}
+
+// What packing must not change: who meets whom is chance. Chance itself is documents in a random order, cut into steps
+// one after another, as files are without shuffling.
+TEST(DataSamplerOrder, StepsAreAsMixedAsAShuffleMakesThemAndFull) {
+  constexpr std::int64_t epochs = 20;  // of which the variances are averaged
+  for (const auto& [name, lengths] : real_lengths()) {
+    for (const std::int64_t sequence_len : {1024, 2048}) {
+      for (const std::int64_t micro_batch_size : {1, 4}) {
+        SCOPED_TRACE(name + ", " + std::to_string(micro_batch_size) + " x " + std::to_string(sequence_len));
+        const BatchSampler sampler(lengths,
+                                   {.sequence_len = sequence_len, .micro_batch_size = micro_batch_size, .seed = 1});
+        double packed = 0, random = 0, fill = 0;
+        for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
+          packed += variance_of_mean_length(sampler, epoch);
+          fill += sampler.efficiency(epoch);
+          std::vector<std::int64_t> order = lengths;
+          const Philox philox{static_cast<std::uint64_t>(100 + epoch)};
+          for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_below(philox, i, 0, i)]);
+          const BatchSampler in_order(
+              order, {.sequence_len = sequence_len, .micro_batch_size = micro_batch_size, .shuffle = false});
+          random += variance_of_mean_length(in_order, 0);
+        }
+        EXPECT_LE(packed, 1.3 * random) << packed / random;
+        EXPECT_GE(fill / epochs, 0.97);
+      }
+    }
+  }
 }
 
 TEST(DataSamplerOrder, PackingFillsBatches) {
