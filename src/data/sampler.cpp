@@ -42,14 +42,6 @@ void check(const BatchOptions& options) {
 
 }  // namespace
 
-std::optional<Oversized> parse_oversized(std::string_view text) {
-  if (text == "truncate") return Oversized::truncate;
-  if (text == "split") return Oversized::split;
-  if (text == "raise") return Oversized::raise;
-  if (text == "drop") return Oversized::drop;
-  return std::nullopt;
-}
-
 BatchSampler::BatchSampler(const std::vector<std::int64_t>& lengths, const BatchOptions& options) : options_(options) {
   check(options_);
   const std::int64_t limit = options_.sequence_len;

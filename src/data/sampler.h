@@ -1,9 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "data/documents.h"
@@ -13,7 +11,6 @@ namespace inlay::data {
 // What happens to documents longer than sequence_len (the key excess_length_strategy): cut off, cut into several,
 // refused, or left out.
 enum class Oversized : std::uint8_t { truncate, split, raise, drop };
-std::optional<Oversized> parse_oversized(std::string_view text);
 
 // Raised whenever shuffled documents are packed into other micro-batches than before: a run cannot go on from the
 // checkpoint of a version that packed differently.

@@ -236,10 +236,6 @@ TEST(DataSamplerOversized, RaiseNamesTheDocument) {
       "document 2 has 15 tokens, sequence_len is 10: set sequence_len to at least 20, or excess_length_strategy to "
       "truncate, split or drop");
   EXPECT_NO_THROW(BatchSampler({5, 10}, {.sequence_len = 10, .oversized = Oversized::raise}));
-  EXPECT_EQ(parse_oversized("raise"), Oversized::raise);
-  EXPECT_EQ(parse_oversized("truncate"), Oversized::truncate);
-  EXPECT_EQ(parse_oversized("drop"), Oversized::drop);
-  EXPECT_EQ(parse_oversized("Drop"), std::nullopt);
 }
 
 TEST(DataSamplerOptions, NonsenseIsRefused) {
