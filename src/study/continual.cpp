@@ -179,7 +179,7 @@ class ContinualRun {
   // The base model attends as the tasks will.
   model::ModelConfig base_config() const {
     model::ModelConfig config = config_;
-    if (options_.evaluation.attention.given()) config.attention = options_.evaluation.attention;
+    if (options_.evaluation.attention != model::AttentionText{}) config.attention = options_.evaluation.attention;
     return config;
   }
 

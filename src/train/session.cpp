@@ -37,7 +37,7 @@ osft::StepShape step_shape(const options::TrainOptions& options, const BatchBoun
 
 model::ModelConfig config_of(const options::TrainOptions& options) {
   model::ModelConfig config = model::load_config(options.base_model);
-  if (options.attention.given()) config.attention = options.attention;
+  if (options.attention != model::AttentionText{}) config.attention = options.attention;
   if (!options.router_aux_loss_coef) return config;
   if (config.expert_layers() == 0) {
     user_error("router_aux_loss_coef: {} has no experts; leave the key out", options.base_model);

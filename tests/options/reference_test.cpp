@@ -18,17 +18,17 @@ TEST(OptionsTrain, TheReferenceInDocsIsUpToDate) {
       "the "
       "command line `--key value`\noverrides the file. Unknown keys are errors.\n\n| key | value | default | meaning "
       "|\n|---|---|---|---|\n";
-  const auto add = [&](const std::vector<train::OptionKey>& keys) {
-    for (const train::OptionKey& key : keys) {
+  const auto add = [&](const std::vector<options::OptionKey>& keys) {
+    for (const options::OptionKey& key : keys) {
       text += fmt::format("| `{}` | {} | `{}` | {} |\n", key.name, key.type, key.default_value, key.meaning);
     }
   };
-  add(train::option_keys());
+  add(options::option_keys());
   text +=
       "\n## An entry of `datasets`\n\nA file name alone, or a map with these keys (docs/data.md tells more).\n\n| key "
       "| "
       "value | default | meaning |\n|---|---|---|---|\n";
-  add(train::dataset_keys());
+  add(options::dataset_keys());
   const std::string file = source_folder().string() + "/docs/configuration.md";
   if (std::getenv("INLAY_UPDATE_DOCS") != nullptr) std::ofstream(file) << text;
   EXPECT_EQ(read_text(file), text) << "run the tests once with INLAY_UPDATE_DOCS=1";

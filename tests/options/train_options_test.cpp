@@ -10,8 +10,8 @@
 namespace inlay::options {
 namespace {
 
-using ::testing::HasSubstr;
 using inlay::testing::user_error_of;
+using ::testing::HasSubstr;
 
 const std::string minimal = "base_model: m\noutput_dir: o\ndatasets: [{path: d.jsonl}]\nlearning_rate: 1e-4\n";
 

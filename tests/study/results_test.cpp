@@ -124,17 +124,18 @@ TEST(StudyResults, ThePageOfABarelyBegunStudyIsDrawnToo) {
 }
 
 TEST(StudyCharts, TicksAreRound) {
-  EXPECT_THAT(chart::round_ticks(2.98, 3.42, 8).at,
+  EXPECT_THAT(report::chart::round_ticks(2.98, 3.42, 8).at,
               ElementsAre(::testing::DoubleEq(3.0), ::testing::DoubleEq(3.05), ::testing::DoubleEq(3.1),
                           ::testing::DoubleEq(3.15), ::testing::DoubleEq(3.2), ::testing::DoubleEq(3.25),
                           ::testing::DoubleEq(3.3), ::testing::DoubleEq(3.35), ::testing::DoubleEq(3.4)));
-  EXPECT_EQ(chart::round_ticks(2.98, 3.42, 8).decimals, 2);
-  EXPECT_THAT(chart::round_ticks(0, 100, 5).at, ElementsAre(0, 20, 40, 60, 80, 100));
-  EXPECT_EQ(chart::round_ticks(0, 100, 5).decimals, 0);
-  EXPECT_THAT(chart::round_ticks(-0.3, 0.3, 6).at.size(), ::testing::AllOf(::testing::Ge(5u), ::testing::Le(8u)));
+  EXPECT_EQ(report::chart::round_ticks(2.98, 3.42, 8).decimals, 2);
+  EXPECT_THAT(report::chart::round_ticks(0, 100, 5).at, ElementsAre(0, 20, 40, 60, 80, 100));
+  EXPECT_EQ(report::chart::round_ticks(0, 100, 5).decimals, 0);
+  EXPECT_THAT(report::chart::round_ticks(-0.3, 0.3, 6).at.size(),
+              ::testing::AllOf(::testing::Ge(5u), ::testing::Le(8u)));
   for (const double range : {1e-6, 0.013, 1.0, 7.7, 123456.0}) {
     for (const int wanted : {4, 6, 8}) {
-      const auto ticks = chart::round_ticks(1.0, 1.0 + range, wanted).at;
+      const auto ticks = report::chart::round_ticks(1.0, 1.0 + range, wanted).at;
       EXPECT_GE(ticks.size(), 2u) << range << " " << wanted;
       EXPECT_LE(ticks.size(), static_cast<std::size_t>(2 * wanted)) << range;
     }

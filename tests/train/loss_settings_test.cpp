@@ -17,7 +17,7 @@ class TrainLossSettings : public ::testing::TestWithParam<Device> {
   }
 
   struct Losses {
-    double cross_entropy = 0, report::smoothed = 0, squared_log_sum = 0;  // means over the labels
+    double cross_entropy = 0, smoothed = 0, squared_log_sum = 0;  // means over the labels
   };
   Losses by_logits(train::Engine& engine) const {
     const auto vocab = static_cast<std::size_t>(engine.decoder().config().vocab);

@@ -42,8 +42,8 @@ struct OsftRun {
     engine_options.host_layers = host_layers;
     engine_options.optimizer.max_grad_norm = 0;
     Console console(true);
-    found = osft::find_bases(search_inputs(options, fixture.config, device, console), fixture.config, device, dtype,
-                             train::step_shape(options, bounds), console);
+    found = osft::find_bases(train::search_inputs(options, fixture.config, device, console), fixture.config, device,
+                             dtype, train::step_shape(options, bounds), console);
     engine_options.osft = std::make_shared<osft::OsftLayout>(found.layout);
     engine = Engine::create(fixture.config, engine_options);
     engine->load(io::Checkpoint(fixture.folder));
@@ -388,8 +388,8 @@ TEST(TrainOsftCache, ASecondSearchTakesWhatTheFirstFound) {
                                  cache.path().string() + "}\n",
                              "test", {});
   const auto find = [&] {
-    return osft::find_bases(search_inputs(options, fixture.config, Device::cpu, console), fixture.config, Device::cpu,
-                            DType::f32, {.tokens = 64}, console);
+    return osft::find_bases(train::search_inputs(options, fixture.config, Device::cpu, console), fixture.config,
+                            Device::cpu, DType::f32, {.tokens = 64}, console);
   };
   const osft::FoundBases first = find(), second = find();
   EXPECT_GT(first.device_peak, 0u);
@@ -421,7 +421,7 @@ TEST_P(TrainOsft, GradientsAreClippedAfterTheyAreProjected) {
   for (const char* basis :
        {"basis: activations, unfreeze_rank_ratio: 0.4", "basis: weights, unfreeze_rank_ratio: 0.4"}) {
     OsftRun run(fixture, GetParam(), DType::f32, basis);
-    const std::vector<PackedBatch> batches = train::batches_in_order(fixture.documents, run.tokens);
+    const std::vector<PackedBatch> batches = batches_in_order(fixture.documents, run.tokens);
     EngineOptions clipped = run.engine_options;
     clipped.optimizer.max_grad_norm = 1e-3;
     const auto engine = Engine::create(fixture.config, clipped);
@@ -455,8 +455,8 @@ TEST(TrainOsftCache, AdaptiveRanksComeBackWithTheirRoutes) {
       "test", {});
   for (const std::int64_t tokens : {4, 8, 12, 16, 24, 32, 48, 64, 128}) {
     const auto find = [&] {
-      return osft::find_bases(search_inputs(options, fixture.config, Device::cpu, console), fixture.config, Device::cpu,
-                              DType::f32, {.tokens = tokens}, console);
+      return osft::find_bases(train::search_inputs(options, fixture.config, Device::cpu, console), fixture.config,
+                              Device::cpu, DType::f32, {.tokens = tokens}, console);
     };
     const osft::FoundBases first = find(), second = find();
     EXPECT_GT(first.device_peak, 0u) << "a step of another size is another search";
@@ -486,8 +486,8 @@ TEST(TrainOsftCalibration, SeveralTextsAreOneCalibration) {
             "calibration: {samples: 8, length: 16, data: " +
             data + "}}\n",
         "test", {});
-    return osft::find_bases(search_inputs(options, fixture.config, Device::cpu, console), fixture.config, Device::cpu,
-                            DType::f32, {.tokens = 64}, console)
+    return osft::find_bases(train::search_inputs(options, fixture.config, Device::cpu, console), fixture.config,
+                            Device::cpu, DType::f32, {.tokens = 64}, console)
         .bases;
   };
   const std::string first = (folder / "first.jsonl").string(), rest = (folder / "rest.jsonl").string();

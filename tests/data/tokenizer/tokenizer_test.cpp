@@ -88,7 +88,7 @@ TEST(DataTokenizer, LongPiecesMergeLikeShortOnes) {
     for (const char c : text) symbols.emplace_back(1, c);
     for (const json& merge : model["merges"]) {
       for (std::size_t i = 0; i + 1 < symbols.size(); ++i) {
-        if (symbols[i] != merge[0] || symbols[i + 1] != merge[1]) continue;
+        if (symbols[i] != merge[0].get<std::string>() || symbols[i + 1] != merge[1].get<std::string>()) continue;
         symbols[i] += symbols[i + 1];
         symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(i) + 1);
       }

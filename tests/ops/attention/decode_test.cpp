@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "op_cases.h"
+#include "ops/op_cases.h"
 #include "ops/reference/attention.h"
 
 namespace inlay::ops {
