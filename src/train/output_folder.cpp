@@ -66,9 +66,8 @@ OutputFolder::OutputFolder(fs::path path, const fs::path& base_model, bool resum
   }
   io::create_folders(path_);
   lock_.emplace(path_);
-  if (lock_->held()) tidy_checkpoints(path_);
+  if (lock_->held()) remove_leftovers();
   check_start(resume);
-  if (lock_->held()) remove_leftovers(resume);
   if (resume) checkpoint_ = verified_checkpoint(console);
 }
 
@@ -91,20 +90,20 @@ void OutputFolder::check_start(bool resume) const {
   if (finished())
     user_error("{}: output_dir already holds a run, which is complete; choose another folder", path_.string());
   // Every run has its metrics: weights without them are somebody's model.
-  const bool ours = io::exists(path_ / metrics_file) || io::exists(path_ / result_folder);
-  if (!ours && !weights_in(path_).empty()) {
+  if (!io::exists(path_ / metrics_file) && !weights_in(path_).empty()) {
     user_error("{}: output_dir already holds a model; choose another folder", path_.string());
   }
 }
 
-void OutputFolder::remove_leftovers(bool resume) {
+void OutputFolder::remove_leftovers() {
+  tidy_checkpoints(path_);
   for (const fs::path& entry : io::entries_of(path_)) {
     if (io::is_temporary(entry)) io::remove_all(entry);
   }
   const fs::path result = path_ / result_folder;
   if (!io::exists(result)) return;
-  // Weights beside it are half of a result. A run that goes on replaces them when it ends.
-  if (!resume && !finished()) {
+  // Weights beside it are half of a result. A run that can go on replaces them when it ends.
+  if (!finished() && !latest_checkpoint(path_)) {
     for (const fs::path& file : weights_in(path_)) io::remove_all(file);
     io::sync_folder(path_);
   }

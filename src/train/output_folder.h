@@ -36,7 +36,7 @@ class OutputFolder {
 
  private:
   void check_start(bool resume) const;
-  void remove_leftovers(bool resume);
+  void remove_leftovers();
   std::filesystem::path verified_checkpoint(Console& console) const;
 
   std::filesystem::path path_;
