@@ -8,10 +8,6 @@ namespace inlay::osft {
 
 namespace fs = std::filesystem;
 
-namespace {
-constexpr const char* checksum_key = "xxh3";  // in the file's metadata
-}
-
 const BasisStore::Tensor* BasisStore::find(const std::string& name) const {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? nullptr : &found->second;
@@ -38,21 +34,21 @@ std::string BasisStore::fingerprint() const {
   return fmt::format("{:016x}", hasher.digest());
 }
 
-// Of everything that a file says of the tensors.
-std::string BasisStore::checksum() const {
+// With a checksum of everything that the file says of the tensors.
+std::map<std::string, std::string> BasisStore::metadata() const {
   io::Hasher hasher;
   for (const auto& [name, tensor] : tensors_) {
     const std::string about = fmt::format("{} {} {} ", name, name_of(tensor.dtype), tensor.shape.str());
     hasher.update(std::as_bytes(std::span(about)));
     hasher.update(tensor.bytes);
   }
-  return fmt::format("{:016x}", hasher.digest());
+  return {{"format", "inlay"}, {"xxh3", fmt::format("{:016x}", hasher.digest())}};
 }
 
 void BasisStore::save(const fs::path& file) const {
   std::vector<io::TensorSpec> specs;
   for (const auto& [name, tensor] : tensors_) specs.push_back({name, tensor.dtype, tensor.shape.extents()});
-  io::SafetensorsWriter writer(file, specs, {{"format", "inlay"}, {checksum_key, checksum()}});
+  io::SafetensorsWriter writer(file, specs, metadata());
   for (const auto& [name, tensor] : tensors_) writer.write(name, tensor.bytes);
   writer.finish();
 }
@@ -66,8 +62,7 @@ BasisStore BasisStore::load(const fs::path& file) {
     store.put(name, {tensor.dtype(), tensor.shape(), std::vector<std::byte>(data, data + tensor.bytes())});
     source.drop(name);
   }
-  const auto written = source.metadata().find(checksum_key);
-  if (written == source.metadata().end() || written->second != store.checksum()) {
+  if (source.metadata() != store.metadata()) {
     user_error("{}: is damaged: its checksum is not the one that was written", file.string());
   }
   return store;

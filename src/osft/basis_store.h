@@ -36,7 +36,7 @@ class BasisStore {
   static BasisStore load(const std::filesystem::path& file);
 
  private:
-  std::string checksum() const;
+  std::map<std::string, std::string> metadata() const;
 
   std::map<std::string, Tensor> tensors_;
 };
