@@ -16,6 +16,7 @@ namespace inlay::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
 
 const fs::path golden = source_folder() / "tests/golden/models";
@@ -188,6 +189,9 @@ TEST_P(CliTrain, ANonFiniteLossStopsAndKeepsTheLastCheckpoint) {
   const CommandResult blown = train("save_steps: 1\nmax_grad_norm: 0\nweight_decay: 3\n");
   EXPECT_EQ(blown.code, 2) << blown.err;
   EXPECT_THAT(blown.err, HasSubstr("stopped"));
+  // What step 1 left is finite and already gives this: no checkpoint is called good.
+  EXPECT_THAT(blown.err, HasSubstr("checkpoint-1, holds weights that give this already"));
+  EXPECT_THAT(blown.err, Not(HasSubstr("-nan")));
   EXPECT_FALSE(fs::exists(folder / "run/summary.json"));
 }
 

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <stdexcept>
 #include <thread>
@@ -32,6 +31,7 @@ CommandResult inlay(const std::vector<std::string>& arguments, CommandLimits lim
       ::setrlimit(RLIMIT_FSIZE, &limit);
     }
     ::setenv("XDG_CACHE_HOME", caches.path().c_str(), 1);
+    for (const auto& [name, value] : limits.environment) ::setenv(name.c_str(), value.c_str(), 1);
     const std::string path = program().string();
     std::vector<char*> argv = {const_cast<char*>(path.c_str())};
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -39,12 +39,15 @@ CommandResult inlay(const std::vector<std::string>& arguments, CommandLimits lim
     ::execv(path.c_str(), argv.data());
     std::_Exit(127);
   }
-  if (limits.interrupt_after_ms > 0) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(limits.interrupt_after_ms));
-    ::kill(child, SIGINT);
-  }
   int status = 0;
-  ::waitpid(child, &status, 0);
+  bool ended = false;
+  while (limits.interrupt_when && !ended && !limits.interrupt_when()) {
+    ended = ::waitpid(child, &status, WNOHANG) == child;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(limits.interrupt_after_ms));
+  if (!ended && (limits.interrupt_after_ms > 0 || limits.interrupt_when)) ::kill(child, limits.signal);
+  if (!ended) ::waitpid(child, &status, 0);
   CommandResult result;
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   result.out = read_text(out);
