@@ -5,9 +5,10 @@
 #include "core/error.h"
 #include "core/parallel.h"
 #include "data/formats/labels.h"
-#include "data/jsonl.h"
+#include "data/parquet/token_reader.h"
 #include "data/prepared.h"
 #include "data/row_blocks.h"
+#include "data/token_rows.h"
 
 namespace inlay::data {
 namespace {
@@ -20,19 +21,19 @@ class TokensFormat final : public RowFormat {
   explicit TokensFormat(std::int64_t vocab) : vocab_(vocab) {}
 
   Document make(const Row& row) const override {
-    LineArrays arrays;
+    TokenArrays arrays;
     for (const char* key : {"input_ids", "labels", "attention_mask"}) {
       const auto found = row.find(key);
       if (!found) continue;
-      LineArrays::Array& array = *arrays.find(key);
+      TokenArray& array = *arrays.find(key);
       array.present = true;
       for (const Row& element : found->elements()) {
         const auto value = element.value().integer();
         if (!value || *value < INT32_MIN || *value > INT32_MAX) element.fail("expected a token id");
-        array.values.push_back(static_cast<std::int64_t>(*value));
+        array.add(static_cast<std::int64_t>(*value));
       }
     }
-    return make_document(arrays, row.where(), vocab_);
+    return make_document(std::move(arrays), row.where(), vocab_);
   }
 
  private:
@@ -63,6 +64,30 @@ class Reading {
   }
 
   Corpus token_rows() { return rows(TokensFormat(context_.vocab), ""); }
+
+  // Nothing where the columns are not as that wants them.
+  std::optional<Corpus> token_columns() {
+    const io::MappedFile file(dataset_.path);
+    const parquet::Metadata metadata = parquet::read_metadata(file.bytes(), dataset_.path);
+    if (!parquet::TokenReader::fits(metadata)) return std::nullopt;
+    parquet::TokenReader reader(file.bytes(), metadata, dataset_.path);
+    while (reader.rows_read() < metadata.rows) {
+      Outcome outcome;
+      TokenArrays arrays = reader.next();
+      try {
+        const std::string where = fmt::format("{}: row {}", dataset_.path, reader.rows_read());
+        outcome.document = make_document(std::move(arrays), where, context_.vocab);
+      } catch (const UserError& error) {
+        outcome.error = error.what();
+      }
+      take(std::move(outcome));
+      if (reader.rows_read() % 1024 == 0) {
+        progress(total_ * static_cast<std::uint64_t>(reader.rows_read()) / static_cast<std::uint64_t>(metadata.rows));
+      }
+    }
+    if (builder_.size() == 0) nothing_left();
+    return std::move(builder_).finish(counts_);
+  }
 
   Corpus texts(const FormatOptions& options) {
     const Tokenizer tokenizer = Tokenizer::load(context_.model);
@@ -175,6 +200,9 @@ Corpus read(const DatasetOptions& dataset, const ReadContext& context) {
   Reading reading(dataset, context);
   const fs::path extension = fs::path(dataset.path).extension();
   const bool rows = extension == ".json" || extension == ".parquet";
+  if (type == "tokens" && extension == ".parquet") {
+    if (auto corpus = reading.token_columns()) return *std::move(corpus);
+  }
   if (type == "tokens") return rows ? reading.token_rows() : reading.tokens();
   FormatOptions options = dataset.format;
   options.type = type;

@@ -83,8 +83,8 @@ TEST(CoreLayering, TheTestItselfCanFail) {
   EXPECT_EQ(violations("f", "model", "#include \"decoder.h\"").size(), 1u);
   EXPECT_EQ(violations("f", "core", "#include \"../cli/main.h\"").size(), 1u);
   EXPECT_TRUE(violations("f", "model", "#include <vector>\n#include <fmt/format.h>\n#include \"io/json.h\"").empty());
-  EXPECT_TRUE(violations("f", "data", "#include \"data/jsonl.h\"\n#include \"io/json.h\"").empty());
-  EXPECT_TRUE(violations("f", "train", "#include \"data/jsonl.h\"\n#include \"parallel/communicator.h\"").empty());
+  EXPECT_TRUE(violations("f", "data", "#include \"data/token_rows.h\"\n#include \"io/json.h\"").empty());
+  EXPECT_TRUE(violations("f", "train", "#include \"data/token_rows.h\"\n#include \"parallel/communicator.h\"").empty());
 }
 
 }  // namespace

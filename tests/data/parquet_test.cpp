@@ -3,6 +3,9 @@
 
 #include <random>
 
+#include "data/dataset.h"
+#include "data/parquet/row_reader.h"
+#include "data/parquet/token_reader.h"
 #include "data/row_blocks.h"
 #include "data/template/json_value.h"
 #include "support/files.h"
@@ -55,6 +58,37 @@ INSTANTIATE_TEST_SUITE_P(, DataParquet,
                                            "all_delta_v2_small_pages", "common_polars", "common_duckdb", "tokens_delta",
                                            "tokens_dictionary"),
                          [](const auto& info) { return info.param; });
+
+// The same documents whether integers come in lines, in rows, or in columns of any encoding.
+TEST(DataParquetTokens, ComeStraightFromTheirColumns) {
+  const auto read = [](const std::string& name) {
+    return read_dataset({.path = golden(name).string(), .format = {.type = "tokens"}}, {.vocab = 300});
+  };
+  const auto expected = read("tokens.jsonl");
+  ASSERT_EQ(expected->size(), 12);
+  for (const char* name : {"tokens_delta.parquet", "tokens_dictionary.parquet"}) {
+    EXPECT_EQ(read(name)->digest(), expected->digest()) << name;
+    const io::MappedFile file(golden(name));
+    const parquet::Metadata metadata = parquet::read_metadata(file.bytes(), name);
+    ASSERT_TRUE(parquet::TokenReader::fits(metadata)) << name;
+    const std::string file_name = name;
+    parquet::TokenReader columns(file.bytes(), metadata, file_name);
+    parquet::RowReader rows(file.bytes(), name);
+    while (rows.rows_read() < rows.rows()) {
+      TokenArrays arrays = columns.next();
+      const Row row(rows.next(), name);
+      for (const char* key : {"input_ids", "labels"}) {
+        std::vector<std::int32_t> values;
+        for (const Row& element : row.find(key)->elements())
+          values.push_back(static_cast<std::int32_t>(element.number()));
+        EXPECT_EQ(arrays.find(key)->values, values) << name << " " << key;
+        EXPECT_TRUE(arrays.find(key)->present);
+      }
+      EXPECT_FALSE(arrays.attention_mask.present);
+    }
+    EXPECT_EQ(columns.rows_read(), rows.rows());
+  }
+}
 
 TEST(DataParquetErrors, NameTheFileAndTheColumn) {
   const auto error_of = [](const fs::path& path) { return user_error_of([&] { rows_of(path); }); };

@@ -3,14 +3,14 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "data/jsonl_line.h"
+#include "data/token_line.h"
 
 // Lines of tokenized documents. The quick reader may give up on a line, but where it does not, the full one must have
 // read the same.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
   using namespace inlay::data;
   const std::string_view line(reinterpret_cast<const char*>(bytes), size);
-  LineArrays quick, full;
+  TokenArrays quick, full;
   const bool quickly = parse_line_quickly(line, quick);
   try {
     parse_line_fully(line, "fuzz:1", full);
@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     INLAY_ASSERT(!quickly, "read quickly, and refused fully");
     return 0;
   }
-  const auto equal = [](const LineArrays::Array& a, const LineArrays::Array& b) {
+  const auto equal = [](const TokenArray& a, const TokenArray& b) {
     return a.present == b.present && (!a.present || a.values == b.values);
   };
   INLAY_ASSERT(!quickly || (equal(quick.input_ids, full.input_ids) && equal(quick.labels, full.labels) &&

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/text.h"
-#include "data/jsonl.h"
+#include "data/token_rows.h"
 #include "io/json.h"
 #include "support/device_tensors.h"
 #include "support/files.h"

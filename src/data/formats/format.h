@@ -60,8 +60,8 @@ class RowFormat {
 // The types of text: chat_template, alpaca, completion, input_output.
 std::span<const std::string_view> format_types();
 
-// The type that a row looks like; `tokens` (input_ids, see jsonl.h) is one of the answers. UserError where it looks
-// like none.
+// The type that a row looks like; `tokens` (input_ids, see token_rows.h) is one of the answers. UserError where it
+// looks like none.
 std::string detect_type(const Row& row);
 
 // The model's own chat template, or the file that the options name, which meets the model's special tokens all the

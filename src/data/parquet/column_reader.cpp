@@ -1,6 +1,7 @@
 #include "data/parquet/column_reader.h"
 
 #include <bit>
+#include <utility>
 
 #include "data/parquet/codec.h"
 #include "data/parquet/thrift.h"
@@ -76,15 +77,43 @@ ColumnReader::ColumnReader(Bytes file, const ColumnChunk& chunk, const Node& lea
 jinja::Value ColumnReader::take() {
   jinja::Value value;
   if (current_->definition == leaf_.definition) {
-    if (!values_) {
-      values_ = read_values(encoded_->encoding, encoded_->cursor, encoded_->count, leaf_.type,
-                            dictionary_ ? &*dictionary_ : nullptr);
-    }
-    value = values_->next();
+    value = values().next();
     if (leaf_.type.meaning == Meaning::nothing) value = {};
   }
   advance();
   return value;
+}
+
+ValueReader& ColumnReader::values() {
+  if (!values_) {
+    values_ = read_values(encoded_->encoding, encoded_->cursor, encoded_->count, leaf_.type,
+                          dictionary_ ? &*dictionary_ : nullptr);
+  }
+  return *values_;
+}
+
+void ColumnReader::take_list(const Node& list, TokenArray& array) {
+  if (done()) fail("has fewer rows than the others");
+  if (repetition() != 0) fail("its levels are broken");
+  const Node& repeated = list.shape == Shape::list ? list.children[0] : list;
+  array.present = list.shape != Shape::list || definition() >= list.definition;
+  if (definition() < repeated.definition) return advance();
+  std::size_t waiting = 0;  // values of this page that are still to be read
+  const auto read_waiting = [&] {
+    if (waiting > 0) values().integers(array, std::exchange(waiting, 0));
+  };
+  do {
+    if (definition() == leaf_.definition) {
+      ++waiting;
+    } else {
+      read_waiting();
+      if (!array.missing) array.missing = array.values.size();
+      array.values.push_back(0);
+    }
+    if (page_left_ == 0) read_waiting();
+    advance();
+  } while (!done() && repetition() == leaf_.repeated);
+  read_waiting();
 }
 
 void ColumnReader::advance() {

@@ -5,6 +5,7 @@
 
 #include "data/parquet/encoding.h"
 #include "data/parquet/schema.h"
+#include "data/token_arrays.h"
 
 namespace inlay::data::parquet {
 
@@ -22,6 +23,8 @@ class ColumnReader {
   int definition() const { return current_->definition; }
   // Its value, or none where that is missing; then the next entry is the current one.
   jinja::Value take();
+  // The entries of one row of a list of integers, all at once. List is the column, or the node around it.
+  void take_list(const Node& list, TokenArray& array);
 
   [[noreturn]] void fail(std::string_view message) const { user_error("{}: {}", where_, message); }
 
@@ -32,6 +35,7 @@ class ColumnReader {
   struct Page;
 
   void advance();
+  ValueReader& values();
   // The next page with entries; the dictionary is read on the way.
   void next_page();
   void read_page(const Page& page, Bytes bytes);

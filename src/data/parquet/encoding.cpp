@@ -68,17 +68,40 @@ class DeltaReader {
   Bytes widths_, packed_;
 };
 
+// A value of a type that is_integer(), as it lies in the file.
+std::int64_t raw_integer(Cursor& cursor, const LeafType& type) {
+  return type.physical == Physical::int32 ? cursor.number<std::int32_t>() : cursor.number<std::int64_t>();
+}
+
+// What is above the largest int64 is far outside any vocabulary: that one says so as well.
+void add_integer(TokenArray& array, std::int64_t raw, const LeafType& type) {
+  if (type.meaning == Meaning::unsigned_integer) {
+    raw = type.physical == Physical::int32 ? static_cast<std::int64_t>(static_cast<std::uint32_t>(raw))
+                                           : (raw < 0 ? INT64_MAX : raw);
+  }
+  array.add(raw);
+}
+
 class PlainValues final : public ValueReader {
  public:
   PlainValues(Cursor cursor, const LeafType& type) : cursor_(cursor), type_(type) {}
   jinja::Value next() override { return of_plain(cursor_, type_); }
+  void integers(TokenArray& array, std::size_t count) override {
+    for (std::size_t i = 0; i < count; ++i) add_integer(array, raw_integer(cursor_, type_), type_);
+  }
 
  private:
   Cursor cursor_;
   LeafType type_;
 };
 
-class PlainBooleans final : public ValueReader {
+// Of a type that is never an integer.
+class OtherValues : public ValueReader {
+ public:
+  void integers(TokenArray&, std::size_t) final { INLAY_ASSERT(false, "a column of other values read as integers"); }
+};
+
+class PlainBooleans final : public OtherValues {
  public:
   explicit PlainBooleans(Cursor cursor) : cursor_(cursor) {}
   jinja::Value next() override {
@@ -92,7 +115,7 @@ class PlainBooleans final : public ValueReader {
   std::uint64_t bit_ = 0;
 };
 
-class RunBooleans final : public ValueReader {
+class RunBooleans final : public OtherValues {
  public:
   explicit RunBooleans(Cursor cursor) : runs_(behind_length(cursor), 1) {}
   jinja::Value next() override { return jinja::Value::boolean(runs_.next() != 0); }
@@ -107,15 +130,23 @@ class RunBooleans final : public ValueReader {
 
 class DictionaryValues final : public ValueReader {
  public:
-  DictionaryValues(Cursor cursor, const Dictionary& dictionary)
-      : cursor_(cursor), dictionary_(dictionary), places_(behind_bits(cursor), bits_of(cursor)) {}
+  DictionaryValues(Cursor cursor, const LeafType& type, const Dictionary& dictionary)
+      : cursor_(cursor), type_(type), dictionary_(dictionary), places_(behind_bits(cursor), bits_of(cursor)) {}
   jinja::Value next() override {
-    const std::uint32_t place = places_.next();
-    if (place >= dictionary_.size()) cursor_.fail("names a value that its dictionary does not have");
-    return dictionary_[place];
+    return is_integer(type_) ? of_integer(at_next_place(dictionary_.integers), type_)
+                             : at_next_place(dictionary_.values);
+  }
+  void integers(TokenArray& array, std::size_t count) override {
+    for (std::size_t i = 0; i < count; ++i) add_integer(array, at_next_place(dictionary_.integers), type_);
   }
 
  private:
+  template <class T>
+  const T& at_next_place(const std::vector<T>& values) {
+    const std::uint32_t place = places_.next();
+    if (place >= values.size()) cursor_.fail("names a value that its dictionary does not have");
+    return values[place];
+  }
   // A page in which every value is null may have no byte at all.
   static int bits_of(Cursor cursor) { return cursor.left() == 0 ? 0 : cursor.byte(); }
   static Cursor behind_bits(Cursor cursor) {
@@ -123,6 +154,7 @@ class DictionaryValues final : public ValueReader {
     return cursor;
   }
   Cursor cursor_;
+  LeafType type_;
   const Dictionary& dictionary_;
   RunReader places_;
 };
@@ -130,12 +162,17 @@ class DictionaryValues final : public ValueReader {
 class DeltaIntegers final : public ValueReader {
  public:
   DeltaIntegers(Cursor cursor, const LeafType& type) : deltas_(cursor), type_(type) {}
-  jinja::Value next() override {
-    const std::int64_t value = deltas_.next();
-    return of_integer(type_.physical == Physical::int32 ? static_cast<std::int32_t>(value) : value, type_);
+  jinja::Value next() override { return of_integer(raw(), type_); }
+  void integers(TokenArray& array, std::size_t count) override {
+    for (std::size_t i = 0; i < count; ++i) add_integer(array, raw(), type_);
   }
 
  private:
+  std::int64_t raw() {
+    const std::int64_t value = deltas_.next();
+    return type_.physical == Physical::int32 ? static_cast<std::int32_t>(value) : value;
+  }
+
   DeltaReader deltas_;
   LeafType type_;
 };
@@ -155,7 +192,7 @@ std::vector<std::uint32_t> read_lengths(Cursor& cursor, std::int64_t most) {
 }
 
 // Lengths, then bytes; with `shared`, before both how much of the value before each one begins with.
-class DeltaBytes final : public ValueReader {
+class DeltaBytes final : public OtherValues {
  public:
   DeltaBytes(Cursor cursor, std::int64_t count, const LeafType& type, bool shared) : cursor_(cursor), type_(type) {
     if (shared) shared_ = read_lengths(cursor_, count);
@@ -198,14 +235,23 @@ class SplitValues final : public ValueReader {
     value_.resize(width_);
   }
   jinja::Value next() override {
-    if (at_ == count_) cursor_.fail("ends too early");
-    for (std::size_t i = 0; i < width_; ++i) value_[i] = bytes_[i * count_ + at_];
-    ++at_;
-    Cursor value(value_, cursor_.where());
+    Cursor value = joined();
     return of_plain(value, type_);
+  }
+  void integers(TokenArray& array, std::size_t count) override {
+    for (std::size_t i = 0; i < count; ++i) {
+      Cursor value = joined();
+      add_integer(array, raw_integer(value, type_), type_);
+    }
   }
 
  private:
+  Cursor joined() {
+    if (at_ == count_) cursor_.fail("ends too early");
+    for (std::size_t i = 0; i < width_; ++i) value_[i] = bytes_[i * count_ + at_];
+    ++at_;
+    return Cursor(value_, cursor_.where());
+  }
   static std::size_t width_of(const LeafType& type) {
     if (type.physical == Physical::fixed_bytes) return type.width;
     return type.physical == Physical::int64 || type.physical == Physical::real64 ? 8 : 4;
@@ -273,15 +319,19 @@ std::unique_ptr<ValueReader> read_values(int encoding, Cursor cursor, std::int64
   if (encoding == split && (integers || reals || fixed)) return std::make_unique<SplitValues>(cursor, type);
   if (encoding == plain_dictionary || encoding == places) {
     if (dictionary == nullptr) cursor.fail("names values of a dictionary that is not there");
-    return std::make_unique<DictionaryValues>(cursor, *dictionary);
+    return std::make_unique<DictionaryValues>(cursor, type, *dictionary);
   }
   cursor.fail(fmt::format("its encoding, number {}, is not supported", encoding));
 }
 
 Dictionary read_dictionary(Cursor cursor, std::int64_t count, const LeafType& type) {
   Dictionary dictionary;
+  if (is_integer(type)) {
+    for (std::int64_t i = 0; i < count; ++i) dictionary.integers.push_back(raw_integer(cursor, type));
+    return dictionary;
+  }
   const auto reader = read_values(0, cursor, count, type, nullptr);
-  for (std::int64_t i = 0; i < count; ++i) dictionary.push_back(reader->next());
+  for (std::int64_t i = 0; i < count; ++i) dictionary.values.push_back(reader->next());
   return dictionary;
 }
 

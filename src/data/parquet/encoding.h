@@ -5,6 +5,7 @@
 
 #include "data/parquet/schema.h"
 #include "data/template/value.h"
+#include "data/token_arrays.h"
 
 namespace inlay::data::parquet {
 
@@ -32,10 +33,15 @@ class ValueReader {
  public:
   virtual ~ValueReader() = default;
   virtual jinja::Value next() = 0;
+  // So many of a type that is_integer(), added to the array.
+  virtual void integers(TokenArray& array, std::size_t count) = 0;
 };
 
-// A dictionary's values, each made once.
-using Dictionary = std::vector<jinja::Value>;
+// A dictionary's values, each read once: as they lie in the file where the type is_integer().
+struct Dictionary {
+  std::vector<jinja::Value> values;
+  std::vector<std::int64_t> integers;
+};
 
 // By the encoding that has this number in the file; the dictionary is used where that needs one.
 std::unique_ptr<ValueReader> read_values(int encoding, Cursor cursor, std::int64_t count, const LeafType& type,

@@ -75,14 +75,10 @@ std::vector<jinja::Value> RowReader::repetitions(const Node& node) {
   return items;
 }
 
-// Writers differ in what stands between a list and its elements: mostly a group with one child, the element; but a
-// group that is the element itself has several, or is named for it.
 jinja::Value RowReader::list(const Node& node) {
   const Node& middle = node.children[0];
-  const bool is_element = middle.shape != Shape::record || middle.children.size() != 1 || middle.name == "array" ||
-                          middle.name == node.name + "_tuple";
   std::vector<jinja::Value> items = repetitions(middle);
-  if (!is_element) {
+  if (&element_of(node) != &middle) {
     for (jinja::Value& item : items) {
       jinja::Value element = item.dict()->entries()[0].second;
       item = std::move(element);

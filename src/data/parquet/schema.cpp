@@ -257,6 +257,13 @@ Bytes footer_of(Bytes file, const std::string& name) {
 
 }  // namespace
 
+const Node& element_of(const Node& list) {
+  const Node& middle = list.children[0];
+  const bool is_element = middle.shape != Shape::record || middle.children.size() != 1 || middle.name == "array" ||
+                          middle.name == list.name + "_tuple";
+  return is_element ? middle : middle.children[0];
+}
+
 Metadata read_metadata(Bytes file, const std::string& name) {
   const Footer footer = read_footer(Cursor(footer_of(file, name), name));
   if (footer.encrypted) user_error("{}: is encrypted", name);

@@ -40,6 +40,15 @@ struct Node {
   std::vector<Node> children;
 };
 
+// Whole numbers, and not decimals.
+inline bool is_integer(const LeafType& type) {
+  return type.meaning == Meaning::integer || type.meaning == Meaning::unsigned_integer;
+}
+
+// What a list's elements are. Writers differ in what stands between a list and them: mostly a group with one child, the
+// element; but a group that is the element itself has several, or is named for it.
+const Node& element_of(const Node& list);
+
 struct ColumnChunk {
   int codec = 0;
   std::int64_t values = 0;            // with those that are null

@@ -1,4 +1,4 @@
-#include "data/jsonl.h"
+#include "data/token_rows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "core/philox.h"
-#include "data/jsonl_line.h"
+#include "data/token_line.h"
 #include "support/files.h"
 
 namespace inlay::data {
@@ -145,7 +145,7 @@ TEST(DataJsonl, DeepNestingIsAnError) {
 TEST(DataJsonl, QuickAndGeneralReadersAgree) {
   const std::string base =
       R"({"input_ids": [1, 20, 300], "labels": [-100, 20, -0], "text": "some words", "attention_mask": [1]})";
-  LineArrays quick, full;
+  TokenArrays quick, full;
   ASSERT_TRUE(parse_line_quickly(base, quick));
   const Philox philox{5};
   const std::string_view letters = "0123456789-+.,:[]{}\" \\eEatrufnxyz\t";

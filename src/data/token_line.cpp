@@ -1,4 +1,4 @@
-#include "data/jsonl_line.h"
+#include "data/token_line.h"
 
 #include <algorithm>
 #include <cmath>
@@ -42,7 +42,7 @@ class Cursor {
   }
 
   // An array of integers of at most nine digits; whatever follows a number must be a comma or the end.
-  bool take_integers(std::vector<std::int64_t>& values) {
+  bool take_integers(std::vector<std::int32_t>& values) {
     if (!take('[')) return false;
     if (take(']')) return true;
     do {
@@ -55,7 +55,7 @@ class Cursor {
         value = 10 * value + static_cast<std::uint64_t>(*at_++ - '0');
       const auto digits = at_ - first;
       if (digits == 0 || digits > 9 || (digits > 1 && *first == '0')) return false;  // 007 is not JSON
-      values.push_back(negative ? -static_cast<std::int64_t>(value) : static_cast<std::int64_t>(value));
+      values.push_back(negative ? -static_cast<std::int32_t>(value) : static_cast<std::int32_t>(value));
     } while (take(','));
     return take(']');
   }
@@ -68,7 +68,7 @@ class Cursor {
 // Receives the events of the general parser. Depth 1 is inside the line's object, depth 2 inside one of its arrays.
 class LineHandler : public nlohmann::json_sax<nlohmann::json> {
  public:
-  LineHandler(const std::string& where, LineArrays& arrays) : where_(where), arrays_(arrays) {}
+  LineHandler(const std::string& where, TokenArrays& arrays) : where_(where), arrays_(arrays) {}
 
   bool null() override {
     if (depth_ == 1 && wanted_ != nullptr) {
@@ -82,20 +82,20 @@ class LineHandler : public nlohmann::json_sax<nlohmann::json> {
   bool binary(binary_t&) override { return scalar("binary data"); }
   bool number_integer(std::int64_t value) override {
     if (!collecting()) return scalar("a number");
-    wanted_->values.push_back(value);
+    wanted_->add(value);
     return true;
   }
   bool number_unsigned(std::uint64_t value) override {
     if (!collecting()) return scalar("a number");
     // What no int64 holds is far outside any vocabulary: the largest value says so as well.
     const auto limit = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-    wanted_->values.push_back(static_cast<std::int64_t>(std::min(value, limit)));
+    wanted_->add(static_cast<std::int64_t>(std::min(value, limit)));
     return true;
   }
   bool number_float(double value, const std::string& text) override {
     if (!collecting()) return scalar("a number");
     if (std::trunc(value) != value || std::abs(value) > 0x1p53) return scalar(text);
-    wanted_->values.push_back(static_cast<std::int64_t>(value));
+    wanted_->add(static_cast<std::int64_t>(value));
     return true;
   }
 
@@ -151,36 +151,22 @@ class LineHandler : public nlohmann::json_sax<nlohmann::json> {
   static constexpr int max_depth = 256;
 
   const std::string& where_;
-  LineArrays& arrays_;
+  TokenArrays& arrays_;
   int depth_ = 0;
-  std::string name_;                     // of the member that is being read, at depth 1
-  LineArrays::Array* wanted_ = nullptr;  // where it goes
+  std::string name_;              // of the member that is being read, at depth 1
+  TokenArray* wanted_ = nullptr;  // where it goes
 };
 
 }  // namespace
 
-void LineArrays::clear() {
-  for (Array* array : {&input_ids, &labels, &attention_mask}) {
-    array->values.clear();
-    array->present = false;
-  }
-}
-
-LineArrays::Array* LineArrays::find(std::string_view key) {
-  if (key == "input_ids") return &input_ids;
-  if (key == "labels") return &labels;
-  if (key == "attention_mask") return &attention_mask;
-  return nullptr;
-}
-
-bool parse_line_quickly(std::string_view line, LineArrays& arrays) {
-  arrays.clear();
+bool parse_line_quickly(std::string_view line, TokenArrays& arrays) {
+  arrays = {};
   Cursor cursor(line);
   if (!cursor.take('{')) return false;
   do {
     std::string_view key, ignored;
     if (!cursor.take_string(key) || !cursor.take(':')) return false;
-    if (LineArrays::Array* array = arrays.find(key)) {
+    if (TokenArray* array = arrays.find(key)) {
       if (array->present || !cursor.take_integers(array->values)) return false;
       array->present = true;
     } else if (!cursor.take_string(ignored)) {
@@ -192,8 +178,8 @@ bool parse_line_quickly(std::string_view line, LineArrays& arrays) {
   return cursor.done();
 }
 
-void parse_line_fully(std::string_view line, const std::string& where, LineArrays& arrays) {
-  arrays.clear();
+void parse_line_fully(std::string_view line, const std::string& where, TokenArrays& arrays) {
+  arrays = {};
   LineHandler handler(where, arrays);
   nlohmann::json::sax_parse(line.begin(), line.end(), &handler);
 }

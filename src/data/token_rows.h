@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/batch.h"
-#include "data/jsonl_line.h"
+#include "data/token_line.h"
 
 namespace inlay::data {
 
@@ -26,6 +26,6 @@ std::vector<Document> read_jsonl(const std::filesystem::path& path, std::int64_t
                                  const Progress& progress = {}, const BadLine& bad_line = {});
 
 // The document that arrays make; where is "file:line".
-Document make_document(const LineArrays& arrays, const std::string& where, std::int64_t vocab_size);
+Document make_document(TokenArrays arrays, const std::string& where, std::int64_t vocab_size);
 
 }  // namespace inlay::data
