@@ -6,18 +6,6 @@
 
 namespace inlay::cli {
 
-namespace {
-
-data::jinja::Value message(const char* role, const std::string& content) {
-  using namespace data::jinja;
-  Dict dict;
-  dict.set(nullptr, make_string(nullptr, "role"), make_string(nullptr, role));
-  dict.set(nullptr, make_string(nullptr, "content"), make_string(nullptr, content));
-  return make_dict(nullptr, std::move(dict));
-}
-
-}  // namespace
-
 void PromptArguments::add_to(CLI::App& command, const std::string& meaning) {
   command.add_option("--prompt", prompts, meaning + "; may be repeated");
   command
@@ -39,8 +27,8 @@ std::vector<std::int32_t> PromptArguments::encode(const std::string& prompt, con
   data::FormatOptions format;
   if (!chat_template.empty()) format.chat_template = chat_template;
   std::vector<data::jinja::Value> messages;
-  if (!system.empty()) messages.push_back(message("system", system));
-  messages.push_back(message("user", prompt));
+  if (!system.empty()) messages.push_back(data::jinja::message("system", system));
+  messages.push_back(data::jinja::message("user", prompt));
   const auto rendered =
       data::load_template(format, tokenizer, model)
           .render(data::jinja::make_list(nullptr, std::move(messages)), {.add_generation_prompt = true});

@@ -20,7 +20,7 @@ struct TemplateArguments {
 };
 
 Value read(const std::string& file) {
-  return data::jinja::read_json(io::read_file(file, io::Json::max_file_bytes), file);
+  return data::jinja::from(io::read_value(io::read_file(file, io::Json::max_file_bytes), file));
 }
 
 // key=value: what is JSON is taken as such, anything else as text.
@@ -30,7 +30,7 @@ std::pair<std::string, Value> variable(const std::string& assignment) {
   const std::string text = assignment.substr(equals + 1);
   Value value;
   try {
-    value = data::jinja::read_json(text, "--set");
+    value = data::jinja::from(io::read_value(text, "--set"));
   } catch (const UserError&) {
     value = data::jinja::make_string(nullptr, text);
   }

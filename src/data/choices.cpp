@@ -2,75 +2,41 @@
 
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "core/error.h"
+#include "data/formats/row.h"
 #include "data/line_reader.h"
 
 namespace inlay::data {
 namespace {
 
-using nlohmann::json;
-
-// One line of the file, and how its mistakes are told.
-class Line {
- public:
-  Line(const std::string& path, std::size_t line, std::string_view text) : where_(fmt::format("{}:{}", path, line)) {
-    try {
-      value_ = json::parse(text);
-    } catch (const json::parse_error& error) {
-      user_error("{}: column {}: not valid JSON", where_, error.byte);
+std::vector<std::int32_t> ids_of(const Row& row, std::int64_t vocab_size) {
+  if (!row.is_list()) row.fail("expected an array of token ids");
+  if (row.value().list()->empty()) row.fail("is empty, expected at least one token");
+  std::vector<std::int32_t> ids;
+  for (const Row& element : row.elements()) {
+    const io::Integer* id = element.value().integer();
+    if (id == nullptr) element.fail_expected("an integer");
+    if (*id < 0 || *id >= vocab_size) {
+      element.fail(fmt::format("token id {} is outside the model's vocabulary, 0 to {}", *id, vocab_size - 1));
     }
-    if (!value_.is_object()) {
-      user_error("{}: expected an object with \"input_ids\", \"choices\" and \"answer\" on every line", where_);
-    }
+    ids.push_back(static_cast<std::int32_t>(*id));
   }
+  return ids;
+}
 
-  const json& at(const char* key, std::string_view expected) const {
-    const auto found = value_.find(key);
-    if (found == value_.end() || found->is_null()) fail(key, fmt::format("missing, expected {}", expected));
-    return *found;
-  }
-
-  std::vector<std::int32_t> ids(const json& array, const std::string& key, std::int64_t vocab_size) const {
-    if (!array.is_array()) fail(key, "expected an array of token ids");
-    if (array.empty()) fail(key, "is empty, expected at least one token");
-    std::vector<std::int32_t> result;
-    for (const json& element : array) {
-      const std::string place = fmt::format("{}[{}]", key, result.size());
-      if (!element.is_number_integer()) fail(place, "expected an integer, got " + element.dump());
-      const auto id = element.get<std::int64_t>();
-      if (id < 0 || id >= vocab_size) {
-        fail(place, fmt::format("token id {} is outside the model's vocabulary, 0 to {}", id, vocab_size - 1));
-      }
-      result.push_back(static_cast<std::int32_t>(id));
-    }
-    return result;
-  }
-
-  [[noreturn]] void fail(std::string_view key, const std::string& message) const {
-    user_error("{}: {}: {}", where_, key, message);
-  }
-
- private:
-  std::string where_;
-  json value_;
-};
-
-Question make_question(const Line& line, std::int64_t vocab_size) {
+Question make_question(const Row& row, std::int64_t vocab_size) {
+  if (!row.is_object()) row.fail("expected an object with \"input_ids\", \"choices\" and \"answer\" on every line");
   Question question;
-  question.prompt = line.ids(line.at("input_ids", "an array of token ids"), "input_ids", vocab_size);
-  const json& choices = line.at("choices", "an array of arrays of token ids");
-  if (!choices.is_array()) line.fail("choices", "expected an array of arrays of token ids");
-  if (choices.size() < 2) line.fail("choices", fmt::format("expected at least two, got {}", choices.size()));
-  for (const json& choice : choices) {
-    question.choices.push_back(line.ids(choice, fmt::format("choices[{}]", question.choices.size()), vocab_size));
-  }
-  const json& answer = line.at("answer", "the index of the right choice, from 0");
-  const auto last = static_cast<std::int64_t>(choices.size()) - 1;
-  const bool fits = answer.is_number_integer() && answer.get<std::int64_t>() >= 0 && answer.get<std::int64_t>() <= last;
-  if (!fits) line.fail("answer", fmt::format("expected an index from 0 to {}, got {}", last, answer.dump()));
-  question.answer = answer.get<std::int64_t>();
+  question.prompt = ids_of(row.at("input_ids", "an array of token ids"), vocab_size);
+  const Row choices = row.at("choices", "an array of arrays of token ids");
+  if (!choices.is_list()) choices.fail("expected an array of arrays of token ids");
+  for (const Row& choice : choices.elements()) question.choices.push_back(ids_of(choice, vocab_size));
+  if (question.choices.size() < 2) choices.fail(fmt::format("expected at least two, got {}", question.choices.size()));
+  const Row answer = row.at("answer", "the index of the right choice, from 0");
+  const auto last = static_cast<std::int64_t>(question.choices.size()) - 1;
+  const io::Integer* index = answer.value().integer();
+  if (index == nullptr || *index < 0 || *index > last) answer.fail_expected(fmt::format("an index from 0 to {}", last));
+  question.answer = static_cast<std::int64_t>(*index);
   return question;
 }
 
@@ -80,8 +46,11 @@ bool holds_choices(const std::filesystem::path& path) {
   LineReader reader(path);
   const auto text = reader.next();
   if (!text) return false;
-  const json value = json::parse(*text, nullptr, false);
-  return value.is_object() && value.contains("choices");
+  try {
+    return io::read_value(*text, path.string()).find("choices") != nullptr;
+  } catch (const UserError&) {
+    return false;  // whoever reads it will say so
+  }
 }
 
 std::vector<Question> read_choices(const std::filesystem::path& path, std::int64_t vocab_size) {
@@ -89,7 +58,9 @@ std::vector<Question> read_choices(const std::filesystem::path& path, std::int64
   LineReader reader(path);
   std::vector<Question> questions;
   while (const auto text = reader.next()) {
-    questions.push_back(make_question(Line(reader.path(), reader.line(), *text), vocab_size));
+    const std::string where = fmt::format("{}:{}", reader.path(), reader.line());
+    const io::Value value = io::read_value(*text, where);
+    questions.push_back(make_question(Row(value, where), vocab_size));
   }
   if (questions.empty()) user_error("{}: holds no questions", reader.path());
   return questions;

@@ -5,7 +5,6 @@
 #include "core/error.h"
 #include "core/parallel.h"
 #include "data/formats/labels.h"
-#include "data/parquet/token_reader.h"
 #include "data/prepared.h"
 #include "data/row_blocks.h"
 #include "data/token_rows.h"
@@ -14,31 +13,6 @@ namespace inlay::data {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Rows of token ids where they are not lines (read_jsonl reads those, and faster).
-class TokensFormat final : public RowFormat {
- public:
-  explicit TokensFormat(std::int64_t vocab) : vocab_(vocab) {}
-
-  Document make(const Row& row) const override {
-    TokenArrays arrays;
-    for (const char* key : {"input_ids", "labels", "attention_mask"}) {
-      const auto found = row.find(key);
-      if (!found) continue;
-      TokenArray& array = *arrays.find(key);
-      array.present = true;
-      for (const Row& element : found->elements()) {
-        const auto value = element.value().integer();
-        if (!value || *value < INT32_MIN || *value > INT32_MAX) element.fail("expected a token id");
-        array.add(static_cast<std::int64_t>(*value));
-      }
-    }
-    return make_document(std::move(arrays), row.where(), vocab_);
-  }
-
- private:
-  std::int64_t vocab_;
-};
 
 // What is made of one row on some thread: a document, or why there is none.
 struct Outcome {
@@ -53,72 +27,61 @@ class Reading {
     total_ = fs::file_size(dataset.path, ignored);
   }
 
+  // What a tokenizer made already; there are no texts, and documents without labels stay.
   Corpus tokens() {
-    const auto on_bad = [&](const std::string& error) { skip(error); };
-    const auto documents = read_jsonl(
-        dataset_.path, context_.vocab, [&](std::uint64_t done) { progress(done); },
-        context_.bad_row == BadRow::skip ? BadLine(on_bad) : BadLine());
-    counts_.rows = counts_.skipped + static_cast<std::int64_t>(documents.size());
-    for (const Document& document : documents) builder_.add(document);
-    return std::move(builder_).finish(counts_);
-  }
-
-  Corpus token_rows() { return rows(TokensFormat(context_.vocab), ""); }
-
-  // Nothing where the columns are not as that wants them.
-  std::optional<Corpus> token_columns() {
-    const io::MappedFile file(dataset_.path);
-    const parquet::Metadata metadata = parquet::read_metadata(file.bytes(), dataset_.path);
-    if (!parquet::TokenReader::fits(metadata)) return std::nullopt;
-    parquet::TokenReader reader(file.bytes(), metadata, dataset_.path);
-    while (reader.rows_read() < metadata.rows) {
-      Outcome outcome;
-      TokenArrays arrays = reader.next();
-      try {
-        const std::string where = fmt::format("{}: row {}", dataset_.path, reader.rows_read());
-        outcome.document = make_document(std::move(arrays), where, context_.vocab);
-      } catch (const UserError& error) {
-        outcome.error = error.what();
+    keep_unlabelled_ = true;
+    return rows("", true, [&](const RowBlocks& blocks, RawRow& raw) {
+      if (auto* arrays = std::get_if<std::unique_ptr<TokenArrays>>(&raw.content)) {
+        return token_document(std::move(**arrays), blocks.where(raw), context_.vocab);
       }
-      take(std::move(outcome));
-      if (reader.rows_read() % 1024 == 0) {
-        progress(total_ * static_cast<std::uint64_t>(reader.rows_read()) / static_cast<std::uint64_t>(metadata.rows));
+      TokenArrays arrays;
+      const auto* line = std::get_if<std::string_view>(&raw.content);
+      if (line == nullptr || !read_token_line(*line, arrays)) {
+        const io::Value value = blocks.value(raw);
+        arrays = token_arrays(Row(value, blocks.where(raw)));
       }
-    }
-    if (builder_.size() == 0) nothing_left();
-    return std::move(builder_).finish(counts_);
+      return token_document(std::move(arrays), blocks.where(raw), context_.vocab);
+    });
   }
 
   Corpus texts(const FormatOptions& options) {
     const Tokenizer tokenizer = Tokenizer::load(context_.model);
     check_vocabulary_ = tokenizer.vocab_size() > context_.vocab;
-    return rows(*make_format(options, tokenizer, context_.model), options.field);
+    const std::unique_ptr<RowFormat> format = make_format(options, tokenizer, context_.model);
+    return rows(options.field, false, [&](const RowBlocks& blocks, RawRow& raw) {
+      const io::Value value = blocks.value(raw);
+      const Row row(value, blocks.where(raw));
+      row.expect_object();
+      Document document = format->make(row);
+      if (document.input_ids.empty()) row.fail("there is no text in it");
+      return document;
+    });
   }
 
  private:
-  Corpus rows(const RowFormat& format, const std::string& text_field) {
-    const std::unique_ptr<RowBlocks> blocks = open_rows(dataset_.path, text_field);
-    for (std::vector<RawRow> rows = blocks->next(); !rows.empty(); rows = blocks->next()) {
-      std::vector<Outcome> outcomes(rows.size());
-      parallel_for(rows.size(), context_.threads, [&](std::size_t i) { outcomes[i] = make(format, rows[i]); });
+  using Make = std::function<Document(const RowBlocks& blocks, RawRow& row)>;
+
+  Corpus rows(const std::string& text_field, bool tokens, const Make& make) {
+    const std::unique_ptr<RowBlocks> blocks = open_rows(dataset_.path, text_field, tokens);
+    while (auto block = blocks->next()) {
+      std::vector<Outcome> outcomes(block->rows.size());
+      parallel_for(block->rows.size(), context_.threads,
+                   [&](std::size_t i) { outcomes[i] = outcome_of(make, *blocks, block->rows[i]); });
       for (Outcome& outcome : outcomes) take(std::move(outcome));
-      progress(blocks->bytes_read());
+      progress(block->end);
     }
     if (builder_.size() == 0) nothing_left();
     return std::move(builder_).finish(counts_);
   }
 
-  Outcome make(const RowFormat& format, const RawRow& raw) const {
+  Outcome outcome_of(const Make& make, const RowBlocks& blocks, RawRow& row) const {
     Outcome outcome;
     try {
-      const Row row = raw.row();
-      row.expect_object();
-      outcome.document = format.make(row);
-      if (outcome.document.input_ids.empty()) row.fail("there is no text in it");
+      outcome.document = make(blocks, row);
     } catch (const UserError& error) {
       outcome.error = error.what();
     }
-    if (outcome.error.empty() && check_vocabulary_) check(outcome.document, raw.where());
+    if (outcome.error.empty() && check_vocabulary_) check(outcome.document, blocks.where(row));
     return outcome;
   }
 
@@ -135,7 +98,7 @@ class Reading {
   void take(Outcome outcome) {
     ++counts_.rows;
     if (!outcome.error.empty()) return skip(outcome.error);
-    if (!has_labels(outcome.document)) {
+    if (!keep_unlabelled_ && !has_labels(outcome.document)) {
       ++counts_.unlabelled;
       return;
     }
@@ -166,7 +129,7 @@ class Reading {
   const DatasetOptions& dataset_;
   const ReadContext& context_;
   std::uint64_t total_ = 0;
-  bool check_vocabulary_ = false;
+  bool check_vocabulary_ = false, keep_unlabelled_ = false;
   Corpus::Builder builder_;
   RowCounts counts_;
   std::string first_error_;
@@ -178,10 +141,11 @@ std::string type_of(const DatasetOptions& dataset, const ReadContext& context) {
   if (format.type != "auto") return format.type;
   if (fs::path(dataset.path).extension() == ".txt") return "completion";
   const std::unique_ptr<RowBlocks> blocks = open_rows(dataset.path, format.field);
-  for (std::vector<RawRow> rows = blocks->next(); !rows.empty(); rows = blocks->next()) {
-    for (const RawRow& raw : rows) {
+  while (auto block = blocks->next()) {
+    for (RawRow& raw : block->rows) {
       try {
-        const Row row = raw.row();
+        const io::Value value = blocks->value(raw);
+        const Row row(value, blocks->where(raw));
         if (!format.field_messages.empty() && row.find(format.field_messages)) return "chat_template";
         if (format.field != "text" && row.find(format.field)) return "completion";
         const bool renamed = format.field_instruction != "instruction" || format.field_output != "output";
@@ -198,12 +162,7 @@ std::string type_of(const DatasetOptions& dataset, const ReadContext& context) {
 Corpus read(const DatasetOptions& dataset, const ReadContext& context) {
   const std::string type = type_of(dataset, context);
   Reading reading(dataset, context);
-  const fs::path extension = fs::path(dataset.path).extension();
-  const bool rows = extension == ".json" || extension == ".parquet";
-  if (type == "tokens" && extension == ".parquet") {
-    if (auto corpus = reading.token_columns()) return *std::move(corpus);
-  }
-  if (type == "tokens") return rows ? reading.token_rows() : reading.tokens();
+  if (type == "tokens") return reading.tokens();
   FormatOptions options = dataset.format;
   options.type = type;
   return reading.texts(options);

@@ -26,7 +26,8 @@ class LineReader {
   std::optional<std::string_view> next();
 
   std::size_t line() const { return line_; }  // from 1
-  std::uint64_t bytes_read() const { return bytes_read_; }
+  // Bytes of the file up to the end of the line.
+  std::uint64_t position() const { return bytes_read_ - (end_ - begin_); }
   const std::string& path() const { return path_; }
 
  private:

@@ -1,38 +1,49 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "data/formats/row.h"
+#include "data/token_arrays.h"
+#include "io/value.h"
 
 namespace inlay::data {
 
-// A row as it stands in the file, not parsed yet: parsing is most of the work, and threads share it.
-class RawRow {
- public:
-  RawRow(std::string where, std::function<jinja::Value()> parse) : where_(std::move(where)), parse_(std::move(parse)) {}
-
-  const std::string& where() const { return where_; }
-  // A row that cannot be parsed is a UserError.
-  Row row() const { return Row(parse_(), where_); }
-
- private:
-  std::string where_;
-  std::function<jinja::Value()> parse_;
+// A row as it stands in the file: text that is not parsed yet, for that is most of the work, and threads share it; or
+// what came out of columns.
+struct RawRow {
+  std::size_t number = 0;  // its line, or its place among the rows, from 1
+  std::variant<std::string_view, io::Value, std::unique_ptr<TokenArrays>> content;
 };
 
-// The rows of a file, some at a time. `.jsonl`: an object a line; `.json`: a list of objects; `.parquet`: its rows;
-// `.txt`: a line is a row whose text_field has it. Another ending is a UserError.
+// Some rows, with the text that they stand in.
+struct RowBlock {
+  std::vector<char> text;
+  std::vector<RawRow> rows;
+  std::size_t bytes = 0;  // of memory, about
+  std::uint64_t end = 0;  // bytes of the file up to here
+};
+
+// The rows of a file, block by block. `.jsonl`: an object a line; `.json`: a list of objects; `.parquet`: its rows;
+// `.txt`: a line is a row whose text_field has it.
 class RowBlocks {
  public:
   virtual ~RowBlocks() = default;
   // Nothing at the end.
-  virtual std::vector<RawRow> next() = 0;
-  virtual std::uint64_t bytes_read() const = 0;
+  virtual std::optional<RowBlock> next() = 0;
+
+  // These two on any thread, also while another one is in next().
+  virtual std::string where(const RawRow& row) const = 0;
+  // What the row holds, which is taken out of it. A row that cannot be parsed is a UserError. Not of token arrays.
+  virtual io::Value value(RawRow& row) const = 0;
 };
-std::unique_ptr<RowBlocks> open_rows(const std::filesystem::path& path, const std::string& text_field);
+
+// For rows of type tokens a Parquet file gives token arrays, where its columns are lists of integers. A file of another
+// kind is a UserError.
+std::unique_ptr<RowBlocks> open_rows(const std::filesystem::path& path, const std::string& text_field,
+                                     bool tokens = false);
 
 }  // namespace inlay::data

@@ -1,15 +1,120 @@
 #include "data/token_rows.h"
 
 #include <algorithm>
-#include <string>
-#include <string_view>
+#include <cmath>
+#include <limits>
 
 #include "core/error.h"
-#include "data/line_reader.h"
 
 namespace inlay::data {
+namespace {
 
-Document make_document(TokenArrays arrays, const std::string& where, std::int64_t vocab_size) {
+// Walks over bytes; every step says whether what it wanted was there.
+class Cursor {
+ public:
+  explicit Cursor(std::string_view text) : at_(text.data()), end_(text.data() + text.size()) {}
+
+  void skip_space() {
+    while (at_ != end_ && (*at_ == ' ' || *at_ == '\t' || *at_ == '\r' || *at_ == '\n')) ++at_;
+  }
+  bool done() const { return at_ == end_; }
+  bool take(char wanted) {
+    skip_space();
+    if (at_ == end_ || *at_ != wanted) return false;
+    ++at_;
+    return true;
+  }
+
+  // A string of printable ASCII without escapes.
+  bool take_string(std::string_view& text) {
+    if (!take('"')) return false;
+    const char* begin = at_;
+    while (at_ != end_ && *at_ != '"') {
+      if (*at_ < 0x20 || *at_ > 0x7e || *at_ == '\\') return false;
+      ++at_;
+    }
+    if (at_ == end_) return false;
+    text = std::string_view(begin, static_cast<std::size_t>(at_ - begin));
+    ++at_;
+    return true;
+  }
+
+  // An array of integers of at most nine digits; whatever follows a number must be a comma or the end.
+  bool take_integers(std::vector<std::int32_t>& values) {
+    if (!take('[')) return false;
+    if (take(']')) return true;
+    do {
+      skip_space();
+      const bool negative = at_ != end_ && *at_ == '-';
+      if (negative) ++at_;
+      const char* first = at_;
+      std::uint64_t value = 0;  // wraps around where there are too many digits, which are counted below
+      while (at_ != end_ && static_cast<unsigned char>(*at_ - '0') < 10)
+        value = 10 * value + static_cast<std::uint64_t>(*at_++ - '0');
+      const auto digits = at_ - first;
+      if (digits == 0 || digits > 9 || (digits > 1 && *first == '0')) return false;  // 007 is not JSON
+      values.push_back(negative ? -static_cast<std::int32_t>(value) : static_cast<std::int32_t>(value));
+    } while (take(','));
+    return take(']');
+  }
+
+ private:
+  const char* at_;
+  const char* end_;
+};
+
+// An integer may be spelt 5.0. What no int64 holds is far outside any vocabulary: the nearest one says so as well.
+std::optional<std::int64_t> integer_of(const io::Value& value) {
+  using Limits = std::numeric_limits<std::int64_t>;
+  if (const io::Integer* integer = value.integer()) {
+    return static_cast<std::int64_t>(std::clamp<io::Integer>(*integer, Limits::min(), Limits::max()));
+  }
+  const double* real = value.real();
+  if (real == nullptr || std::trunc(*real) != *real || std::abs(*real) > 0x1p53) return std::nullopt;
+  return static_cast<std::int64_t>(*real);
+}
+
+}  // namespace
+
+bool read_token_line(std::string_view line, TokenArrays& arrays) {
+  arrays = {};
+  Cursor cursor(line);
+  if (!cursor.take('{')) return false;
+  do {
+    std::string_view key, ignored;
+    if (!cursor.take_string(key) || !cursor.take(':')) return false;
+    if (TokenArray* array = arrays.find(key)) {
+      if (array->present || !cursor.take_integers(array->values)) return false;
+      array->present = true;
+    } else if (!cursor.take_string(ignored)) {
+      return false;
+    }
+  } while (cursor.take(','));
+  if (!cursor.take('}')) return false;
+  cursor.skip_space();
+  return cursor.done();
+}
+
+TokenArrays token_arrays(const Row& row) {
+  TokenArrays arrays;
+  for (const char* key : {"input_ids", "labels", "attention_mask"}) {
+    const auto found = row.find(key);
+    if (!found) continue;
+    if (!found->is_list()) found->fail_expected("an array of integers");
+    TokenArray& array = *arrays.find(key);
+    array.present = true;
+    const io::Value::List& items = *found->value().list();
+    array.values.reserve(items.size());
+    for (const io::Value& item : items) {
+      const auto value = integer_of(item);
+      if (!value) found->element(array.values.size()).fail_expected("an integer");
+      array.add(*value);
+    }
+  }
+  return arrays;
+}
+
+Document token_document(TokenArrays arrays, const std::string& where, std::int64_t vocab_size) {
   const auto fail = [&](std::string_view key, const std::string& message) {
     user_error("{}: {}: {}", where, key, message);
   };
@@ -55,31 +160,6 @@ Document make_document(TokenArrays arrays, const std::string& where, std::int64_
         });
   }
   return document;
-}
-
-std::vector<Document> read_jsonl(const std::filesystem::path& path, std::int64_t vocab_size, const Progress& progress,
-                                 const BadLine& bad_line) {
-  INLAY_ASSERT(vocab_size > 0, "a vocabulary of {} tokens", vocab_size);
-  LineReader reader(path);
-  std::vector<Document> documents;
-  TokenArrays arrays;
-  std::uint64_t reported = 0;
-  while (const auto line = reader.next()) {
-    const std::string where = fmt::format("{}:{}", reader.path(), reader.line());
-    try {
-      if (!parse_line_quickly(*line, arrays)) parse_line_fully(*line, where, arrays);
-      documents.push_back(make_document(std::move(arrays), where, vocab_size));
-    } catch (const UserError& error) {
-      if (!bad_line) throw;
-      bad_line(error.what());
-    }
-    if (progress && reader.bytes_read() != reported) {
-      reported = reader.bytes_read();
-      progress(reported);
-    }
-  }
-  if (documents.empty()) user_error("{}: holds no documents", reader.path());
-  return documents;
 }
 
 }  // namespace inlay::data

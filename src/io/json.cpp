@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <unordered_set>
 #include <utility>
-
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "io/file.h"
+#include "io/json_reader.h"
 
 namespace inlay::io {
 namespace {
@@ -82,28 +79,23 @@ std::optional<double> real(const Value& value, NumberRange range) {
   return inside ? std::optional(number) : std::nullopt;
 }
 
-// Watches the parser: bounds the depth, and finds keys that occur twice (the parser itself keeps the last in silence).
-class Guard {
- public:
-  explicit Guard(const std::string& source) : source_(source) {}
+struct BuildDocument {
+  using Value = nlohmann::json;
+  struct Keys {};
 
-  bool operator()(int depth, Value::parse_event_t event, Value& parsed) {
-    using Event = Value::parse_event_t;
-    if (event == Event::object_start || event == Event::array_start) {
-      if (depth >= Json::max_depth) user_error("{}: nested more than {} levels deep", source_, Json::max_depth);
-      if (event == Event::object_start) keys_.emplace_back();
-    } else if (event == Event::object_end) {
-      keys_.pop_back();
-    } else if (event == Event::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys_.back().insert(key).second) user_error("{}: the key {} occurs twice", source_, in_quotes(key));
-    }
-    return true;
+  static Value boolean(bool value) { return value; }
+  template <class T>
+  static Value integer(T value) {
+    return value;
   }
-
- private:
-  const std::string& source_;
-  std::vector<std::unordered_set<std::string>> keys_;  // of the objects that are open
+  static Value number(double value, const std::string&, const std::string&) { return value; }
+  static Value list() { return Value::array(); }
+  static Value map() { return Value::object(); }
+  static Value* append(Value& list, Value value) { return &list.emplace_back(std::move(value)); }
+  static Value* insert(Value& object, Keys&, std::string& key) {
+    const auto [member, is_new] = object.emplace(key, nullptr);
+    return is_new ? &*member : nullptr;
+  }
 };
 
 }  // namespace
@@ -121,15 +113,19 @@ Json Json::read(const std::filesystem::path& path) { return parse(read_file(path
 
 Json Json::parse(std::string_view text, std::string source) {
   auto shared_source = std::make_shared<const std::string>(std::move(source));
-  try {
-    Guard guard(*shared_source);
-    auto value = std::make_shared<const Value>(Value::parse(text.begin(), text.end(), std::ref(guard)));
-    return Json(std::move(value), std::move(shared_source), "");
-  } catch (const Value::exception& error) {
-    std::string_view what = error.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-    if (const auto at = what.find("] "); what.starts_with('[') && at != what.npos) what.remove_prefix(at + 2);
-    user_error("{}: not valid JSON: {}", *shared_source, shortened(std::string(what), 2 * max_shown));
-  }
+  auto value = std::make_shared<const Value>(JsonReader<BuildDocument>::read(text, *shared_source));
+  return Json(std::move(value), std::move(shared_source), "");
+}
+
+// "[json.exception.parse_error.101] parse error at line 1, column 2: ...": of a text of one line, the column is enough.
+std::string syntax_error(std::string_view what, std::string_view text) {
+  const auto drop = [&](std::string_view words) {
+    if (what.starts_with(words)) what.remove_prefix(words.size());
+  };
+  if (const auto at = what.find("] "); what.starts_with('[') && at != what.npos) what.remove_prefix(at + 2);
+  drop("parse error at ");
+  if (text.find('\n') == text.npos) drop("line 1, ");
+  return shortened(std::string(what), 2 * max_shown);
 }
 
 bool Json::is_object() const { return value_->is_object(); }

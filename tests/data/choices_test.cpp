@@ -12,6 +12,7 @@ using inlay::testing::TempFolder;
 using inlay::testing::user_error_of;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
+using ::testing::HasSubstr;
 
 std::string error_of(std::string_view text) {
   const TempFolder folder;
@@ -49,7 +50,7 @@ TEST(DataChoices, DocumentsAreNoQuestions) {
 
 TEST(DataChoices, ErrorsNameLineAndKey) {
   const std::string good = "{\"input_ids\": [1], \"choices\": [[2], [3]], \"answer\": 0}\n\n";
-  EXPECT_THAT(error_of(good + "{\"input_ids\""), EndsWith("q.jsonl:3: column 13: not valid JSON"));
+  EXPECT_THAT(error_of(good + "{\"input_ids\""), HasSubstr("q.jsonl:3: not valid JSON: column 13: "));
   EXPECT_THAT(error_of(good + "[1]"),
               EndsWith("q.jsonl:3: expected an object with \"input_ids\", \"choices\" and \"answer\" on every line"));
   EXPECT_THAT(error_of(R"({"choices": [[2], [3]], "answer": 0})"),

@@ -29,11 +29,11 @@ fs::path golden(const std::string& name) { return testing::source_folder() / "te
 std::vector<std::string> rows_of(const fs::path& path) {
   std::vector<std::string> rows;
   const auto blocks = open_rows(path, "text");
-  for (auto block = blocks->next(); !block.empty(); block = blocks->next()) {
-    for (const RawRow& row : block) {
+  while (auto block = blocks->next()) {
+    for (RawRow& row : block->rows) {
       jinja::Budget budget{jinja::Limits{}};
       jinja::Builder out(budget);
-      append_json(out, row.row().value(), {});
+      append_json(out, jinja::from(blocks->value(row)), {});
       rows.push_back(out.text());
     }
   }
@@ -69,14 +69,13 @@ TEST(DataParquetTokens, ComeStraightFromTheirColumns) {
   for (const char* name : {"tokens_delta.parquet", "tokens_dictionary.parquet"}) {
     EXPECT_EQ(read(name)->digest(), expected->digest()) << name;
     const io::MappedFile file(golden(name));
-    const parquet::Metadata metadata = parquet::read_metadata(file.bytes(), name);
-    ASSERT_TRUE(parquet::TokenReader::fits(metadata)) << name;
-    const std::string file_name = name;
-    parquet::TokenReader columns(file.bytes(), metadata, file_name);
-    parquet::RowReader rows(file.bytes(), name);
+    ASSERT_TRUE(parquet::TokenReader::fits(parquet::read_metadata(file.bytes(), name))) << name;
+    parquet::TokenReader columns(file.bytes(), parquet::read_metadata(file.bytes(), name), name);
+    parquet::RowReader rows(file.bytes(), parquet::read_metadata(file.bytes(), name), name);
     while (rows.rows_read() < rows.rows()) {
       TokenArrays arrays = columns.next();
-      const Row row(rows.next(), name);
+      const io::Value value = rows.next();
+      const Row row(value, name);
       for (const char* key : {"input_ids", "labels"}) {
         std::vector<std::int32_t> values;
         for (const Row& element : row.find(key)->elements())

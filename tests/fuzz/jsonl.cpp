@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "data/token_line.h"
+#include "data/token_rows.h"
 
 // Lines of tokenized documents. The quick reader may give up on a line, but where it does not, the full one must have
 // read the same.
@@ -11,9 +11,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   using namespace inlay::data;
   const std::string_view line(reinterpret_cast<const char*>(bytes), size);
   TokenArrays quick, full;
-  const bool quickly = parse_line_quickly(line, quick);
+  const bool quickly = read_token_line(line, quick);
   try {
-    parse_line_fully(line, "fuzz:1", full);
+    const inlay::io::Value value = inlay::io::read_value(line, "fuzz:1");
+    full = token_arrays(Row(value, "fuzz:1"));
   } catch (const inlay::UserError&) {
     INLAY_ASSERT(!quickly, "read quickly, and refused fully");
     return 0;

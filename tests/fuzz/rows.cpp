@@ -6,7 +6,6 @@
 #include "data/byte_tokenizer.h"
 #include "data/formats/chat_format.h"
 #include "data/formats/format.h"
-#include "data/template/json_value.h"
 
 namespace {
 
@@ -25,9 +24,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
                                          io::Json::parse(data::ByteTokenizer::tokenizer_config_json(), "c"));
   static const auto chat = std::make_shared<const data::ChatTemplate>("fuzz.jinja", chat_text);
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);
-  data::jinja::Value value;
+  io::Value value;
   try {
-    value = data::jinja::read_json(text, "fuzz.jsonl:1");
+    value = io::read_value(text, "fuzz.jsonl:1");
   } catch (const UserError&) {
     return 0;
   }

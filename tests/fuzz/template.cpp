@@ -10,11 +10,11 @@ namespace {
 using namespace inlay;
 
 const data::jinja::Value& usual_messages() {
-  static const data::jinja::Value messages = data::jinja::read_json(
+  static const data::jinja::Value messages = data::jinja::from(io::read_value(
       R"([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Grüße 中😀"},
           {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1.5}}}]},
           {"role": "tool", "content": [{"type": "text", "text": "42"}]}])",
-      "messages");
+      "messages"));
   return messages;
 }
 
@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
     options.limits.steps = 100'000;
     options.limits.bytes = std::size_t{16} << 20;
     const data::jinja::Value messages =
-        zero == input.npos ? usual_messages() : data::jinja::read_json(input.substr(zero + 1), "messages");
+        zero == input.npos ? usual_messages() : data::jinja::from(io::read_value(input.substr(zero + 1), "messages"));
     const data::ChatTemplate chat("template", input.substr(0, zero));
     chat.render(messages, options);
   } catch (const UserError&) {

@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "core/text.h"
-#include "data/token_rows.h"
+#include "data/dataset.h"
+#include "data/documents.h"
 #include "io/json.h"
 #include "support/device_tensors.h"
 #include "support/files.h"
@@ -40,10 +41,20 @@ fs::path model_fixture(const std::string& name) {
   throw std::runtime_error("no fixture " + name);
 }
 
+namespace {
+
+std::vector<Document> token_documents(const fs::path& file, std::int64_t vocab) {
+  data::Documents documents;
+  documents.add(data::read_dataset({.path = file.string(), .format = {.type = "tokens"}}, {.vocab = vocab}));
+  return documents.copies();
+}
+
+}  // namespace
+
 Fixture::Fixture(const fs::path& path)
     : folder(path),
       config(model::load_config(path)),
-      documents(data::read_jsonl(path / "data.jsonl", config.vocab)),
+      documents(token_documents(path / "data.jsonl", config.vocab)),
       expected(io::Json::read(path / "expected.json").raw()),
       tensors(path / "expected.safetensors") {}
 

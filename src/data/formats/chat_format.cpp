@@ -103,12 +103,9 @@ ChatFormat::Turn ChatFormat::read_turn(const Row& message) const {
   std::map<std::string, std::string> mappings = options_.message_property_mappings;
   mappings.try_emplace("role", present_name(message, {"role", "from"}));
   mappings.try_emplace("content", present_name(message, {"content", "value"}));
-  const Value mapped = message_for_template(message, mappings, {weight_field, options_.message_field_training});
-  jinja::Dict dict;
-  for (const auto& [key, value] : mapped.dict()->entries()) {
-    dict.set(nullptr, key, key.string()->text == "role" ? jinja::make_string(nullptr, turn.role) : value);
-  }
-  turn.message = jinja::make_dict(nullptr, std::move(dict));
+  io::Value mapped = message_for_template(message, mappings, {weight_field, options_.message_field_training});
+  *mapped.find("role") = io::Value(turn.role);
+  turn.message = jinja::from(mapped);
   return turn;
 }
 
@@ -123,14 +120,13 @@ ChatFormat::Conversation ChatFormat::read(const Row& row) const {
   std::vector<Turn>& turns = conversation.turns;
   if (turns.empty()) messages->fail("is empty, expected at least one message");
   if (const auto system = row.find(options_.field_system); system && turns[0].role != "system") {
-    jinja::Dict dict;
-    dict.set(nullptr, jinja::make_string(nullptr, "role"), jinja::make_string(nullptr, "system"));
-    dict.set(nullptr, jinja::make_string(nullptr, "content"), jinja::make_string(nullptr, system->text()));
-    turns.insert(turns.begin(), {.message = jinja::make_dict(nullptr, std::move(dict)), .role = "system"});
+    turns.insert(turns.begin(), {.message = jinja::message("system", system->text()), .role = "system"});
   }
   if (options_.drop_system_message && turns[0].role == "system") turns.erase(turns.begin());
   if (turns.empty()) messages->fail("has nothing but a system message, which is dropped");
-  if (const auto tools = row.find(options_.field_tools)) conversation.render.tools = tools_for_template(*tools);
+  if (const auto tools = row.find(options_.field_tools)) {
+    conversation.render.tools = jinja::from(tools_for_template(*tools));
+  }
   return conversation;
 }
 

@@ -7,40 +7,30 @@
 namespace inlay::data {
 namespace {
 
-using jinja::Dict;
-using jinja::Value;
-
-void set(Dict& dict, std::string_view key, Value value) {
-  dict.set(nullptr, jinja::make_string(nullptr, std::string(key)), std::move(value));
-}
+using io::Value;
 
 // A copy in which one member is another.
-Value with(const Value& object, std::string_view key, Value value) {
-  Dict dict;
-  for (const auto& [name, old] : object.dict()->entries()) {
-    set(dict, name.string()->text, name.string()->text == key ? std::move(value) : old);
-  }
-  return jinja::make_dict(nullptr, std::move(dict));
+Value with(Value object, std::string_view key, Value value) {
+  *object.find(key) = std::move(value);
+  return object;
 }
 
-Value parsed(const Row& text) {
-  return jinja::read_json(text.text(), fmt::format("{}: {}", text.where(), text.path()));
-}
+Value parsed(const Row& text) { return io::read_value(text.text(), fmt::format("{}: {}", text.where(), text.path())); }
 
 // {"function": {"arguments": "{...}"}} with the arguments as a value.
 Value with_parsed_member(const Row& entry, std::string_view member) {
-  if (entry.value().dict() == nullptr) return entry.value();
+  if (!entry.is_object()) return entry.value();
   const auto function = entry.find("function");
-  if (!function || function->value().dict() == nullptr) return entry.value();
+  if (!function || !function->is_object()) return entry.value();
   const auto found = function->find(member);
   if (!found || !found->is_text()) return entry.value();
   return with(entry.value(), "function", with(function->value(), member, parsed(*found)));
 }
 
 Value with_parsed_members(const Row& entries, std::string_view member) {
-  std::vector<Value> result;
+  Value::List result;
   for (const Row& entry : entries.elements()) result.push_back(with_parsed_member(entry, member));
-  return jinja::make_list(nullptr, std::move(result));
+  return Value(std::move(result));
 }
 
 // Several texts become one; anything else that is not text cannot be learned from here.
@@ -57,7 +47,7 @@ Value content_for_template(const Row& content) {
     const auto text = part.find("text");
     whole += text ? text->text() : part.at("value", "the text").text();
   }
-  return jinja::make_string(nullptr, std::move(whole));
+  return Value(std::move(whole));
 }
 
 Value member_for_template(std::string_view key, const Row& member) {
@@ -70,18 +60,21 @@ Value member_for_template(std::string_view key, const Row& member) {
 
 Value message_for_template(const Row& message, const std::map<std::string, std::string>& mappings,
                            const std::vector<std::string>& skip) {
-  Dict result;
+  Value result{Value::Map()};
+  const auto set = [&](const std::string& key, const Row& member) {
+    Value* old = result.find(key);
+    Value& place = old != nullptr ? *old : result.map()->emplace_back(Value::Member{key, {}}).value;
+    place = member_for_template(key, member);
+  };
   std::vector<std::string> used = skip;
   for (const auto& [key, source] : mappings) {
     used.push_back(source);
-    if (const auto found = message.find(source)) set(result, key, member_for_template(key, *found));
+    if (const auto found = message.find(source)) set(key, *found);
   }
-  for (const auto& entry : message.value().dict()->entries()) {
-    const std::string& key = entry.first.string()->text;
-    if (entry.second.is_none() || std::ranges::find(used, key) != used.end()) continue;
-    set(result, key, member_for_template(key, *message.find(key)));
+  for (const auto& [key, value] : *message.value().map()) {
+    if (!value.is_null() && std::ranges::find(used, key) == used.end()) set(key, *message.find(key));
   }
-  return jinja::make_dict(nullptr, std::move(result));
+  return result;
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -108,7 +101,8 @@ std::string_view reasoning_of(const Value& message) {
 
 Value tools_for_template(const Row& tools) {
   if (!tools.is_text()) return with_parsed_members(tools, "parameters");
-  return with_parsed_members(Row(parsed(tools), tools.where()), "parameters");
+  const Value list = parsed(tools);
+  return with_parsed_members(Row(list, tools.where()), "parameters");
 }
 
 }  // namespace inlay::data

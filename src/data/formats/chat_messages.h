@@ -9,8 +9,8 @@ namespace inlay::data {
 // A message with the names that templates know: mapped properties first, then the others. Nulls are gone, content of
 // several texts is one, and the arguments of tool calls that are JSON in a string are values. `skip`: names that are
 // not for the template.
-jinja::Value message_for_template(const Row& message, const std::map<std::string, std::string>& mappings,
-                                  const std::vector<std::string>& skip);
+io::Value message_for_template(const Row& message, const std::map<std::string, std::string>& mappings,
+                               const std::vector<std::string>& skip);
 
 // What a message thought before it spoke: under one of the names that datasets have for it, or in its content, up to
 // </think>. Without the white space around it; empty where there is none.
@@ -20,6 +20,6 @@ std::string_view reasoning_of(const jinja::Value& message);
 std::string_view trimmed(std::string_view text);
 
 // Tools as templates want them: an array, whose functions' parameters are values. Either may be JSON in a string.
-jinja::Value tools_for_template(const Row& tools);
+io::Value tools_for_template(const Row& tools);
 
 }  // namespace inlay::data

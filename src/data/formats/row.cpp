@@ -1,67 +1,55 @@
 #include "data/formats/row.h"
 
 #include "core/error.h"
-#include "data/template/builder.h"
-#include "io/json.h"
 
 namespace inlay::data {
-namespace {
-
-// What stands there, for the end of a message.
-std::string shown(const jinja::Value& value) {
-  if (value.is_none()) return "null";
-  if (value.is_boolean()) return value.truth() ? "true" : "false";
-  if (value.is_real()) return jinja::format_real(*value.number());
-  if (const auto integer = value.integer()) return jinja::format_integer(*integer);
-  if (value.string() != nullptr) return io::in_quotes(value.string()->text);
-  return value.is_list() ? "an array" : "an object";
-}
-
-}  // namespace
-
 void Row::fail(std::string_view message) const {
   if (path_.empty()) user_error("{}: {}", where_, message);
   user_error("{}: {}: {}", where_, path_, message);
 }
 
 void Row::fail_expected(std::string_view expected) const {
-  fail(fmt::format("expected {}, got {}", expected, shown(value_)));
+  fail(fmt::format("expected {}, got {}", expected, io::shown(*value_)));
 }
 
 const std::string& Row::text() const {
   if (!is_text()) fail_expected("a string");
-  return value_.string()->text;
+  return *value_->text();
 }
 
 bool Row::boolean() const {
-  const auto integer = value_.integer();
-  if (!integer || (*integer != 0 && *integer != 1)) fail_expected("true or false");
+  if (const bool* boolean = value_->boolean()) return *boolean;
+  const io::Integer* integer = value_->integer();
+  if (integer == nullptr || (*integer != 0 && *integer != 1)) fail_expected("true or false");
   return *integer == 1;
 }
 
 double Row::number() const {
-  if (!value_.number() || value_.is_boolean()) fail_expected("a number");
-  return *value_.number();
+  if (const double* real = value_->real()) return *real;
+  if (value_->integer() == nullptr) fail_expected("a number");
+  return static_cast<double>(*value_->integer());
 }
 
 std::vector<Row> Row::elements() const {
   if (!is_list()) fail_expected("an array");
   std::vector<Row> rows;
-  rows.reserve(value_.sequence()->items.size());
-  for (const jinja::Value& item : value_.sequence()->items) {
-    rows.push_back(Row(item, where_, fmt::format("{}[{}]", path_, rows.size())));
-  }
+  rows.reserve(value_->list()->size());
+  for (std::size_t i = 0; i < value_->list()->size(); ++i) rows.push_back(element(i));
   return rows;
 }
 
+Row Row::element(std::size_t index) const {
+  return Row((*value_->list())[index], where_, fmt::format("{}[{}]", path_, index));
+}
+
 const Row& Row::expect_object() const {
-  if (value_.dict() == nullptr) fail_expected("an object");
+  if (!is_object()) fail_expected("an object");
   return *this;
 }
 
 std::optional<Row> Row::find(std::string_view key) const {
-  const jinja::Value* found = expect_object().value_.dict()->find(key);
-  if (found == nullptr || found->is_none()) return std::nullopt;
+  const io::Value* found = expect_object().value_->find(key);
+  if (found == nullptr || found->is_null()) return std::nullopt;
   return Row(*found, where_, path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key));
 }
 

@@ -5,29 +5,32 @@
 #include <string_view>
 #include <vector>
 
-#include "data/template/value.h"
+#include "io/value.h"
 
 namespace inlay::data {
 
 // A row of data, or a value inside one, that knows where it stands: every error reads
-// `rows.jsonl:12: messages[3].content: expected a string, got 5`. Null counts as absent.
+// `rows.jsonl:12: messages[3].content: expected a string, got 5`. Null counts as absent. The value must outlive it.
 class Row {
  public:
   // where: "rows.jsonl:12".
-  Row(jinja::Value value, std::string where) : value_(std::move(value)), where_(std::move(where)) {}
+  Row(const io::Value& value, std::string where) : value_(&value), where_(std::move(where)) {}
+  Row(io::Value&&, std::string) = delete;
 
-  const jinja::Value& value() const { return value_; }
+  const io::Value& value() const { return *value_; }
   const std::string& where() const { return where_; }
   const std::string& path() const { return path_; }
 
-  bool is_text() const { return value_.string() != nullptr; }
-  bool is_list() const { return value_.is_list(); }
+  bool is_text() const { return value_->text() != nullptr; }
+  bool is_list() const { return value_->list() != nullptr; }
+  bool is_object() const { return value_->map() != nullptr; }
 
   // This value itself, checked.
   const std::string& text() const;
   bool boolean() const;  // 0 and 1 as well
   double number() const;
   std::vector<Row> elements() const;
+  Row element(std::size_t index) const;  // of a list
   const Row& expect_object() const;
 
   // Members of an object.
@@ -35,13 +38,13 @@ class Row {
   Row at(std::string_view key, std::string_view expected) const;
 
   [[noreturn]] void fail(std::string_view message) const;
-
- private:
-  Row(jinja::Value value, std::string where, std::string path)
-      : value_(std::move(value)), where_(std::move(where)), path_(std::move(path)) {}
   [[noreturn]] void fail_expected(std::string_view expected) const;
 
-  jinja::Value value_;
+ private:
+  Row(const io::Value& value, std::string where, std::string path)
+      : value_(&value), where_(std::move(where)), path_(std::move(path)) {}
+
+  const io::Value* value_;
   std::string where_, path_;
 };
 

@@ -20,13 +20,7 @@ std::string_view role_of(const Value& message) {
 
 // A message of the same role that says something else.
 Value stand_in_for(const Value& message) {
-  jinja::Dict dict;
-  const auto set = [&](std::string_view key, Value value) {
-    dict.set(nullptr, jinja::make_string(nullptr, std::string(key)), std::move(value));
-  };
-  set("role", jinja::make_string(nullptr, std::string(role_of(message))));
-  set("content", jinja::make_string(nullptr, std::string(stand_in_text)));
-  return jinja::make_dict(nullptr, std::move(dict));
+  return jinja::message(std::string(role_of(message)), std::string(stand_in_text));
 }
 
 // The part of a text that is not in the other one as well, at its beginning or end; of whole characters.

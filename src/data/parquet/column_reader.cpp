@@ -74,8 +74,8 @@ ColumnReader::ColumnReader(Bytes file, const ColumnChunk& chunk, const Node& lea
   advance();
 }
 
-jinja::Value ColumnReader::take() {
-  jinja::Value value;
+io::Value ColumnReader::take() {
+  io::Value value;
   if (current_->definition == leaf_.definition) {
     value = values().next();
     if (leaf_.type.meaning == Meaning::nothing) value = {};

@@ -22,7 +22,7 @@ class ColumnReader {
   int repetition() const { return current_->repetition; }
   int definition() const { return current_->definition; }
   // Its value, or none where that is missing; then the next entry is the current one.
-  jinja::Value take();
+  io::Value take();
   // The entries of one row of a list of integers, all at once. List is the column, or the node around it.
   void take_list(const Node& list, TokenArray& array);
 

@@ -85,7 +85,7 @@ void add_integer(TokenArray& array, std::int64_t raw, const LeafType& type) {
 class PlainValues final : public ValueReader {
  public:
   PlainValues(Cursor cursor, const LeafType& type) : cursor_(cursor), type_(type) {}
-  jinja::Value next() override { return of_plain(cursor_, type_); }
+  io::Value next() override { return of_plain(cursor_, type_); }
   void integers(TokenArray& array, std::size_t count) override {
     for (std::size_t i = 0; i < count; ++i) add_integer(array, raw_integer(cursor_, type_), type_);
   }
@@ -104,9 +104,9 @@ class OtherValues : public ValueReader {
 class PlainBooleans final : public OtherValues {
  public:
   explicit PlainBooleans(Cursor cursor) : cursor_(cursor) {}
-  jinja::Value next() override {
+  io::Value next() override {
     if (bit_ % 8 == 0) byte_ = cursor_.byte();
-    return jinja::Value::boolean((byte_ >> (bit_++ % 8) & 1) != 0);
+    return io::Value::boolean((byte_ >> (bit_++ % 8) & 1) != 0);
   }
 
  private:
@@ -118,7 +118,7 @@ class PlainBooleans final : public OtherValues {
 class RunBooleans final : public OtherValues {
  public:
   explicit RunBooleans(Cursor cursor) : runs_(behind_length(cursor), 1) {}
-  jinja::Value next() override { return jinja::Value::boolean(runs_.next() != 0); }
+  io::Value next() override { return io::Value::boolean(runs_.next() != 0); }
 
  private:
   static Cursor behind_length(Cursor cursor) {
@@ -132,7 +132,7 @@ class DictionaryValues final : public ValueReader {
  public:
   DictionaryValues(Cursor cursor, const LeafType& type, const Dictionary& dictionary)
       : cursor_(cursor), type_(type), dictionary_(dictionary), places_(behind_bits(cursor), bits_of(cursor)) {}
-  jinja::Value next() override {
+  io::Value next() override {
     return is_integer(type_) ? of_integer(at_next_place(dictionary_.integers), type_)
                              : at_next_place(dictionary_.values);
   }
@@ -162,7 +162,7 @@ class DictionaryValues final : public ValueReader {
 class DeltaIntegers final : public ValueReader {
  public:
   DeltaIntegers(Cursor cursor, const LeafType& type) : deltas_(cursor), type_(type) {}
-  jinja::Value next() override { return of_integer(raw(), type_); }
+  io::Value next() override { return of_integer(raw(), type_); }
   void integers(TokenArray& array, std::size_t count) override {
     for (std::size_t i = 0; i < count; ++i) add_integer(array, raw(), type_);
   }
@@ -199,7 +199,7 @@ class DeltaBytes final : public OtherValues {
     lengths_ = read_lengths(cursor_, count);
     if (shared && shared_.size() != lengths_.size()) cursor_.fail("its lengths are broken");
   }
-  jinja::Value next() override {
+  io::Value next() override {
     if (at_ == lengths_.size()) cursor_.fail("ends too early");
     const std::string_view more = cursor_.text(lengths_[at_]);
     if (shared_.empty()) {
@@ -213,7 +213,7 @@ class DeltaBytes final : public OtherValues {
   }
 
  private:
-  jinja::Value make(std::string_view bytes) const {
+  io::Value make(std::string_view bytes) const {
     if (type_.physical == Physical::fixed_bytes && bytes.size() != type_.width) cursor_.fail("its lengths are broken");
     return of_bytes(bytes, type_);
   }
@@ -234,7 +234,7 @@ class SplitValues final : public ValueReader {
     bytes_ = cursor.take(cursor.left());
     value_.resize(width_);
   }
-  jinja::Value next() override {
+  io::Value next() override {
     Cursor value = joined();
     return of_plain(value, type_);
   }

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "data/parquet/schema.h"
-#include "data/template/value.h"
 #include "data/token_arrays.h"
+#include "io/value.h"
 
 namespace inlay::data::parquet {
 
@@ -32,14 +32,14 @@ class RunReader {
 class ValueReader {
  public:
   virtual ~ValueReader() = default;
-  virtual jinja::Value next() = 0;
+  virtual io::Value next() = 0;
   // So many of a type that is_integer(), added to the array.
   virtual void integers(TokenArray& array, std::size_t count) = 0;
 };
 
 // A dictionary's values, each read once: as they lie in the file where the type is_integer().
 struct Dictionary {
-  std::vector<jinja::Value> values;
+  std::vector<io::Value> values;
   std::vector<std::int64_t> integers;
 };
 

@@ -1,11 +1,12 @@
 #include "data/parquet/row_reader.h"
 
+#include <unordered_map>
 #include <utility>
 
 namespace inlay::data::parquet {
 
-RowReader::RowReader(Bytes file, std::string name)
-    : name_(std::move(name)), file_(file), metadata_(read_metadata(file, name_)) {}
+RowReader::RowReader(Bytes file, Metadata metadata, std::string name)
+    : name_(std::move(name)), file_(file), metadata_(std::move(metadata)) {}
 
 void RowReader::begin_group() {
   const RowGroup& group = metadata_.groups[next_group_++];
@@ -16,14 +17,14 @@ void RowReader::begin_group() {
   group_left_ = group.rows;
 }
 
-jinja::Value RowReader::next() {
+io::Value RowReader::next() {
   while (group_left_ == 0) begin_group();
   --group_left_;
   for (const auto& column : columns_) {
     if (column->done()) column->fail("has fewer rows than the others");
     if (column->repetition() != 0) column->fail("its levels are broken");
   }
-  jinja::Value row = instance(metadata_.root);
+  io::Value row = instance(metadata_.root);
   ++read_;
   return row;
 }
@@ -43,8 +44,8 @@ void RowReader::pass(const Node& node) {
   }
 }
 
-jinja::Value RowReader::read(const Node& node) {
-  if (node.repetition == Repetition::repeated) return jinja::make_list(nullptr, repetitions(node));
+io::Value RowReader::read(const Node& node) {
+  if (node.repetition == Repetition::repeated) return io::Value(repetitions(node));
   if (node.repetition == Repetition::optional && first(node).definition() < node.definition) {
     pass(node);
     return {};
@@ -52,20 +53,21 @@ jinja::Value RowReader::read(const Node& node) {
   return instance(node);
 }
 
-jinja::Value RowReader::instance(const Node& node) {
+io::Value RowReader::instance(const Node& node) {
   switch (node.shape) {
     case Shape::leaf: first(node); return columns_[node.leaf]->take();
     case Shape::list: return list(node);
     case Shape::map: return map(node);
     default: break;
   }
-  jinja::Dict dict;
-  for (const Node& child : node.children) dict.set(nullptr, jinja::make_string(nullptr, child.name), read(child));
-  return jinja::make_dict(nullptr, std::move(dict));
+  io::Value::Map members;
+  members.reserve(node.children.size());
+  for (const Node& child : node.children) members.push_back({child.name, read(child)});
+  return io::Value(std::move(members));
 }
 
-std::vector<jinja::Value> RowReader::repetitions(const Node& node) {
-  std::vector<jinja::Value> items;
+std::vector<io::Value> RowReader::repetitions(const Node& node) {
+  std::vector<io::Value> items;
   if (first(node).definition() < node.definition) {
     pass(node);
     return items;
@@ -75,26 +77,32 @@ std::vector<jinja::Value> RowReader::repetitions(const Node& node) {
   return items;
 }
 
-jinja::Value RowReader::list(const Node& node) {
+io::Value RowReader::list(const Node& node) {
   const Node& middle = node.children[0];
-  std::vector<jinja::Value> items = repetitions(middle);
+  std::vector<io::Value> items = repetitions(middle);
   if (&element_of(node) != &middle) {
-    for (jinja::Value& item : items) {
-      jinja::Value element = item.dict()->entries()[0].second;
+    for (io::Value& item : items) {
+      io::Value element = std::move(item.map()->front().value);
       item = std::move(element);
     }
   }
-  return jinja::make_list(nullptr, std::move(items));
+  return io::Value(std::move(items));
 }
 
-jinja::Value RowReader::map(const Node& node) {
-  jinja::Dict dict;
-  for (const jinja::Value& pair : repetitions(node.children[0])) {
-    const auto& entries = pair.dict()->entries();
-    // Two of one name make one entry.
-    if (entries.size() == 2) dict.set(nullptr, entries[0].second, entries[1].second);
+io::Value RowReader::map(const Node& node) {
+  io::Value::Map members;
+  std::unordered_map<std::string, std::size_t> places;
+  for (io::Value& pair : repetitions(node.children[0])) {
+    io::Value::Map& parts = *pair.map();
+    if (parts.size() != 2) continue;
+    // Keys are texts, as in JSON. Two of one name make one entry.
+    const std::string* text = parts[0].value.text();
+    const std::string key = text != nullptr ? *text : io::shown(parts[0].value);
+    const auto [place, is_new] = places.try_emplace(key, members.size());
+    if (is_new) members.push_back({key, {}});
+    members[place->second].value = std::move(parts[1].value);
   }
-  return jinja::make_dict(nullptr, std::move(dict));
+  return io::Value(std::move(members));
 }
 
 }  // namespace inlay::data::parquet

@@ -12,23 +12,22 @@ namespace inlay::data::parquet {
 class RowReader {
  public:
   // The file's bytes must outlive the reader; errors begin with its name.
-  RowReader(Bytes file, std::string name);
+  RowReader(Bytes file, Metadata metadata, std::string name);
 
   std::int64_t rows() const { return metadata_.rows; }
   std::int64_t rows_read() const { return read_; }
-  const std::string& name() const { return name_; }
 
   // rows_read() < rows().
-  jinja::Value next();
+  io::Value next();
 
  private:
   void begin_group();
-  jinja::Value read(const Node& node);
+  io::Value read(const Node& node);
   // What a node is where it is there: of a repeated one, one of its repetitions.
-  jinja::Value instance(const Node& node);
-  std::vector<jinja::Value> repetitions(const Node& node);
-  jinja::Value list(const Node& node);
-  jinja::Value map(const Node& node);
+  io::Value instance(const Node& node);
+  std::vector<io::Value> repetitions(const Node& node);
+  io::Value list(const Node& node);
+  io::Value map(const Node& node);
   // Takes the entry by which every column below a node says that it is missing.
   void pass(const Node& node);
   const ColumnReader& first(const Node& node) const;

@@ -31,9 +31,9 @@ bool TokenReader::fits(const Metadata& metadata) {
   return any;
 }
 
-TokenReader::TokenReader(Bytes file, const Metadata& metadata, const std::string& name)
-    : file_(file), metadata_(metadata), name_(name) {
-  for (std::size_t i = 0; i < names.size(); ++i) columns_[i].list = column_of(metadata, names[i]);
+TokenReader::TokenReader(Bytes file, Metadata metadata, std::string name)
+    : file_(file), metadata_(std::move(metadata)), name_(std::move(name)) {
+  for (std::size_t i = 0; i < names.size(); ++i) columns_[i].list = column_of(metadata_, names[i]);
 }
 
 void TokenReader::begin_group() {

@@ -13,11 +13,12 @@ namespace inlay::data::parquet {
 class TokenReader {
  public:
   static bool fits(const Metadata& metadata);
-  // The file's bytes and its metadata, which fits, must outlive the reader; errors begin with its name.
-  TokenReader(Bytes file, const Metadata& metadata, const std::string& name);
+  // The file's bytes must outlive the reader, and its metadata fits; errors begin with its name.
+  TokenReader(Bytes file, Metadata metadata, std::string name);
 
+  std::int64_t rows() const { return metadata_.rows; }
   std::int64_t rows_read() const { return read_; }
-  // rows_read() is below the metadata's rows.
+  // rows_read() < rows().
   TokenArrays next();
 
  private:
@@ -28,8 +29,8 @@ class TokenReader {
     std::unique_ptr<ColumnReader> reader;  // of the row group
   };
   Bytes file_;
-  const Metadata& metadata_;
-  const std::string& name_;
+  Metadata metadata_;
+  std::string name_;
   std::array<Column, 3> columns_{};  // in the order of TokenArrays
   std::size_t next_group_ = 0;
   std::int64_t group_left_ = 0, read_ = 0;

@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <nlohmann/json.hpp>
-
 #include "data/template/unicode.h"
-#include "io/json.h"
 
 namespace inlay::data::jinja {
 namespace {
@@ -121,98 +118,36 @@ class JsonWriter {
   int depth_ = 0;
 };
 
-// Receives the parser's events and builds the values.
-class JsonReader : public nlohmann::json_sax<nlohmann::json> {
- public:
-  explicit JsonReader(const std::string& where) : where_(where) {}
-
-  bool null() override { return add(Value()); }
-  bool boolean(bool value) override { return add(Value::boolean(value)); }
-  bool number_integer(std::int64_t value) override { return add(Value::integer(value)); }
-  bool number_unsigned(std::uint64_t value) override { return add(Value::integer(value)); }
-  bool number_float(double value, const std::string& text) override {
-    if (text.find_first_of(".eE") != text.npos) return add(Value::real(value));
-    return add(Value::integer(large_integer(text)));
-  }
-  bool string(std::string& text) override { return add(make_string(nullptr, std::move(text))); }
-  bool binary(binary_t&) override { return false; }
-
-  bool start_object(std::size_t) override { return open(true); }
-  bool start_array(std::size_t) override { return open(false); }
-  bool key(std::string& name) override {
-    Container& object = open_.back();
-    if (object.dict.find(name) != nullptr) user_error("{}: the key {} occurs twice", where_, io::in_quotes(name));
-    object.key = make_string(nullptr, std::move(name));
-    return true;
-  }
-  bool end_object() override { return close(); }
-  bool end_array() override { return close(); }
-
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
-    std::string_view what = error.what();  // "[json.exception...] parse error at line 1, column 2: syntax error ..."
-    if (const auto at = what.find("] "); what.starts_with('[') && at != what.npos) what.remove_prefix(at + 2);
-    user_error("{}: not valid JSON at byte {}: {}", where_, position, what.substr(0, 240));
-  }
-
-  Value take() { return std::move(result_); }
-
- private:
-  static constexpr std::size_t max_depth = 256;
-
-  struct Container {
-    bool object = false;
-    Dict dict;
-    Value key;
+struct Converter {
+  Value operator()(std::monostate) const { return {}; }
+  Value operator()(bool value) const { return Value::boolean(value); }
+  Value operator()(Integer value) const { return Value::integer(value); }
+  Value operator()(double value) const { return Value::real(value); }
+  Value operator()(const std::string& text) const { return make_string(nullptr, text); }
+  Value operator()(const io::Value::List& list) const {
     std::vector<Value> items;
-  };
-
-  bool add(Value value) {
-    if (open_.empty()) {
-      result_ = std::move(value);
-    } else if (open_.back().object) {
-      open_.back().dict.set(nullptr, std::move(open_.back().key), std::move(value));
-    } else {
-      open_.back().items.push_back(std::move(value));
-    }
-    return true;
+    items.reserve(list.size());
+    for (const io::Value& item : list) items.push_back(from(item));
+    return make_list(nullptr, std::move(items));
   }
-  bool open(bool object) {
-    if (open_.size() >= max_depth) user_error("{}: nested more than {} levels deep", where_, max_depth);
-    open_.emplace_back().object = object;
-    return true;
+  Value operator()(const io::Value::Map& map) const {
+    Dict dict;
+    for (const auto& [key, value] : map) dict.set(nullptr, make_string(nullptr, key), from(value));
+    return make_dict(nullptr, std::move(dict));
   }
-  bool close() {
-    Container closed = std::move(open_.back());
-    open_.pop_back();
-    return add(closed.object ? make_dict(nullptr, std::move(closed.dict))
-                             : make_list(nullptr, std::move(closed.items)));
-  }
-
-  Integer large_integer(const std::string& text) const {
-    Integer value = 0;
-    const bool negative = text.starts_with('-');
-    for (const char c : std::string_view(text).substr(negative ? 1 : 0)) {
-      const Integer digit = negative ? -(c - '0') : c - '0';
-      if (__builtin_mul_overflow(value, Integer{10}, &value) || __builtin_add_overflow(value, digit, &value)) {
-        user_error("{}: the integer {} does not fit 128 bits", where_, io::in_quotes(text));
-      }
-    }
-    return value;
-  }
-
-  const std::string& where_;
-  std::vector<Container> open_;
-  Value result_;
 };
 
 }  // namespace
 
 void append_json(Builder& out, const Value& value, const JsonStyle& style) { JsonWriter(out, style).write(value); }
 
-Value read_json(std::string_view text, const std::string& where) {
-  JsonReader reader(where);
-  nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
-  return reader.take();
+Value from(const io::Value& value) { return std::visit(Converter{}, value.data()); }
+
+Value message(std::string role, std::string content) {
+  Dict dict;
+  dict.set(nullptr, make_string(nullptr, "role"), make_string(nullptr, std::move(role)));
+  dict.set(nullptr, make_string(nullptr, "content"), make_string(nullptr, std::move(content)));
+  return make_dict(nullptr, std::move(dict));
 }
 
 }  // namespace inlay::data::jinja

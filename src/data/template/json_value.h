@@ -1,6 +1,7 @@
 #pragma once
 
 #include "data/template/builder.h"
+#include "io/value.h"
 
 namespace inlay::data::jinja {
 
@@ -13,8 +14,10 @@ struct JsonStyle {
 };
 void append_json(Builder& out, const Value& value, const JsonStyle& style);
 
-// A JSON document as values, keys in the order of the text. What is not JSON, nests too deep or has a key twice is a
-// UserError that begins with where ("messages.json", "rows.jsonl:12").
-Value read_json(std::string_view text, const std::string& where);
+// Values of data as a template sees them.
+Value from(const io::Value& value);
+
+// {"role": ..., "content": ...}
+Value message(std::string role, std::string content);
 
 }  // namespace inlay::data::jinja

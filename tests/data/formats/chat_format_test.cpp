@@ -4,7 +4,6 @@
 #include <map>
 
 #include "data/formats/format.h"
-#include "data/template/json_value.h"
 #include "support/chat_model.h"
 
 namespace inlay::data {
@@ -17,8 +16,8 @@ using ::testing::HasSubstr;
 
 Document make(const Tokenizer& tokenizer, const ChatModel& model, const std::string& row, FormatOptions options = {}) {
   options.type = "chat_template";
-  return make_format(options, tokenizer, model.path())
-      ->make(Row(jinja::read_json(row, "rows.jsonl:7"), "rows.jsonl:7"));
+  const io::Value value = io::read_value(row, "rows.jsonl:7");
+  return make_format(options, tokenizer, model.path())->make(Row(value, "rows.jsonl:7"));
 }
 
 Document make(const ChatModel& model, const std::string& row, const FormatOptions& options = {}) {

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "data/formats/format.h"
-#include "data/template/json_value.h"
 #include "support/chat_model.h"
 
 namespace inlay::data {
@@ -19,8 +18,8 @@ struct Made {
 Made make(const std::string& row, const FormatOptions& options) {
   const ChatModel model;
   const Tokenizer tokenizer = Tokenizer::load(model.path());
-  const Document document =
-      make_format(options, tokenizer, model.path())->make(Row(jinja::read_json(row, "r:1"), "r:1"));
+  const io::Value value = io::read_value(row, "r:1");
+  const Document document = make_format(options, tokenizer, model.path())->make(Row(value, "r:1"));
   EXPECT_EQ(document.labels.front(), ignore_label);
   std::vector<std::int32_t> masked, learned;
   for (std::size_t i = 0; i < document.labels.size(); ++i) {
@@ -75,7 +74,10 @@ TEST(DataTextFormats, MistakesNameTheKey) {
 }
 
 TEST(DataTextFormats, RowsTellTheirType) {
-  const auto type = [](const std::string& row) { return detect_type(Row(jinja::read_json(row, "r:1"), "r:1")); };
+  const auto type = [](const std::string& row) {
+    const io::Value value = io::read_value(row, "r:1");
+    return detect_type(Row(value, "r:1"));
+  };
   EXPECT_EQ(type(R"({"input_ids": [1]})"), "tokens");
   EXPECT_EQ(type(R"({"messages": []})"), "chat_template");
   EXPECT_EQ(type(R"({"conversations": []})"), "chat_template");
@@ -93,8 +95,8 @@ TEST(DataTextFormats, AlpacaRowsMayHaveOtherNamesAndPrompts) {
     options.field_instruction = "question";
     options.field_input = "about";
     options.field_output = "answer";
-    const Document document =
-        make_format(options, tokenizer, model.path())->make(Row(jinja::read_json(row, "rows.jsonl:7"), "rows.jsonl:7"));
+    const io::Value value = io::read_value(row, "rows.jsonl:7");
+    const Document document = make_format(options, tokenizer, model.path())->make(Row(value, "rows.jsonl:7"));
     return tokenizer.decode(document.input_ids, true);
   };
   const std::string plain = R"({"question": "1+1 {input}?", "answer": "2"})",

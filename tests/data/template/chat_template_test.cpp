@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* no_data = "no test data (INLAY_TEST_DATA, or shared/data beside the repository)";
 
-jinja::Value value(std::string_view json) { return jinja::read_json(json, "test"); }
+jinja::Value value(std::string_view json) { return jinja::from(io::read_value(json, "test")); }
 
 std::tm day(int year, int month, int day, int hour = 0) {
   std::tm time{};

@@ -22,7 +22,8 @@ std::string error_of(const std::string& text, std::string_view messages = "[]") 
   RenderOptions options;
   options.limits.steps = 5'000'000;
   options.limits.bytes = std::size_t{32} << 20;
-  return user_error_of([&] { ChatTemplate("hostile", text).render(jinja::read_json(messages, "test"), options); });
+  return user_error_of(
+      [&] { ChatTemplate("hostile", text).render(jinja::from(io::read_value(messages, "test")), options); });
 }
 
 const auto steps = HasSubstr("takes more than 5000000 steps");
@@ -196,7 +197,7 @@ TEST(DataHostileTemplate, LongConversationsFit) {
       "{% set ns = namespace(t='') %}{% for m in messages %}{% for later in messages[loop.index:] %}"
       "{% if later.role == 'none' %}x{% endif %}{% endfor %}"
       "{{ '<' + m.role + '>' + m.content.strip() + '\n' }}{% endfor %}");
-  EXPECT_GT(chat.render(jinja::read_json(messages, "test")).text.size(), 10'000'000u);
+  EXPECT_GT(chat.render(jinja::from(io::read_value(messages, "test"))).text.size(), 10'000'000u);
 }
 
 }  // namespace

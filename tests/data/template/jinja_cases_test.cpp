@@ -34,7 +34,7 @@ class Cases {
   Cases() {
     const std::string text = read_text(testing::source_folder().string() + "/tests/golden/jinja_cases.json");
     cases = json::parse(text).at("cases");
-    const jinja::Value document = jinja::read_json(text, "jinja_cases.json");
+    const jinja::Value document = jinja::from(io::read_value(text, "jinja_cases.json"));
     for (const auto& [name, value] : document.dict()->find("variables")->dict()->entries()) {
       if (name.string()->text == "messages") {
         messages_ = value;
