@@ -26,12 +26,11 @@ std::vector<std::int32_t> PromptArguments::encode(const std::string& prompt, con
   if (as == "alpaca") return tokenizer.encode(data::alpaca_prompt(prompt, ""));
   data::FormatOptions format;
   if (!chat_template.empty()) format.chat_template = chat_template;
-  std::vector<data::jinja::Value> messages;
-  if (!system.empty()) messages.push_back(data::jinja::message("system", system));
-  messages.push_back(data::jinja::message("user", prompt));
-  const auto rendered =
-      data::load_template(format, tokenizer, model)
-          .render(data::jinja::make_list(nullptr, std::move(messages)), {.add_generation_prompt = true});
+  std::vector<jinja::Value> messages;
+  if (!system.empty()) messages.push_back(jinja::message("system", system));
+  messages.push_back(jinja::message("user", prompt));
+  const auto rendered = data::load_template(format, tokenizer, model)
+                            .render(jinja::make_list(nullptr, std::move(messages)), {.add_generation_prompt = true});
   return tokenizer.encode(rendered.text, false);
 }
 

@@ -3,15 +3,15 @@
 
 #include "cli/commands.h"
 #include "core/error.h"
-#include "data/template/chat_template.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "jinja/chat_template.h"
 
 namespace inlay::cli {
 
 namespace {
 
-using data::jinja::Value;
+using jinja::Value;
 
 struct TemplateArguments {
   std::string chat_template, messages, tools, documents;
@@ -20,7 +20,7 @@ struct TemplateArguments {
 };
 
 Value read(const std::string& file) {
-  return data::jinja::from(io::read_value(io::read_file(file, io::Json::max_file_bytes), file));
+  return jinja::from(io::read_value(io::read_file(file, io::Json::max_file_bytes), file));
 }
 
 // key=value: what is JSON is taken as such, anything else as text.
@@ -30,18 +30,18 @@ std::pair<std::string, Value> variable(const std::string& assignment) {
   const std::string text = assignment.substr(equals + 1);
   Value value;
   try {
-    value = data::jinja::from(io::read_value(text, "--set"));
+    value = jinja::from(io::read_value(text, "--set"));
   } catch (const UserError&) {
-    value = data::jinja::make_string(nullptr, text);
+    value = jinja::make_string(nullptr, text);
   }
   return {assignment.substr(0, equals), value};
 }
 
 int run(const TemplateArguments& arguments) {
-  data::RenderOptions options{.add_generation_prompt = arguments.add_generation_prompt};
+  jinja::RenderOptions options{.add_generation_prompt = arguments.add_generation_prompt};
   Value messages = read(arguments.messages);
   if (messages.dict() != nullptr) {  // a row of data: the messages, and what else the template is to see
-    const data::jinja::Dict& row = *messages.dict();
+    const jinja::Dict& row = *messages.dict();
     if (const Value* tools = row.find("tools")) options.tools = *tools;
     if (const Value* documents = row.find("documents")) options.documents = *documents;
     const Value* found = row.find("messages");
@@ -53,7 +53,7 @@ int run(const TemplateArguments& arguments) {
   if (!arguments.tools.empty()) options.tools = read(arguments.tools);
   if (!arguments.documents.empty()) options.documents = read(arguments.documents);
   for (const std::string& assignment : arguments.variables) options.variables.push_back(variable(assignment));
-  const std::string text = data::ChatTemplate::load(arguments.chat_template).render(messages, options).text;
+  const std::string text = jinja::ChatTemplate::load(arguments.chat_template).render(messages, options).text;
   std::fwrite(text.data(), 1, text.size(), stdout);
   return 0;
 }

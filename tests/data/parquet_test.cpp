@@ -7,7 +7,7 @@
 #include "data/parquet/row_reader.h"
 #include "data/parquet/token_reader.h"
 #include "data/row_blocks.h"
-#include "data/template/json_value.h"
+#include "jinja/json_value.h"
 #include "support/files.h"
 #include "support/paths.h"
 

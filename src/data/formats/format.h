@@ -10,10 +10,15 @@
 
 #include "core/batch.h"
 #include "data/formats/row.h"
-#include "data/template/chat_template.h"
 #include "data/tokenizer/tokenizer.h"
+#include "jinja/chat_template.h"
 
 namespace inlay::data {
+
+using jinja::ChatTemplate;
+using jinja::RenderedChat;
+using jinja::RenderOptions;
+using jinja::TemplateError;
 
 // How the rows of a dataset become tokens and labels. Names and meanings are axolotl's.
 struct FormatOptions {

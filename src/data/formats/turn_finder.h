@@ -4,9 +4,13 @@
 #include <utility>
 #include <vector>
 
-#include "data/template/chat_template.h"
+#include "jinja/chat_template.h"
 
 namespace inlay::data {
+
+using jinja::ChatTemplate;
+using jinja::RenderOptions;
+using jinja::TemplateError;
 
 // Where a message came to stand in the text of a conversation. A template does not tell, so it is asked again, with
 // another text in the message's place: what differs is the message. Where the template speaks for the assistant to
