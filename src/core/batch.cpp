@@ -6,6 +6,14 @@
 
 namespace inlay {
 
+bool truncate(Document& document, std::size_t most) {
+  if (document.input_ids.size() <= most) return false;
+  document.input_ids.resize(most);
+  document.labels.resize(most);
+  if (!document.weights.empty()) document.weights.resize(most);
+  return true;
+}
+
 double PackedBatch::valid_weight() const {
   if (weights.empty()) return static_cast<double>(valid_count());
   double sum = 0;

@@ -16,6 +16,9 @@ struct Document {
   std::vector<float> weights = {};  // one a token; empty: all of them are 1
 };
 
+// Cuts off what is beyond so many tokens; whether there was any.
+bool truncate(Document& document, std::size_t most);
+
 // Documents laid end to end. Padding does not exist. Position i predicts targets[i], which is the label of the next
 // token of the same document; a document's last position predicts nothing.
 struct PackedBatch {

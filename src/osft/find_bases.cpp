@@ -45,10 +45,8 @@ std::vector<Document> documents_of_file(const std::string& file, const SearchInp
   if (documents.empty()) user_error("{}: no documents to calibrate on", file);
   documents.resize(std::min(documents.size(), static_cast<std::size_t>(calibration.samples)));
   for (Document& d : documents) {
-    const std::size_t length = std::min(d.input_ids.size(), static_cast<std::size_t>(calibration.length));
-    d.input_ids.resize(length);
-    d.labels.resize(length);  // nothing is learned; but where a prefix ends shows in them
-    d.weights.clear();
+    truncate(d, static_cast<std::size_t>(calibration.length));
+    d.weights.clear();  // nothing is learned; but where a prefix ends shows in the labels
   }
   return documents;
 }

@@ -55,11 +55,7 @@ EvaluationSet read_set(const std::string& name, const std::vector<std::string>& 
   // Evaluation reads no further than training does. Questions stay whole: a cut one is another question.
   std::int64_t clipped = 0;
   for (Document& document : set.documents) {
-    if (document.input_ids.size() <= static_cast<std::size_t>(sequence_len)) continue;
-    document.input_ids.resize(static_cast<std::size_t>(sequence_len));
-    document.labels.resize(static_cast<std::size_t>(sequence_len));
-    if (!document.weights.empty()) document.weights.resize(static_cast<std::size_t>(sequence_len));
-    ++clipped;
+    clipped += truncate(document, static_cast<std::size_t>(sequence_len)) ? 1 : 0;
   }
   if (clipped > 0) {
     console.line(

@@ -69,5 +69,18 @@ TEST(CoreBatch, LabelsAreAsManyAsTokens) {
   EXPECT_THROW(pack(documents), InternalError);
 }
 
+TEST(CoreBatch, TruncatingCutsAllThatADocumentHas) {
+  Document plain{{1, 2, 3}, {-100, 2, 3}}, weighted{{1, 2, 3}, {-100, 2, 3}, {1, 2, 3}};
+  EXPECT_FALSE(truncate(plain, 3));
+  EXPECT_EQ(plain.input_ids.size(), 3u);
+  for (Document* document : {&plain, &weighted}) {
+    EXPECT_TRUE(truncate(*document, 2));
+    EXPECT_EQ(document->input_ids, (std::vector<std::int32_t>{1, 2}));
+    EXPECT_EQ(document->labels, (std::vector<std::int32_t>{-100, 2}));
+  }
+  EXPECT_TRUE(plain.weights.empty());
+  EXPECT_EQ(weighted.weights, (std::vector<float>{1, 2}));
+}
+
 }  // namespace
 }  // namespace inlay
