@@ -45,7 +45,7 @@ LoadedData load(const DataArguments& arguments, const options::Overrides& overri
                                   .documents = corpus.size(),
                                   .weight = loaded.options.datasets[i].weight};
     for (std::int64_t d = 0; d < corpus.size(); ++d) {
-      const auto labels = corpus.at(d).labels;
+      const auto labels = corpus.read_labels(d, 0, corpus.length(d));
       file.tokens += corpus.length(d);
       file.learned += corpus.length(d) - std::ranges::count(labels, ignore_label);
     }
@@ -136,15 +136,11 @@ void print_samples(const LoadedData& loaded, std::int64_t count) {
     const auto chosen = count >= total ? i
                                        : static_cast<std::int64_t>(random_below(philox, static_cast<std::uint64_t>(i),
                                                                                 0, static_cast<std::uint64_t>(total)));
-    data::DocumentView document = loaded.documents.at(chosen);
+    Document document = loaded.documents.read(chosen);
     const auto length = static_cast<std::int64_t>(document.input_ids.size());
-    const bool cut = length > loaded.options.sequence_len && loaded.options.excess_length_strategy == data::Oversized::truncate;
-    if (cut) {
-      const auto most = static_cast<std::size_t>(loaded.options.sequence_len);
-      document.input_ids = document.input_ids.first(most);
-      document.labels = document.labels.first(most);
-      if (!document.weights.empty()) document.weights = document.weights.first(most);
-    }
+    const bool cut =
+        length > loaded.options.sequence_len && loaded.options.excess_length_strategy == data::Oversized::truncate;
+    if (cut) truncate(document, static_cast<std::size_t>(loaded.options.sequence_len));
     fmt::print("\n── document {}, {} tokens{}; {} ──\n{}\n", format_count(chosen + 1), format_count(length),
                cut ? fmt::format(", cut to {}", format_count(loaded.options.sequence_len)) : "",
                colour ? "what is learned is green" : "what is learned is in ⟦brackets⟧",

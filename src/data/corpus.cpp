@@ -1,132 +1,163 @@
 #include "data/corpus.h"
 
 #include <algorithm>
-#include <cstring>
+#include <limits>
 
 #include "core/error.h"
 
 namespace inlay::data {
 namespace {
 
-// Behind the header: offsets (u64, documents + 1), tokens, labels (i32), weights (fp32, where there are any). All of it
-// in the machine's byte order: the magic number does not fit on a machine with another.
-struct Header {
-  static constexpr std::uint64_t expected_magic = 0x31434F4459414C4Eull;  // "NLAYDOC1"
+constexpr std::size_t buffer_bytes = std::size_t{1} << 20;
 
-  std::uint64_t magic = expected_magic;
-  std::uint64_t documents = 0, tokens = 0, weighted = 0, digest = 0, offsets_digest = 0;
-  RowCounts counts;
-};
-static_assert(sizeof(Header) == 9 * sizeof(std::uint64_t));
+template <class T>
+std::span<const std::byte> bytes_of(const std::vector<T>& values) {
+  return std::as_bytes(std::span(values));
+}
 
-std::uint64_t block_bytes(const Header& header) {
-  return sizeof(Header) + (header.documents + 1) * sizeof(std::uint64_t) +
-         header.tokens * (2 * sizeof(std::int32_t) + (header.weighted != 0 ? sizeof(float) : 0));
+std::uint64_t word_place(std::uint64_t place) { return place >> 1; }
+
+io::AtomicFile created(const std::filesystem::path& path) {
+  std::error_code ignored;  // writing will tell
+  std::filesystem::create_directories(path.parent_path(), ignored);
+  try {
+    return io::AtomicFile(path);
+  } catch (const UserError& error) {
+    throw Corpus::Builder::CannotKeep{error.what()};
+  }
 }
 
 }  // namespace
 
-Document DocumentView::copy() const {
-  return {.input_ids = {input_ids.begin(), input_ids.end()},
-          .labels = {labels.begin(), labels.end()},
-          .weights = {weights.begin(), weights.end()}};
+std::uint64_t Corpus::Header::computed_digest() const {
+  return io::content_hash(std::as_bytes(std::span(this, 1)).first(offsetof(Header, own_digest)));
 }
 
-void Corpus::Builder::add(const Document& document) {
-  const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
-  if (!document.weights.empty() && weights_.empty()) weights_.assign(ids_.size(), 1.0f);
-  append(ids_, document.input_ids);
-  append(labels_, document.labels);
-  append(weights_, document.weights);
-  if (!weights_.empty()) weights_.resize(ids_.size(), 1.0f);
-  offsets_.push_back(ids_.size());
-  hasher_.update(std::as_bytes(std::span(document.input_ids)));
-  hasher_.update(std::as_bytes(std::span(document.labels)));
-  hasher_.update(std::as_bytes(std::span(document.weights)));
+Corpus::Place Corpus::place(std::int64_t index) const {
+  const std::uint64_t from = places_[static_cast<std::size_t>(index)],
+                      to = places_[static_cast<std::size_t>(index) + 1];
+  const bool weighted = (from & 1) != 0;
+  return {word_place(from), (word_place(to) - word_place(from)) / (weighted ? 3 : 2), weighted};
 }
 
-Corpus Corpus::Builder::finish(const RowCounts& counts) && {
-  Header header;
-  header.documents = offsets_.size() - 1;
-  header.tokens = ids_.size();
-  header.weighted = weights_.empty() ? 0 : 1;
-  header.digest = hasher_.digest();
-  header.offsets_digest = io::content_hash(std::as_bytes(std::span(offsets_)));
-  header.counts = counts;
-  std::vector<std::byte> block;
-  block.reserve(block_bytes(header));
-  // Each part is let go as soon as it is copied, so that there is never more than one of everything and a part.
-  const auto take = [&](std::span<const std::byte> bytes) { block.insert(block.end(), bytes.begin(), bytes.end()); };
-  const auto take_away = [&](auto& part) {
-    take(std::as_bytes(std::span(part)));
-    part = {};
-  };
-  take(std::as_bytes(std::span(&header, 1)));
-  take_away(offsets_);
-  take_away(ids_);
-  take_away(labels_);
-  take_away(weights_);
-  Corpus corpus{Block(std::move(block))};
-  INLAY_ASSERT(corpus.read_header(), "a block that was just made");
-  return corpus;
+template <class T>
+std::vector<T> Corpus::read_words(std::uint64_t begin, std::int64_t count) const {
+  static_assert(sizeof(T) == 4);
+  std::vector<T> words(static_cast<std::size_t>(count));
+  file_.read_at(sizeof(Header) + 4 * begin, std::as_writable_bytes(std::span(words)));
+  return words;
 }
 
-std::span<const std::byte> Corpus::block() const {
-  if (const auto* bytes = std::get_if<std::vector<std::byte>>(&block_)) return *bytes;
-  return std::get<io::MappedFile>(block_).bytes();
+Document Corpus::read(std::int64_t index, std::int64_t first, std::int64_t count) const {
+  const Place at = place(index);
+  const std::uint64_t begin = at.begin + static_cast<std::uint64_t>(first);
+  Document document{.input_ids = read_words<std::int32_t>(begin, count),
+                    .labels = read_words<std::int32_t>(begin + at.tokens, count)};
+  if (at.weighted) document.weights = read_words<float>(begin + 2 * at.tokens, count);
+  return document;
+}
+
+std::vector<std::int32_t> Corpus::read_labels(std::int64_t index, std::int64_t first, std::int64_t count) const {
+  const Place at = place(index);
+  return read_words<std::int32_t>(at.begin + at.tokens + static_cast<std::uint64_t>(first), count);
+}
+
+std::uint64_t Corpus::digest() const {
+  const std::uint64_t both[] = {header_.digest, header_.places_digest};
+  return io::content_hash(std::as_bytes(std::span(both)));
 }
 
 // A file may have been cut or come from elsewhere: whatever is read later lies inside it, or it is refused here.
-bool Corpus::read_header() {
-  const std::span<const std::byte> bytes = block();
-  Header header;
-  if (bytes.size() < sizeof(Header)) return false;
-  std::memcpy(&header, bytes.data(), sizeof(Header));
-  constexpr std::uint64_t most = std::uint64_t{1} << 48;
-  if (header.magic != Header::expected_magic || header.documents > most || header.tokens > most ||
-      block_bytes(header) != bytes.size()) {
-    return false;
-  }
-  const std::byte* at = bytes.data() + sizeof(Header);
-  const auto next = [&]<class T>(std::span<const T>& view, std::uint64_t count) {
-    view = {reinterpret_cast<const T*>(at), static_cast<std::size_t>(count)};
-    at += count * sizeof(T);
-  };
-  next(offsets_, header.documents + 1);
-  next(ids_, header.tokens);
-  next(labels_, header.tokens);
-  if (header.weighted != 0) next(weights_, header.tokens);
-  counts_ = header.counts;
-  digest_ = header.digest;
-  return io::content_hash(std::as_bytes(offsets_)) == header.offsets_digest && offsets_.front() == 0 &&
-         offsets_.back() == header.tokens && std::ranges::is_sorted(offsets_);
-}
-
 std::optional<Corpus> Corpus::open(const std::filesystem::path& path) {
-  Corpus corpus{Block(io::MappedFile(path))};
-  if (!corpus.read_header()) return std::nullopt;
-  return corpus;
+  io::InputFile file(path);
+  Header header;
+  if (file.size() < sizeof(Header)) return std::nullopt;
+  file.read_at(0, std::as_writable_bytes(std::span(&header, 1)));
+  constexpr std::uint64_t most = std::uint64_t{1} << 48;
+  if (header.magic != Header::expected_magic || header.own_digest != header.computed_digest() ||
+      header.documents > most || header.words > most ||
+      file.size() != sizeof(Header) + 4 * header.words + 8 * (header.documents + 1)) {
+    return std::nullopt;
+  }
+  std::vector<std::uint64_t> places(header.documents + 1);
+  file.read_at(sizeof(Header) + 4 * header.words, std::as_writable_bytes(std::span(places)));
+  if (io::content_hash(bytes_of(places)) != header.places_digest) return std::nullopt;
+  return Corpus(std::move(file), header, std::move(places));
 }
 
-void Corpus::save(const std::filesystem::path& path) const { io::write_file_atomic(path, block()); }
-
-std::int64_t Corpus::length(std::int64_t index) const {
-  const auto i = static_cast<std::size_t>(index);
-  return static_cast<std::int64_t>(offsets_[i + 1] - offsets_[i]);
+bool Corpus::verify(const std::function<void(std::uint64_t done)>& between) const {
+  return io::content_hash(file_, sizeof(Header), sizeof(Header) + 4 * header_.words, between) == header_.digest;
 }
 
-bool Corpus::within(std::int64_t vocab) const {
-  const auto outside = [vocab](std::int32_t id) { return id < 0 || id >= vocab; };
-  return std::ranges::none_of(ids_, outside) &&
-         std::ranges::none_of(labels_, [&](std::int32_t label) { return label != ignore_label && outside(label); });
+Corpus::Builder Corpus::Builder::in_memory(std::string name) {
+  Builder builder(io::InputFile::in_memory(std::move(name)));
+  builder.append(std::as_bytes(std::span(&builder.header_, 1)));  // its place
+  return builder;
 }
 
-DocumentView Corpus::at(std::int64_t index) const {
-  const std::size_t begin = offsets_[static_cast<std::size_t>(index)];
-  const auto count = static_cast<std::size_t>(length(index));
-  return {.input_ids = ids_.subspan(begin, count),
-          .labels = labels_.subspan(begin, count),
-          .weights = weights_.empty() ? weights_ : weights_.subspan(begin, count)};
+Corpus::Builder::Builder(const std::filesystem::path& path) : to_(created(path)), written_(sizeof(Header)) {}
+
+void Corpus::Builder::write(std::uint64_t offset, std::span<const std::byte> bytes) {
+  if (auto* memory = std::get_if<io::InputFile>(&to_)) return memory->append(bytes);
+  try {
+    std::get<io::AtomicFile>(to_).write_at(offset, bytes);
+  } catch (const UserError& error) {
+    throw CannotKeep{error.what()};
+  }
+}
+
+void Corpus::Builder::flush() {
+  write(written_, buffer_);
+  written_ += buffer_.size();
+  buffer_.clear();
+}
+
+void Corpus::Builder::append(std::span<const std::byte> bytes) {
+  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  if (buffer_.size() >= buffer_bytes) flush();
+}
+
+void Corpus::Builder::add(const Document& document) {
+  places_.push_back(header_.words << 1 | (document.weights.empty() ? 0 : 1));
+  const auto add_words = [&](const auto& words) {
+    hasher_.update(bytes_of(words));
+    append(bytes_of(words));
+    header_.words += words.size();
+  };
+  add_words(document.input_ids);
+  add_words(document.labels);
+  add_words(document.weights);
+  const auto count_in = [&](std::int32_t id) {
+    header_.smallest = std::min<std::int64_t>(header_.smallest, id);
+    header_.largest = std::max<std::int64_t>(header_.largest, id);
+  };
+  for (const std::int32_t id : document.input_ids) count_in(id);
+  for (const std::int32_t label : document.labels) {
+    if (label != ignore_label) count_in(label);
+  }
+  ++header_.documents;
+}
+
+Corpus Corpus::Builder::finish(const RowCounts& counts) && {
+  std::vector<std::uint64_t> places;
+  places.reserve(places_.size() + 1);
+  for (; !places_.empty(); places_.pop_front()) places.push_back(places_.front());  // never twice in memory
+  places.push_back(header_.words << 1);
+  header_.counts = counts;
+  header_.digest = hasher_.digest();
+  header_.places_digest = io::content_hash(bytes_of(places));
+  header_.own_digest = header_.computed_digest();
+  flush();
+  if (auto* memory = std::get_if<io::InputFile>(&to_)) return Corpus(std::move(*memory), header_, std::move(places));
+  auto& file = std::get<io::AtomicFile>(to_);
+  write(written_, bytes_of(places));
+  write(0, std::as_bytes(std::span(&header_, 1)));
+  try {
+    file.commit();
+  } catch (const UserError& error) {
+    throw CannotKeep{error.what()};
+  }
+  return Corpus(io::InputFile(file.path()), header_, std::move(places));
 }
 
 }  // namespace inlay::data

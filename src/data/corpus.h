@@ -2,16 +2,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
-#include <memory>
+#include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <variant>
 #include <vector>
 
 #include "core/batch.h"
 #include "io/file.h"
 #include "io/hash.h"
+#include "io/input_file.h"
 
 namespace inlay::data {
 
@@ -22,57 +25,98 @@ struct RowCounts {
   std::int64_t unlabelled = 0;  // nothing in them is to be learned; left out
 };
 
-// A document where it lies.
-struct DocumentView {
-  std::span<const std::int32_t> input_ids, labels;
-  std::span<const float> weights;  // empty: all of them are 1
-
-  Document copy() const;
-};
-
-// Documents of one file, end to end in one block of bytes, which is their form on disk as well: in memory, or mapped,
-// so that data larger than memory costs no more than what a batch touches. Never changes; threads may share it.
+// Documents of one file, end to end in another one, which has a name or is in memory; where they stand in it is held
+// here. They are read when they are asked for, so that data larger than memory costs no more than that. Never changes;
+// threads may share it. A file that was cut short meanwhile is a UserError that names it.
 class Corpus {
  public:
-  class Builder {
-   public:
-    void add(const Document& document);
-    std::int64_t size() const { return static_cast<std::int64_t>(offsets_.size()) - 1; }
-    Corpus finish(const RowCounts& counts) &&;
+  class Builder;
 
-   private:
-    std::vector<std::uint64_t> offsets_ = {0};
-    std::vector<std::int32_t> ids_, labels_;
-    std::vector<float> weights_;  // empty until a document has some
-    io::Hasher hasher_;
-  };
-
-  // A file that save() wrote; nothing where it is of another kind or version, or not whole.
+  // A file that a Builder wrote; nothing where it is of another kind or version, or not whole.
   static std::optional<Corpus> open(const std::filesystem::path& path);
-  void save(const std::filesystem::path& path) const;
+  // Reads all of it and says whether its tokens, labels and weights are those that were written; between() is called
+  // now and then, with the bytes that are done.
+  bool verify(const std::function<void(std::uint64_t done)>& between = {}) const;
 
-  std::int64_t size() const { return static_cast<std::int64_t>(offsets_.size()) - 1; }
-  std::int64_t length(std::int64_t index) const;
-  DocumentView at(std::int64_t index) const;
+  std::int64_t size() const { return static_cast<std::int64_t>(places_.size()) - 1; }
+  std::int64_t length(std::int64_t index) const { return static_cast<std::int64_t>(place(index).tokens); }
+  Document read(std::int64_t index) const { return read(index, 0, length(index)); }
+  // So many of its tokens, from one on.
+  Document read(std::int64_t index, std::int64_t first, std::int64_t count) const;
+  std::vector<std::int32_t> read_labels(std::int64_t index, std::int64_t first, std::int64_t count) const;
   // Whether all tokens, and labels that count, are of a vocabulary.
-  bool within(std::int64_t vocab) const;
-  const RowCounts& counts() const { return counts_; }
-  std::uint64_t digest() const { return digest_; }  // of all tokens, labels and weights
-  std::size_t bytes() const { return block().size(); }
+  bool within(std::int64_t vocab) const { return header_.smallest >= 0 && header_.largest < vocab; }
+  const RowCounts& counts() const { return header_.counts; }
+  std::uint64_t digest() const;  // of all tokens, labels and weights, and of where documents end
+  const io::InputFile& file() const { return file_; }
+  // Of memory.
+  std::size_t bytes() const {
+    return places_.size() * sizeof(std::uint64_t) + (file_.is_in_memory() ? file_.size() : 0);
+  }
 
  private:
-  using Block = std::variant<std::vector<std::byte>, io::MappedFile>;
+  // Behind the header: of every document its tokens, labels (i32) and, where it has some, weights (fp32); then where
+  // each begins. All of it in the machine's byte order: the magic number does not fit on a machine with another.
+  struct Header {
+    static constexpr std::uint64_t expected_magic = 0x32434F4459414C4Eull;  // "NLAYDOC2"
 
-  explicit Corpus(Block block) : block_(std::move(block)) {}
-  std::span<const std::byte> block() const;
-  bool read_header();
+    std::uint64_t magic = expected_magic;
+    std::uint64_t documents = 0, words = 0;  // words: the 32-bit values of all documents
+    std::int64_t smallest = 0, largest = 0;  // of tokens, and labels that count
+    std::uint64_t digest = 0, places_digest = 0;
+    RowCounts counts;
+    std::uint64_t own_digest = 0;  // of what stands before it
 
-  Block block_;
-  std::span<const std::uint64_t> offsets_;
-  std::span<const std::int32_t> ids_, labels_;
-  std::span<const float> weights_;
-  RowCounts counts_;
-  std::uint64_t digest_ = 0;
+    std::uint64_t computed_digest() const;
+  };
+  static_assert(sizeof(Header) == 11 * sizeof(std::uint64_t));
+
+  struct Place {
+    std::uint64_t begin, tokens;  // begin: in words
+    bool weighted;
+  };
+
+  Corpus(io::InputFile file, const Header& header, std::vector<std::uint64_t> places)
+      : file_(std::move(file)), header_(header), places_(std::move(places)) {}
+  Place place(std::int64_t index) const;
+  template <class T>
+  std::vector<T> read_words(std::uint64_t begin, std::int64_t count) const;
+
+  io::InputFile file_;
+  Header header_;
+  std::vector<std::uint64_t>
+      places_;  // of each document and of the end: its first word, doubled, and 1 if it is weighted
+};
+
+// Writes documents as they come, without holding them.
+class Corpus::Builder {
+ public:
+  // What cannot be written to a file, and why. Not a mistake of the data.
+  struct CannotKeep {
+    std::string message;
+  };
+
+  // In memory; the name is what errors are about.
+  static Builder in_memory(std::string name);
+  // Into a file that is there when it is complete.
+  explicit Builder(const std::filesystem::path& path);
+
+  void add(const Document& document);
+  std::int64_t size() const { return static_cast<std::int64_t>(places_.size()); }
+  Corpus finish(const RowCounts& counts) &&;
+
+ private:
+  explicit Builder(io::InputFile memory) : to_(std::move(memory)) {}
+  void append(std::span<const std::byte> bytes);
+  void flush();
+  void write(std::uint64_t offset, std::span<const std::byte> bytes);
+
+  std::variant<io::InputFile, io::AtomicFile> to_;
+  Header header_;
+  std::deque<std::uint64_t> places_;
+  std::vector<std::byte> buffer_;
+  std::uint64_t written_ = 0;
+  io::Hasher hasher_;
 };
 
 }  // namespace inlay::data

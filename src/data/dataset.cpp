@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/parallel.h"
+#include "core/ordered_work.h"
 #include "data/formats/labels.h"
 #include "data/prepared.h"
 #include "data/row_blocks.h"
@@ -14,6 +14,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of rows that are under way. What they become takes a few times that.
+constexpr std::size_t most_bytes = std::size_t{64} << 20;
+
 // What is made of one row on some thread: a document, or why there is none.
 struct Outcome {
   Document document;
@@ -22,7 +25,8 @@ struct Outcome {
 
 class Reading {
  public:
-  Reading(const DatasetOptions& dataset, const ReadContext& context) : dataset_(dataset), context_(context) {
+  Reading(const DatasetOptions& dataset, const ReadContext& context, Corpus::Builder builder)
+      : dataset_(dataset), context_(context), builder_(std::move(builder)) {
     std::error_code ignored;
     total_ = fs::file_size(dataset.path, ignored);
   }
@@ -61,14 +65,36 @@ class Reading {
  private:
   using Make = std::function<Document(const RowBlocks& blocks, RawRow& row)>;
 
+  // Rows are read here, become documents on other threads, and are written here in their order: what is under way is
+  // bounded, whatever the size of the file, and the result does not depend on the number of threads.
   Corpus rows(const std::string& text_field, bool tokens, const Make& make) {
     const std::unique_ptr<RowBlocks> blocks = open_rows(dataset_.path, text_field, tokens);
-    while (auto block = blocks->next()) {
-      std::vector<Outcome> outcomes(block->rows.size());
-      parallel_for(block->rows.size(), context_.threads,
-                   [&](std::size_t i) { outcomes[i] = outcome_of(make, *blocks, block->rows[i]); });
-      for (Outcome& outcome : outcomes) take(std::move(outcome));
-      progress(block->end);
+    struct Job {
+      RowBlock block;
+      std::vector<Outcome> outcomes;
+    };
+    OrderedWork<Job> work(context_.threads, [&](Job& job, const std::atomic<bool>& stopped) {
+      job.outcomes.reserve(job.block.rows.size());
+      for (RawRow& row : job.block.rows) {
+        if (stopped) return;
+        job.outcomes.push_back(outcome_of(make, *blocks, row));
+      }
+    });
+    std::uint64_t done = 0;
+    for (bool more = true;;) {
+      while (more && (work.empty() || work.bytes() < most_bytes)) {
+        auto block = blocks->next();
+        more = block.has_value();
+        if (!more) break;
+        const std::size_t bytes = block->bytes;
+        work.give({*std::move(block), {}}, bytes);
+      }
+      if (work.empty()) break;
+      while (!work.wait(std::chrono::milliseconds(100))) progress(done);
+      Job job = work.take();
+      for (Outcome& outcome : job.outcomes) take(std::move(outcome));
+      done = job.block.end;
+      progress(done);
     }
     if (builder_.size() == 0) nothing_left();
     return std::move(builder_).finish(counts_);
@@ -107,7 +133,7 @@ class Reading {
 
   void skip(const std::string& error) {
     if (context_.bad_row == BadRow::raise) user_error("{}", error);
-    if (counts_.skipped++ == 0 && context_.notice) context_.notice(error);
+    if (counts_.skipped++ == 0 && context_.notice) context_.notice("skipped: " + error);
     if (first_error_.empty()) first_error_ = error;
   }
 
@@ -159,25 +185,13 @@ std::string type_of(const DatasetOptions& dataset, const ReadContext& context) {
   user_error("{}: holds no rows", dataset.path);
 }
 
-Corpus read(const DatasetOptions& dataset, const ReadContext& context) {
+Corpus read(const DatasetOptions& dataset, const ReadContext& context, Corpus::Builder builder) {
   const std::string type = type_of(dataset, context);
-  Reading reading(dataset, context);
+  Reading reading(dataset, context, std::move(builder));
   if (type == "tokens") return reading.tokens();
   FormatOptions options = dataset.format;
   options.type = type;
   return reading.texts(options);
-}
-
-// A cache that cannot be written is a pity, not an error.
-bool keep(const Corpus& corpus, const fs::path& path) {
-  try {
-    std::error_code error;
-    fs::create_directories(path.parent_path(), error);
-    corpus.save(path);
-    return true;
-  } catch (const UserError&) {
-    return false;
-  }
 }
 
 }  // namespace
@@ -186,19 +200,20 @@ std::shared_ptr<const Corpus> read_dataset(const DatasetOptions& dataset, const 
   std::error_code ignored;
   if (!fs::exists(dataset.path, ignored)) user_error("{}: no such file", dataset.path);
   if (!fs::is_regular_file(dataset.path, ignored)) user_error("{}: is not a file", dataset.path);
-  if (context.prepared.empty()) return std::make_shared<const Corpus>(read(dataset, context));
-  const fs::path kept = prepared_path(dataset, context);
-  if (fs::exists(kept, ignored)) {
-    // A damaged one is made again.
-    auto corpus = Corpus::open(kept);
-    if (corpus && corpus->within(context.vocab)) return std::make_shared<const Corpus>(*std::move(corpus));
+  const auto shared = [](Corpus corpus) { return std::make_shared<const Corpus>(std::move(corpus)); };
+  if (!context.prepared.empty()) {
+    const fs::path kept = prepared_path(dataset, context);
+    if (auto corpus = open_prepared(kept, context)) return shared(*std::move(corpus));
+    try {
+      Corpus corpus = read(dataset, context, Corpus::Builder(kept));
+      note_as_verified(corpus, kept);
+      return shared(std::move(corpus));
+    } catch (const Corpus::Builder::CannotKeep& reason) {
+      // A cache that cannot be written is a pity, not an error.
+      if (context.notice) context.notice(fmt::format("{}; the documents stay in memory", reason.message));
+    }
   }
-  Corpus corpus = read(dataset, context);
-  // From the file from here on: what was made may be larger than memory likes.
-  if (keep(corpus, kept)) {
-    if (auto mapped = Corpus::open(kept)) return std::make_shared<const Corpus>(*std::move(mapped));
-  }
-  return std::make_shared<const Corpus>(std::move(corpus));
+  return shared(read(dataset, context, Corpus::Builder::in_memory(dataset.path)));
 }
 
 }  // namespace inlay::data

@@ -30,7 +30,8 @@ struct ReadContext {
   std::filesystem::path prepared;  // folder that keeps what was read, by its content; empty: nothing is kept
   int threads = 0;                 // 0: as many as the processor has
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};  // in bytes
-  std::function<void(const std::string& message)> notice = {};                 // about the first row that was skipped
+  // About the first row that was skipped, and about prepared files.
+  std::function<void(const std::string& message)> notice = {};
 };
 
 // The documents of a .jsonl (an object a line), .json (a list of objects) or .txt file (a line is a row of type

@@ -10,7 +10,7 @@
 namespace inlay::data {
 
 Documents Documents::of(const std::vector<Document>& documents) {
-  Corpus::Builder builder;
+  Corpus::Builder builder = Corpus::Builder::in_memory("documents");
   for (const Document& document : documents) builder.add(document);
   Documents result;
   result.add(
@@ -64,9 +64,19 @@ Documents Documents::take_out(double size, std::uint64_t seed) {
   return taken;
 }
 
-DocumentView Documents::at(std::int64_t index) const {
+Document Documents::read(std::int64_t index) const {
   const Place& place = places_[static_cast<std::size_t>(index)];
-  return corpora_[place.corpus]->at(place.document);
+  return corpora_[place.corpus]->read(place.document);
+}
+
+Document Documents::read(std::int64_t index, std::int64_t first, std::int64_t count) const {
+  const Place& place = places_[static_cast<std::size_t>(index)];
+  return corpora_[place.corpus]->read(place.document, first, count);
+}
+
+std::vector<std::int32_t> Documents::read_labels(std::int64_t index, std::int64_t first, std::int64_t count) const {
+  const Place& place = places_[static_cast<std::size_t>(index)];
+  return corpora_[place.corpus]->read_labels(place.document, first, count);
 }
 
 std::vector<std::int64_t> Documents::lengths() const {
@@ -76,10 +86,10 @@ std::vector<std::int64_t> Documents::lengths() const {
   return lengths;
 }
 
-std::vector<Document> Documents::copies() const {
+std::vector<Document> Documents::read_all() const {
   std::vector<Document> result;
   result.reserve(places_.size());
-  for (std::int64_t i = 0; i < size(); ++i) result.push_back(at(i).copy());
+  for (std::int64_t i = 0; i < size(); ++i) result.push_back(read(i));
   return result;
 }
 

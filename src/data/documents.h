@@ -25,12 +25,16 @@ class Documents {
   Documents take_out(double size, std::uint64_t seed);
 
   std::int64_t size() const { return static_cast<std::int64_t>(places_.size()); }
-  DocumentView at(std::int64_t index) const;
+  Document read(std::int64_t index) const;
+  // A part of one, and its labels alone.
+  Document read(std::int64_t index, std::int64_t first, std::int64_t count) const;
+  std::vector<std::int32_t> read_labels(std::int64_t index, std::int64_t first, std::int64_t count) const;
   std::vector<std::int64_t> lengths() const;
-  // All of them, copied.
-  std::vector<Document> copies() const;
+  // All of them, in memory.
+  std::vector<Document> read_all() const;
   // Different for other documents, or another order of them.
   std::string fingerprint() const;
+  // Of memory: documents that are in files stay there.
   std::size_t bytes() const;
 
  private:

@@ -1,8 +1,11 @@
 #include "data/prepared.h"
 
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "io/file.h"
 
 namespace inlay::data {
 namespace {
@@ -11,10 +14,21 @@ namespace fs = std::filesystem;
 
 constexpr int version = 3;  // of what reading makes of a row; raise it where that changes
 
-std::uint64_t file_hash(const fs::path& path) {
+// Calls the context's progress now and then while the bytes of a large file go by.
+std::function<void(std::uint64_t)> now_and_then(const ReadContext& context, std::uint64_t total) {
+  constexpr std::uint64_t some = std::uint64_t{64} << 20;
+  return [&context, total, last = std::uint64_t{0}](std::uint64_t done) mutable {
+    if (done - last < some || !context.progress) return;
+    last = done;
+    context.progress(done, total);
+  };
+}
+
+std::uint64_t file_hash(const fs::path& path, const ReadContext& context) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored) || fs::file_size(path, ignored) == 0) return 0;
-  return io::content_hash(io::MappedFile(path).bytes());
+  const io::InputFile file(path);
+  return io::content_hash(file, 0, file.size(), now_and_then(context, file.size()));
 }
 
 std::string described(const FormatOptions& o) {
@@ -41,18 +55,68 @@ std::string described(const FormatOptions& o) {
   return all.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+// Where a file that was verified here is noted. Other machines that share the folder have notes of their own.
+fs::path note_of(const fs::path& kept) {
+  char host[256] = {};
+  if (::gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
+  return kept.parent_path() / fmt::format(".{}.verified-{}", kept.filename().string(), host);
+}
+
+std::string note_about(const Corpus& corpus) {
+  return fmt::format("{} {:016x}\n", corpus.file().identity(), corpus.digest());
+}
+
+bool is_noted(const Corpus& corpus, const fs::path& kept) {
+  try {
+    return io::read_file(note_of(kept), 1024) == note_about(corpus);
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+// Nothing where it cannot be read either.
+std::optional<Corpus> opened(const fs::path& kept) {
+  try {
+    return Corpus::open(kept);
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
+
+void note_as_verified(const Corpus& corpus, const fs::path& kept) {
+  try {
+    io::write_file_atomic(note_of(kept), note_about(corpus));
+  } catch (const UserError&) {
+    // Then it is verified again next time.
+  }
+}
+
+std::optional<Corpus> open_prepared(const fs::path& kept, const ReadContext& context) {
+  std::error_code ignored;
+  if (!fs::exists(kept, ignored)) return std::nullopt;
+  auto corpus = opened(kept);
+  const bool right = corpus && corpus->within(context.vocab);
+  if (right && is_noted(*corpus, kept)) return corpus;
+  if (right && corpus->verify(now_and_then(context, corpus->file().size()))) {
+    note_as_verified(*corpus, kept);
+    return corpus;
+  }
+  if (context.notice) context.notice(fmt::format("{}: is damaged, so it is made again", kept.string()));
+  return std::nullopt;
+}
 
 fs::path prepared_path(const DatasetOptions& dataset, const ReadContext& context) {
   std::string key = fmt::format("{} {} {} {} {} {:016x}", version, described(dataset.format), context.vocab,
                                 context.bad_row == BadRow::skip, fs::path(dataset.path).extension().string(),
-                                file_hash(dataset.path));
+                                file_hash(dataset.path, context));
   for (const char* name :
        {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}) {
-    key += fmt::format(" {:016x}", file_hash(context.model / name));
+    key += fmt::format(" {:016x}", file_hash(context.model / name, context));
   }
   if (dataset.format.chat_template != "tokenizer_default") {
-    key += fmt::format(" {:016x}", file_hash(dataset.format.chat_template));
+    key += fmt::format(" {:016x}", file_hash(dataset.format.chat_template, context));
   }
   const std::uint64_t digest = io::content_hash(std::as_bytes(std::span(key)));
   return context.prepared / fmt::format("{}-{:016x}.tokens", fs::path(dataset.path).stem().string(), digest);

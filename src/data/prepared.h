@@ -9,4 +9,11 @@ namespace inlay::data {
 // goes stale.
 std::filesystem::path prepared_path(const DatasetOptions& dataset, const ReadContext& context);
 
+// The documents that are kept there, where there are some and all is well with them. Their checksum is computed when a
+// machine first opens the file, and noted beside it with the file's identity (device, inode, size, times): it is not
+// computed again until that changes. A damaged file is a notice.
+std::optional<Corpus> open_prepared(const std::filesystem::path& kept, const ReadContext& context);
+// What was just written needs no second look.
+void note_as_verified(const Corpus& corpus, const std::filesystem::path& kept);
+
 }  // namespace inlay::data

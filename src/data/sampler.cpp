@@ -91,9 +91,8 @@ BatchSampler::BatchSampler(const Documents& documents, const BatchOptions& optio
   leave_out_unlabelled(documents);
 }
 
-std::span<const std::int32_t> labels_of(const Documents& documents, const BatchSampler::Piece& piece) {
-  return documents.at(piece.document)
-      .labels.subspan(static_cast<std::size_t>(piece.begin) + 1, static_cast<std::size_t>(piece.length) - 1);
+std::vector<std::int32_t> labels_of(const Documents& documents, const BatchSampler::Piece& piece) {
+  return documents.read_labels(piece.document, piece.begin + 1, piece.length - 1);
 }
 
 void BatchSampler::leave_out_unlabelled(const Documents& documents) {
@@ -210,12 +209,7 @@ std::vector<Document> take_batch(const BatchSampler& sampler, const Documents& d
   std::vector<Document> batch;
   for (const std::int64_t number : sampler.documents_of(epoch, index)) {
     const BatchSampler::Piece& piece = sampler.piece(number);
-    const DocumentView whole = documents.at(piece.document);
-    const auto cut = [&](auto all) {
-      return all.empty() ? all
-                         : all.subspan(static_cast<std::size_t>(piece.begin), static_cast<std::size_t>(piece.length));
-    };
-    batch.push_back(DocumentView{cut(whole.input_ids), cut(whole.labels), cut(whole.weights)}.copy());
+    batch.push_back(documents.read(piece.document, piece.begin, piece.length));
     batch.back().labels.front() = ignore_label;  // nothing precedes it that could predict it
   }
   return batch;

@@ -96,7 +96,7 @@ class BatchSampler {
 };
 
 // A piece's labels behind its first, which is masked: nothing stands before it.
-std::span<const std::int32_t> labels_of(const Documents& documents, const BatchSampler::Piece& piece);
+std::vector<std::int32_t> labels_of(const Documents& documents, const BatchSampler::Piece& piece);
 
 // The pieces of a micro-batch. A piece from inside a document begins as documents do: with a label that is masked.
 std::vector<Document> take_batch(const BatchSampler& sampler, const Documents& documents, std::int64_t epoch,

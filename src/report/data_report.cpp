@@ -24,7 +24,7 @@ std::vector<DataReport::Bin> bins_of(const std::vector<std::int64_t>& sorted) {
   return bins;
 }
 
-Learned kind_of(const data::DocumentView& document, std::size_t i) {
+Learned kind_of(const Document& document, std::size_t i) {
   if (document.labels[i] == ignore_label) return Learned::no;
   return document.weights.empty() || document.weights[i] == 1.0f ? Learned::yes : Learned::weighted;
 }
@@ -58,7 +58,7 @@ DataReport data_report(const std::vector<DataReport::File>& files, const data::D
   return report;
 }
 
-std::vector<TextRun> text_runs(const data::DocumentView& document, const std::optional<data::Tokenizer>& tokenizer) {
+std::vector<TextRun> text_runs(const Document& document, const std::optional<data::Tokenizer>& tokenizer) {
   std::vector<TextRun> runs;
   std::optional<data::TextStream> stream;
   if (tokenizer) stream.emplace(*tokenizer, std::vector<std::int32_t>(), false);

@@ -43,7 +43,7 @@ struct TextRun {
   Learned learned = Learned::no;
   float weight = 1;
 };
-std::vector<TextRun> text_runs(const data::DocumentView& document, const std::optional<data::Tokenizer>& tokenizer);
+std::vector<TextRun> text_runs(const Document& document, const std::optional<data::Tokenizer>& tokenizer);
 
 // Runs as a person reads them: what is learned is green on a terminal with colours, and in ⟦brackets⟧ elsewhere, with
 // its weight where that is not 1.

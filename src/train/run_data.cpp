@@ -58,7 +58,7 @@ data::Documents read_datasets(const std::vector<data::DatasetOptions>& datasets,
       stop_where_asked("reading " + dataset.path);
       console.progress("reading " + dataset.path, done, total);
     };
-    context.notice = [&](const std::string& message) { console.line("data: skipped: " + message); };
+    context.notice = [&](const std::string& message) { console.line("data: " + message); };
     const auto corpus = data::read_dataset(completed(dataset, options), context);
     describe_rows(dataset.path, corpus->counts(), console);
     documents.add(corpus, dataset.weight, static_cast<std::uint64_t>(options.seed));
@@ -79,7 +79,7 @@ std::vector<Document> read_documents(const std::string& file, const options::Tra
                                      Console& console) {
   options::TrainOptions here = options;
   here.dataset_prepared_path = "off";
-  return read_datasets({{.path = file, .format = {}}}, here, vocab, console).copies();
+  return read_datasets({{.path = file, .format = {}}}, here, vocab, console).read_all();
 }
 
 std::vector<Document> read_documents(const std::string& file, const std::string& model, std::int64_t vocab,

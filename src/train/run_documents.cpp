@@ -37,11 +37,7 @@ void clip(std::vector<Document>& documents, std::int64_t length, Console& consol
   const auto most = static_cast<std::size_t>(length);
   std::int64_t clipped = 0;
   for (Document& document : documents) {
-    if (document.input_ids.size() <= most) continue;
-    document.input_ids.resize(most);
-    document.labels.resize(most);
-    if (!document.weights.empty()) document.weights.resize(most);
-    ++clipped;
+    clipped += truncate(document, most) ? 1 : 0;
   }
   if (clipped > 0) {
     console.line(fmt::format("test data: {} documents were cut to sequence_len", format_count(clipped)));
@@ -59,7 +55,7 @@ void warn_of_positions(std::int64_t longest, const model::ModelConfig& config, C
 
 RunDocuments::RunDocuments(const options::TrainOptions& options, const model::ModelConfig& config, Console& console)
     : data_(read_run_data(options, config.vocab, console)),
-      test_(data_.test.copies()),
+      test_(data_.test.read_all()),
       sampler_(data_.train, batch_options(options)) {
   describe_data(sampler_, console);
   warn_of_positions(bounds_of(sampler_).document, config, console);

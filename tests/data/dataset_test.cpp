@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "data/sampler.h"
 #include "support/chat_model.h"
 
 namespace inlay::data {
@@ -11,6 +12,7 @@ namespace {
 using inlay::testing::ChatModel;
 using inlay::testing::TempFolder;
 using inlay::testing::user_error_of;
+using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -25,7 +27,16 @@ class DataDataset : public ::testing::Test {
     return user_error_of([&] { read(file, options); });
   }
   std::string text(const Corpus& corpus, std::int64_t index) {
-    return Tokenizer::load(model_.path()).decode(corpus.at(index).input_ids, true);
+    return Tokenizer::load(model_.path()).decode(corpus.read(index).input_ids, true);
+  }
+
+  // The prepared files; notes beside them do not count.
+  std::vector<std::filesystem::path> kept() const {
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(context_.prepared)) {
+      if (entry.path().extension() == ".tokens") files.push_back(entry.path());
+    }
+    return files;
   }
 
   ChatModel model_;
@@ -45,7 +56,7 @@ TEST_F(DataDataset, ReadsEveryKindOfFile) {
   const std::string ids = R"({"input_ids": [5, 6, 7], "labels": [-100, 6, 7]})";
   for (const auto& [name, content] : {std::pair("t.jsonl", ids), std::pair("t.json", "[" + ids + "]")}) {
     const auto tokens = read(folder_.write(name, content));
-    EXPECT_EQ(tokens->at(0).copy().labels, (std::vector<std::int32_t>{-100, 6, 7})) << name;
+    EXPECT_EQ(tokens->read(0).labels, (std::vector<std::int32_t>{-100, 6, 7})) << name;
   }
 }
 
@@ -70,18 +81,110 @@ TEST_F(DataDataset, MarksOfOtherSystemsAreNoText) {
   EXPECT_EQ(text(*corpus, 1), "second");
 }
 
+// Every byte counts: of the header, the tokens, the labels, and where documents begin.
 TEST_F(DataDataset, ADamagedCacheIsMadeAgain) {
   context_.prepared = folder_ / "prepared";
-  const auto file = folder_.write("r.jsonl", "{\"text\": \"row\"}\n");
+  const auto file = folder_.write("r.jsonl", "{\"text\": \"row\"}\n{\"text\": \"another\"}\n");
+  std::vector<std::string> notices;
+  context_.notice = [&](const std::string& message) { notices.push_back(message); };
   const std::uint64_t digest = read(file)->digest();
-  for (const auto& entry : std::filesystem::directory_iterator(context_.prepared)) {
-    std::string bytes = inlay::testing::read_text(entry.path());
-    bytes[bytes.size() - 1] = '\x7F';  // of a label
-    std::ofstream(entry.path(), std::ios::binary) << bytes;
+  ASSERT_EQ(kept().size(), 1u);
+  const std::filesystem::path path = kept()[0];
+  const std::string whole = inlay::testing::read_text(path);
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    std::ofstream(path, std::ios::binary) << damaged;
+    notices.clear();
+    EXPECT_EQ(read(file)->digest(), digest) << at;
+    EXPECT_THAT(notices, ElementsAre(path.string() + ": is damaged, so it is made again")) << at;
+    ASSERT_EQ(inlay::testing::read_text(path), whole) << at;
   }
-  const auto again = read(file);
-  EXPECT_EQ(again->digest(), digest);
-  EXPECT_TRUE(again->within(context_.vocab));
+  notices.clear();
+  EXPECT_EQ(read(file)->digest(), digest);
+  EXPECT_TRUE(notices.empty());
+}
+
+// The checksum is computed once for a file and a machine: what keeps the identity of a verified file is believed.
+TEST_F(DataDataset, AFileIsVerifiedOnce) {
+  context_.prepared = folder_ / "prepared";
+  const auto file = folder_.write("r.jsonl", "{\"text\": \"row\"}\n");
+  read(file);
+  const auto notes = [&] {
+    std::vector<std::filesystem::path> found;
+    for (const auto& entry : std::filesystem::directory_iterator(context_.prepared)) {
+      if (entry.path().extension() != ".tokens") found.push_back(entry.path());
+    }
+    return found;
+  };
+  ASSERT_EQ(notes().size(), 1u);  // made when the file was written
+  const std::string note = inlay::testing::read_text(notes()[0]);
+  std::filesystem::remove(notes()[0]);
+  read(file);
+  ASSERT_EQ(notes().size(), 1u);
+  EXPECT_EQ(inlay::testing::read_text(notes()[0]), note);
+  std::ofstream(notes()[0]) << "something else";
+  read(file);
+  EXPECT_EQ(inlay::testing::read_text(notes()[0]), note);
+}
+
+TEST_F(DataDataset, APreparedFileThatIsCutShortInUseIsAnErrorWithItsName) {
+  context_.prepared = folder_ / "prepared";
+  std::string rows;
+  for (int i = 0; i < 3000; ++i) rows += R"({"text": "row )" + std::to_string(i) + "\"}\n";
+  const auto corpus = read(folder_.write("many.jsonl", rows));
+  const std::filesystem::path path = kept()[0];
+  std::filesystem::resize_file(path, 5000);
+  EXPECT_EQ(text(*corpus, 0), "row 0");  // still there
+  EXPECT_THAT(user_error_of([&] { corpus->read(2999); }),
+              StartsWith(path.string() + ": was cut short while it was in use"));
+  Documents documents;
+  documents.add(corpus);
+  EXPECT_THAT(user_error_of([&] { BatchSampler(documents, {}); }), StartsWith(path.string() + ": was cut short"));
+  // Removing its name takes nothing from those who read it.
+  const auto again = read(folder_.write("many.jsonl", rows));
+  std::filesystem::remove(path);
+  EXPECT_EQ(text(*again, 2999), "row 2999");
+}
+
+// The bytes on disk do not depend on the number of threads, and neither does the first error.
+TEST_F(DataDataset, ThreadsChangeNothing) {
+  std::string rows;
+  for (int i = 0; i < 5000; ++i)
+    rows += R"({"text": "row )" + std::string(static_cast<std::size_t>(i % 700), 'x') + "\"}\n";
+  const auto file = folder_.write("many.jsonl", rows);
+  const auto bad = folder_.write("bad.jsonl", rows + "nonsense\n" + rows + "[]\n");
+  std::string expected, error;
+  for (const int threads : {1, 2, 7}) {
+    context_.threads = threads;
+    context_.prepared = folder_ / ("prepared" + std::to_string(threads));
+    read(file);
+    ASSERT_EQ(kept().size(), 1u);
+    const std::string bytes = inlay::testing::read_text(kept()[0]);
+    if (expected.empty()) expected = bytes;
+    EXPECT_TRUE(bytes == expected) << threads;
+    EXPECT_THAT(error_of(bad), HasSubstr("bad.jsonl:5001: not valid JSON"));
+    EXPECT_EQ(kept().size(), 1u);  // nothing is left of what was not finished
+  }
+}
+
+// Whoever watches the progress may end the reading, and nothing of it remains.
+TEST_F(DataDataset, ReadingCanBeStopped) {
+  context_.prepared = folder_ / "prepared";
+  context_.threads = 3;
+  std::string rows;
+  for (int i = 0; i < 20000; ++i) rows += R"({"text": "row )" + std::string(200, 'x') + "\"}\n";
+  const auto file = folder_.write("many.jsonl", rows);
+  int calls = 0;
+  context_.progress = [&](std::uint64_t done, std::uint64_t total) {
+    EXPECT_LE(done, total);
+    if (++calls == 3) user_error("enough");
+  };
+  EXPECT_EQ(error_of(file), "enough");
+  EXPECT_EQ(calls, 3);
+  EXPECT_TRUE(std::filesystem::is_empty(context_.prepared));
+  context_.progress = {};
+  EXPECT_EQ(read(file)->size(), 20000);
 }
 
 TEST_F(DataDataset, ABadRowEndsTheReadingWithItsPlace) {
@@ -158,28 +261,26 @@ TEST_F(DataDataset, ATokenizerThatKnowsMoreThanTheModelIsNoticed) {
 TEST_F(DataDataset, WhatWasReadIsKept) {
   context_.prepared = folder_ / "prepared";
   const auto file = folder_.write("k.jsonl", chat);
-  const auto entries = [&] {
-    return std::distance(std::filesystem::directory_iterator(context_.prepared), std::filesystem::directory_iterator());
-  };
+  const auto entries = [&] { return kept().size(); };
   const std::uint64_t digest = read(file)->digest();
-  EXPECT_EQ(entries(), 1);
+  EXPECT_EQ(entries(), 1u);
   // From the file that was kept: nothing is parsed now.
   bool parsed = false;
   context_.progress = [&](std::uint64_t, std::uint64_t) { parsed = true; };
   EXPECT_EQ(read(file)->digest(), digest);
   EXPECT_FALSE(parsed);
-  EXPECT_EQ(entries(), 1);
+  EXPECT_EQ(entries(), 1u);
   // Anything that matters gives another one: the ending too, which says how a file is read.
   EXPECT_NE(read(folder_.write("k.txt", chat))->digest(), digest);
   std::filesystem::remove_all(context_.prepared);
   EXPECT_EQ(read(file)->digest(), digest);
   EXPECT_NE(read(file, {.format = {.train_on_eos = "none"}})->digest(), digest);
-  EXPECT_EQ(entries(), 2);
+  EXPECT_EQ(entries(), 2u);
   model_.set_template("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}");
   EXPECT_NE(read(file)->digest(), digest);
-  EXPECT_EQ(entries(), 3);
+  EXPECT_EQ(entries(), 3u);
   EXPECT_NE(read(folder_.write("k.jsonl", chat + "\n" + chat))->digest(), digest);
-  EXPECT_EQ(entries(), 4);
+  EXPECT_EQ(entries(), 4u);
   EXPECT_TRUE(parsed);
 }
 
@@ -187,12 +288,13 @@ TEST_F(DataDataset, AKeptFileThatIsBrokenIsMadeAgain) {
   context_.prepared = folder_ / "prepared";
   const auto file = folder_.write("k.jsonl", chat);
   const std::uint64_t digest = read(file)->digest();
-  for (const auto& entry : std::filesystem::directory_iterator(context_.prepared)) {
-    std::filesystem::resize_file(entry.path(), 20);
-  }
+  std::filesystem::resize_file(kept()[0], 20);
   EXPECT_EQ(read(file)->digest(), digest);
   context_.prepared = folder_.write("not-a-folder", "x");
+  std::string notice;
+  context_.notice = [&](const std::string& message) { notice = message; };
   EXPECT_EQ(read(file)->digest(), digest);  // a cache that cannot be written is no error
+  EXPECT_THAT(notice, HasSubstr("the documents stay in memory"));
 }
 
 }  // namespace

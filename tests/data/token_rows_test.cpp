@@ -25,7 +25,7 @@ std::vector<Document> read_file(const std::filesystem::path& path, std::int64_t 
   Documents documents;
   documents.add(read_dataset({.path = path.string(), .format = {.type = "tokens"}},
                              {.vocab = vocab_size, .progress = std::move(progress)}));
-  return documents.copies();
+  return documents.read_all();
 }
 
 std::vector<Document> read(std::string_view text, std::int64_t vocab_size = 100) {

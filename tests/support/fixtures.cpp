@@ -46,7 +46,7 @@ namespace {
 std::vector<Document> token_documents(const fs::path& file, std::int64_t vocab) {
   data::Documents documents;
   documents.add(data::read_dataset({.path = file.string(), .format = {.type = "tokens"}}, {.vocab = vocab}));
-  return documents.copies();
+  return documents.read_all();
 }
 
 }  // namespace
