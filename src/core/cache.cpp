@@ -1,16 +1,12 @@
 #include "core/cache.h"
 
-#include <cstdlib>
+#include "core/environment.h"
 
 namespace inlay {
 
 std::filesystem::path cache_folder() {
-  if (const char* folder = std::getenv("XDG_CACHE_HOME"); folder != nullptr && *folder != '\0') {
-    return std::filesystem::path(folder) / "inlay";
-  }
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
-    return std::filesystem::path(home) / ".cache" / "inlay";
-  }
+  if (const auto folder = environment("XDG_CACHE_HOME")) return std::filesystem::path(*folder) / "inlay";
+  if (const auto home = environment("HOME")) return std::filesystem::path(*home) / ".cache" / "inlay";
   return {};
 }
 

@@ -4,19 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
+
+#include "core/environment.h"
 
 namespace inlay {
 
 bool is_terminal(int descriptor) {
-  const char* const kind = std::getenv("TERM");
-  return ::isatty(descriptor) == 1 && kind != nullptr && std::string_view(kind) != "dumb";
+  const auto kind = environment("TERM");
+  return ::isatty(descriptor) == 1 && kind && *kind != "dumb";
 }
 
-bool wants_colour(int descriptor) {
-  const char* const unwanted = std::getenv("NO_COLOR");
-  return is_terminal(descriptor) && (unwanted == nullptr || *unwanted == '\0');
-}
+bool wants_colour(int descriptor) { return is_terminal(descriptor) && !environment("NO_COLOR"); }
 
 std::string_view first_characters(std::string_view text, std::size_t most) {
   std::size_t characters = 0;

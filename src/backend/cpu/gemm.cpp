@@ -2,12 +2,10 @@
 
 #include <omp.h>
 
-#include <cstdlib>
-#include <string_view>
-
 #include "backend/cpu/gemm_kernels.h"
 #include "backend/cpu/parallel.h"
 #include "backend/cpu/small_gemm.h"
+#include "core/environment.h"
 #include "core/error.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -47,15 +45,6 @@ bool cpu_has_tiles() { return false; }
 bool request_tiles() { return false; }
 
 #endif
-
-// INLAY_CPU_ISA, read once.
-bool tiles_allowed() {
-  const char* const text = std::getenv("INLAY_CPU_ISA");
-  const std::string_view isa = text == nullptr ? "" : text;
-  if (isa.empty() || isa == "amx") return true;
-  if (isa != "vector") user_error("INLAY_CPU_ISA is \"{}\", expected \"amx\" or \"vector\"", isa);
-  return false;
-}
 
 template <class T>
 void scale_rows(const GemmArgs& g) {
@@ -99,7 +88,7 @@ std::size_t gemm_buffer_bytes() {
 }
 
 bool amx_usable() {
-  static const bool usable = tiles_allowed() && cpu_has_tiles() && request_tiles();
+  static const bool usable = environment("INLAY_CPU_ISA") != "vector" && cpu_has_tiles() && request_tiles();
   return usable;
 }
 

@@ -26,11 +26,11 @@ struct GemmArgs {
 // does not depend on the number of threads or on M, N blocking of other calls: the same arguments, the same bits.
 void gemm(const GemmArgs& args, DType in, DType out);
 
-// The CPU has tiles and the kernel grants them to this process (asked on the first call). INLAY_CPU_ISA=vector in the
-// environment, read once, says no, and bf16 then runs on vector code; "amx" is the default.
 // The most that the packing buffers of gemm() hold between calls, in all threads: they live outside any arena.
 std::size_t gemm_buffer_bytes();
 
+// The CPU has tiles and the kernel grants them to this process (asked on the first call). INLAY_CPU_ISA=vector in the
+// environment, read once, says no, and bf16 then runs on vector code.
 bool amx_usable();
 
 }  // namespace inlay::backend::cpu

@@ -2,11 +2,11 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <mutex>
 
 #include "backend/cpu/gemm_kernels.h"
 #include "backend/cpu/parallel.h"
+#include "core/environment.h"
 #include "core/error.h"
 
 namespace inlay::backend::cpu {
@@ -19,7 +19,7 @@ namespace {
 void cap_isa() {
   static std::once_flag once;
   std::call_once(once, [] {
-    if (std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr || std::getenv("DNNL_MAX_CPU_ISA") != nullptr) return;
+    if (environment("ONEDNN_MAX_CPU_ISA") || environment("DNNL_MAX_CPU_ISA")) return;
     dnnl_set_max_cpu_isa(
         dnnl_cpu_isa_avx512_core_bf16);  // refused where somebody has used oneDNN before: then it works
   });

@@ -1,9 +1,7 @@
 #include "backend/cuda/grouped_matmul.h"
 
-#include <cstdlib>
-#include <string_view>
-
 #include "backend/cuda/grouped_tiles.cuh"
+#include "core/environment.h"
 
 // Three routes: Hopper's warpgroup products (grouped_hopper.cu), tensor cores of any GPU (grouped_tensor.cu), and the
 // kernel here for whatever is left: fp32, and bf16 matrices that are not aligned. INLAY_GROUPED_MATMUL=plain or
@@ -15,13 +13,9 @@ namespace {
 enum class Route { any, plain, tensor, hopper };
 
 Route wanted_route() {
-  const char* text = std::getenv("INLAY_GROUPED_MATMUL");
-  const std::string_view value = text == nullptr ? "" : text;
-  if (value.empty()) return Route::any;
-  if (value == "plain") return Route::plain;
-  if (value == "tensor") return Route::tensor;
-  if (value == "hopper") return Route::hopper;
-  user_error("INLAY_GROUPED_MATMUL is \"{}\", expected \"plain\", \"tensor\" or \"hopper\"", value);
+  const auto value = environment("INLAY_GROUPED_MATMUL");
+  if (!value) return Route::any;
+  return *value == "plain" ? Route::plain : *value == "tensor" ? Route::tensor : Route::hopper;
 }
 
 constexpr int tile = 64, depth = 16, threads = 256, per = 4;  // a thread has 4 x 4 of a tile of 64 x 64

@@ -6,13 +6,12 @@
 
 #include <bit>
 #include <cctype>
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string_view>
 
 #include "core/cache.h"
-
+#include "core/environment.h"
 #include "core/error.h"
 
 namespace inlay::backend::cuda {
@@ -72,8 +71,7 @@ std::size_t MatmulKeyHash::operator()(const MatmulKey& key) const {
 }
 
 MatmulChoices::MatmulChoices(const std::string& device) {
-  const char* tune = std::getenv("INLAY_TUNE");
-  if (tune != nullptr && std::string_view(tune) == "0") return;
+  if (environment("INLAY_TUNE") == "0") return;
   const std::filesystem::path folder = cache_folder();
   if (folder.empty()) return;
   std::error_code error;

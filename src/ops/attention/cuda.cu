@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <initializer_list>
 #include <string_view>
 
 #include "backend/cuda/attention_graphs.h"
+#include "core/environment.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/cuda_scratch.h"
 #include "ops/attention/plain_cuda.h"
@@ -33,13 +33,9 @@ using backend::cuda::stream_of;
 enum class Route { any, plain, cudnn, compiled };
 
 Route wanted_route() {
-  const char* text = std::getenv("INLAY_ATTENTION");
-  const std::string_view value = text == nullptr ? "" : text;
-  if (value.empty()) return Route::any;
-  if (value == "plain") return Route::plain;
-  if (value == "cudnn") return Route::cudnn;
-  if (value == "compiled") return Route::compiled;
-  user_error("INLAY_ATTENTION is \"{}\", expected \"plain\", \"cudnn\" or \"compiled\"", value);
+  const auto value = environment("INLAY_ATTENTION");
+  if (!value) return Route::any;
+  return *value == "plain" ? Route::plain : *value == "cudnn" ? Route::cudnn : Route::compiled;
 }
 
 AttentionHeads heads_of(const AttentionTensors& tensors) {

@@ -1,12 +1,12 @@
 #include "ops/attention/rule_cuda.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <string_view>
 
 #include "backend/cuda/context_internal.h"
 #include "backend/cuda/runtime_compiler.h"
+#include "core/environment.h"
 #include "ops/attention/plain_cuda.h"
 #include "ops/attention/rules/cuda_text.h"
 #include "ops/attention/rules/device_files.h"
@@ -38,8 +38,7 @@ class Programs {
     shared_bytes_ = static_cast<std::int64_t>(device.sharedMemPerBlockOptin);
     // Products of a warpgroup exist in code for sm_90a alone.
     architecture_ = fmt::format("sm_{}{}{}", device.major, device.minor, device.major == 9 ? "a" : "");
-    const char* products = std::getenv("INLAY_ATTENTION_PRODUCTS");
-    if (products != nullptr && std::string_view(products) == "warp") definitions_.push_back("INLAY_WITHOUT_WGMMA");
+    if (environment("INLAY_ATTENTION_PRODUCTS") == "warp") definitions_.push_back("INLAY_WITHOUT_WGMMA");
   }
   ~Programs() {
     for (auto& [key, program] : programs_) {

@@ -1,0 +1,47 @@
+#include "core/environment.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "core/error.h"
+
+namespace inlay {
+
+std::span<const EnvironmentVariable> environment_variables() {
+  static const std::vector<EnvironmentVariable> table = {
+      {"XDG_CACHE_HOME", {}, "~/.cache", "the folder in which inlay/ keeps what can be made again"},
+      {"HOME", {}, "no cache is kept", "the home folder, for ~/.cache"},
+      {"TERM", {}, "no terminal", "the kind of terminal; dumb: plain lines, as in a file"},
+      {"NO_COLOR", {}, "colours", "any text: no colours on a terminal"},
+      {"INLAY_CPU_ISA", {"amx", "vector"}, "amx where the CPU has it", "the code of bf16 products on the CPU"},
+      {"ONEDNN_MAX_CPU_ISA", {}, "avx512_core_bf16", "the instructions that oneDNN may use for fp32 products"},
+      {"DNNL_MAX_CPU_ISA", {}, "avx512_core_bf16", "the same by its former name"},
+      {"INLAY_TUNE", {"0", "1"}, "1", "0: large products on a GPU take cuBLASLt's first algorithm untimed"},
+      {"INLAY_ATTENTION", {"plain", "cudnn", "compiled"}, "the fastest that can", "the kernels of attention on a GPU"},
+      {"INLAY_ATTENTION_PRODUCTS",
+       {"warp", "warpgroup"},
+       "warpgroup on Hopper, warp elsewhere",
+       "warp: compiled attention without Hopper's products of a warpgroup"},
+      {"INLAY_GROUPED_MATMUL",
+       {"plain", "tensor", "hopper"},
+       "the fastest that can",
+       "the kernels of the experts' products on a GPU; hopper: an error where they cannot"},
+  };
+  return table;
+}
+
+std::optional<std::string> environment(std::string_view name) {
+  const auto known = std::ranges::find(environment_variables(), name, &EnvironmentVariable::name);
+  INLAY_ASSERT(known != environment_variables().end(), "{} is not in the table of environment variables", name);
+  const char* const text = std::getenv(known->name.data());
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  if (!known->values.empty() && std::ranges::find(known->values, std::string_view(text)) == known->values.end()) {
+    std::string expected;
+    for (const std::string_view value : known->values)
+      expected += fmt::format("{}{}", expected.empty() ? "" : ", ", value);
+    user_error("{} is \"{}\" in the environment, expected one of {}", name, text, expected);
+  }
+  return text;
+}
+
+}  // namespace inlay
