@@ -9,7 +9,7 @@
 
 namespace inlay {
 
-void parallel_for(std::size_t count, int threads, const std::function<void(std::size_t)>& work) {
+void parallel_each(std::size_t count, int threads, const std::function<void(std::size_t)>& work) {
   std::atomic<std::size_t> next{0};
   std::exception_ptr failure;
   std::mutex failure_mutex;

@@ -13,7 +13,7 @@ TEST(CoreParallel, EveryIndexOnceOnAnyNumberOfThreads) {
   for (const int threads : {0, 1, 3, 50}) {
     for (const std::size_t count : {0u, 1u, 7u, 1000u}) {
       std::vector<std::atomic<int>> seen(count);
-      parallel_for(count, threads, [&](std::size_t i) { ++seen[i]; });
+      parallel_each(count, threads, [&](std::size_t i) { ++seen[i]; });
       for (const auto& times : seen) EXPECT_EQ(times, 1);
     }
   }
@@ -26,7 +26,7 @@ TEST(CoreParallel, AnExceptionEndsTheWorkAndComesBack) {
       if (i == 3) throw std::runtime_error("three");
       ++done;
     };
-    EXPECT_THROW(parallel_for(100'000'000, threads, work), std::runtime_error);
+    EXPECT_THROW(parallel_each(100'000'000, threads, work), std::runtime_error);
     EXPECT_LT(done, 99'999'999);
   }
 }

@@ -201,7 +201,7 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool special)
 std::vector<std::vector<std::int32_t>> Tokenizer::encode(std::span<const std::string> texts, bool special,
                                                          int threads) const {
   std::vector<std::vector<std::int32_t>> result(texts.size());
-  parallel_for(texts.size(), threads, [&](std::size_t i) { result[i] = encode(texts[i], special); });
+  parallel_each(texts.size(), threads, [&](std::size_t i) { result[i] = encode(texts[i], special); });
   return result;
 }
 
