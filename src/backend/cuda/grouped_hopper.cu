@@ -169,11 +169,11 @@ __device__ __forceinline__ void clear_rows(std::byte* a, int count, int which) {
 
 // sums = this warpgroup's half of the tile.
 template <class K>
-__device__ __forceinline__ void multiply(float (&sums)[K::columns / 2], Shared<K>& shared, const Tile& tile, Ring& ring,
-                                         int which) {
+__device__ __forceinline__ void multiply(float (&sums)[K::columns / 8][4], Shared<K>& shared, const Tile& tile,
+                                         Ring& ring, int which) {
   constexpr int group = 1024, k_step = 16;
 #pragma unroll
-  for (int i = 0; i < K::columns / 2; ++i) sums[i] = 0.0f;
+  for (int i = 0; i < K::columns / 2; ++i) sums[i / 4][i % 4] = 0.0f;
   hopper::Barrier* previous = nullptr;
   for (int k = tile.k; k < tile.k_end; k += depth, ring.advance()) {
     hopper::wait(&shared.full[ring.stage], ring.parity);
@@ -185,8 +185,10 @@ __device__ __forceinline__ void multiply(float (&sums)[K::columns / 2], Shared<K
 #pragma unroll
     for (int i = 0; i < depth / k_step; ++i) {
       // k_step elements further: within the line, or so many lines.
-      const std::uint64_t left = hopper::describe(a + i * k_step * (K::along_k_a ? 2 : 128), box_bytes, group);
-      const std::uint64_t right = hopper::describe(b + i * k_step * (K::along_k_b ? 2 : 128), box_bytes, group);
+      const std::uint64_t left =
+          hopper::describe(hopper::shared_address(a + i * k_step * (K::along_k_a ? 2 : 128)), box_bytes, group);
+      const std::uint64_t right =
+          hopper::describe(hopper::shared_address(b + i * k_step * (K::along_k_b ? 2 : 128)), box_bytes, group);
       hopper::wgmma<K::along_k_a ? 0 : 1, K::along_k_b ? 0 : 1>(sums, left, right);
     }
     hopper::end_products();
@@ -224,7 +226,7 @@ __device__ __forceinline__ void transpose_in_quad(std::uint32_t (&word)[4]) {
 
 // A thread's sums lie in pairs of columns; four lanes exchange theirs, so that each stores 16 bytes of its own.
 template <int columns>
-__device__ __forceinline__ void write_rows(const float (&sums)[columns / 2], const Task& task, const Tile& tile,
+__device__ __forceinline__ void write_rows(const float (&sums)[columns / 8][4], const Task& task, const Tile& tile,
                                            int which) {
   const int thread = static_cast<int>(threadIdx.x) % warpgroup, quad_lane = thread % 4;
   const int row = tile.row + which * half_rows + thread / 32 * 16 + thread % 32 / 4;
@@ -237,7 +239,7 @@ __device__ __forceinline__ void write_rows(const float (&sums)[columns / 2], con
     for (int j = 0; j < whole; j += 4) {
       std::uint32_t word[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) word[i] = packed(sums[4 * (j + i) + 2 * side], sums[4 * (j + i) + 2 * side + 1]);
+      for (int i = 0; i < 4; ++i) word[i] = packed(sums[j + i][2 * side], sums[j + i][2 * side + 1]);
       transpose_in_quad(word);
       const int column = 8 * (j + quad_lane);
       if (exists && tile.column + column < task.n) {
@@ -247,15 +249,14 @@ __device__ __forceinline__ void write_rows(const float (&sums)[columns / 2], con
 #pragma unroll
     for (int j = whole; j < eights; ++j) {
       if (!exists || tile.column + 8 * j >= task.n) continue;
-      *reinterpret_cast<std::uint32_t*>(to + 8 * j + 2 * quad_lane) =
-          packed(sums[4 * j + 2 * side], sums[4 * j + 2 * side + 1]);
+      *reinterpret_cast<std::uint32_t*>(to + 8 * j + 2 * quad_lane) = packed(sums[j][2 * side], sums[j][2 * side + 1]);
     }
   }
 }
 
 // Two lanes exchange, so that each stores four neighbouring sums.
 template <int columns>
-__device__ __forceinline__ void write_result(const float (&sums)[columns / 2], const Task& task, const Tile& tile,
+__device__ __forceinline__ void write_result(const float (&sums)[columns / 8][4], const Task& task, const Tile& tile,
                                              int which) {
   const int thread = static_cast<int>(threadIdx.x) % warpgroup, quad_lane = thread % 4;
   const int row = tile.row + which * half_rows + thread / 32 * 16 + thread % 32 / 4;
@@ -269,7 +270,7 @@ __device__ __forceinline__ void write_result(const float (&sums)[columns / 2], c
       float value[4];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const float low = sums[4 * j + 2 * side + i], high = sums[4 * (j + 1) + 2 * side + i];
+        const float low = sums[j][2 * side + i], high = sums[j + 1][2 * side + i];
         const float received = __shfl_xor_sync(0xffffffffu, upper ? low : high, 1);
         value[i] = upper ? received : low;
         value[2 + i] = upper ? high : received;
@@ -292,7 +293,7 @@ __device__ __forceinline__ void consume(Shared<K>& shared, const Task& task, int
   Tile tile{};
   Ring ring;
   for (int number = first; walk.find(number, tile); number += step) {
-    float sums[K::columns / 2];
+    float sums[K::columns / 8][4];
     multiply<K>(sums, shared, tile, ring, which);
     if constexpr (K::over_rows) {
       write_result<K::columns>(sums, task, tile, which);
