@@ -4,6 +4,7 @@
 #include "backend/cuda/reduce.cuh"
 #include "backend/cuda/vec.cuh"
 #include "ops/expert_glu.h"
+#include "ops/sigmoid.cuh"
 
 // Where tensors share memory, every element is read by the thread that writes it, before it does; so no pointer here is
 // __restrict__.
@@ -12,13 +13,6 @@ namespace inlay::ops::cuda {
 namespace {
 
 using namespace backend::cuda;
-
-// bf16 results keep 8 bits, and the approximate exponential has 21.
-template <class T>
-__device__ __forceinline__ float sigmoid(float x) {
-  const float e = std::is_same_v<T, float> ? expf(-x) : __expf(-x);
-  return __fdividef(1.0f, 1.0f + e);
-}
 
 // V gates and the V ups that go with them, from column `col` of the activation on.
 template <Glu kind, class T, int V>

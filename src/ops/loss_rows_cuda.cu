@@ -1,24 +1,17 @@
 #include "backend/cuda/context_internal.h"
+#include "backend/cuda/vec.cuh"
 #include "ops/logit_vector.cuh"
 #include "ops/loss_rows.h"
 
 namespace inlay::ops::cuda {
 
 using backend::cuda::check_launch;
+using backend::cuda::pointer;
 using backend::cuda::stream_of;
 
 namespace {
 
 constexpr int sum_threads = 1024;
-
-template <class T>
-T* pointer(const View& view) {
-  return view.absent() ? nullptr : view.as<T>();
-}
-template <class T>
-const T* pointer(const ConstView& view) {
-  return view.absent() ? nullptr : view.as<T>();
-}
 
 // The batch's labels and weights, by row.
 struct Labels {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "backend/cuda/context_internal.h"
+#include "backend/cuda/vec.cuh"
 #include "ops/logit_vector.cuh"
 #include "ops/row_partial.cuh"
 #include "ops/softmax_gradient.h"
@@ -14,6 +15,8 @@
 namespace inlay::ops::cuda {
 
 namespace {
+
+using backend::cuda::pointer;
 
 constexpr int most_threads = 512;
 constexpr int least_blocks = 3;        // of that size on an SM at a time: bounds the registers
@@ -342,15 +345,6 @@ void rows_of(Exec& exec, const Args& args, std::int64_t rows) {
   const auto start = [&](auto kernel) { launch(kernel, shape, rows, args, gpu.stream()); };
   if (shape.shared_bytes == 0) return start(streamed_rows<T>);
   return plain ? start(resident_rows<T, true>) : start(resident_rows<T, false>);
-}
-
-template <class T>
-T* pointer(const View& view) {
-  return view.absent() ? nullptr : view.as<T>();
-}
-template <class T>
-const T* pointer(const ConstView& view) {
-  return view.absent() ? nullptr : view.as<T>();
 }
 
 }  // namespace

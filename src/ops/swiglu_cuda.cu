@@ -1,6 +1,7 @@
 #include "backend/cuda/context_internal.h"
 #include "backend/cuda/rows.cuh"
 #include "backend/cuda/vec.cuh"
+#include "ops/sigmoid.cuh"
 #include "ops/swiglu.h"
 
 // One pass each: a thread moves one vector of gate and the same of up. Where tensors share memory, every element is
@@ -10,14 +11,6 @@ namespace inlay::ops::cuda {
 namespace {
 
 using namespace backend::cuda;
-
-// bf16 results keep 8 bits, and the approximate exponential has 21: it costs a fifth of the exact one, which would hold
-// up the memory.
-template <class T>
-__device__ __forceinline__ float sigmoid(float x) {
-  const float e = std::is_same_v<T, float> ? expf(-x) : __expf(-x);
-  return __fdividef(1.0f, 1.0f + e);
-}
 
 template <class T, int V>
 __global__ void __launch_bounds__(256)
