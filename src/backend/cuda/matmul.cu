@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 #include <list>
+#include <optional>
 #include <vector>
 
 #include "backend/cuda/context_internal.h"
@@ -82,6 +83,7 @@ struct Call {
   const void* beta;
   void* workspace;
   std::size_t workspace_bytes;
+  Arena* arena;  // for tuning
 };
 
 struct Candidate {
@@ -111,7 +113,10 @@ class MatmulCache {
   Candidates heuristics(const Plan& plan, const MatmulKey& key);
   cublasLtMatmulAlgo_t choose(const Plan& plan, const MatmulKey& key, const Call& call);
   bool usable(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const MatmulKey& key);
-  cublasLtMatmulAlgo_t fastest(const Plan& plan, Candidates candidates, const MatmulKey& key, const Call& call);
+  cublasLtMatmulAlgo_t choice_without_reading(const Plan& plan, const MatmulKey& key,
+                                              const cublasLtMatmulAlgo_t& otherwise);
+  std::optional<cublasLtMatmulAlgo_t> fastest(const Plan& plan, Candidates candidates, const MatmulKey& key,
+                                              const Call& call);
   float milliseconds(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Call& call, void* d, int times);
 
   GpuContext& gpu_;
@@ -209,28 +214,37 @@ cublasLtMatmulAlgo_t MatmulCache::choose(const Plan& plan, const MatmulKey& key,
   }
   const Candidates candidates = heuristics(plan, key);
   if (!large || !choices_.enabled()) return candidates.front().algorithm;
-  const cublasLtMatmulAlgo_t best = fastest(plan, candidates, key, call);
+  const auto timed = fastest(plan, candidates, key, call);
+  const cublasLtMatmulAlgo_t best = timed ? *timed : choice_without_reading(plan, key, candidates.front().algorithm);
   const auto kept = choices_.remember(wanted, std::bit_cast<AlgorithmBits>(best));
   if (!kept) return candidates.front().algorithm;  // could not be written: then choose as every other run will
   const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(*kept);
   return usable(plan, algorithm, key) ? algorithm : candidates.front().algorithm;
 }
 
+// What was found fastest for the same product that writes C without reading it: most that add to a C have begun it so.
+cublasLtMatmulAlgo_t MatmulCache::choice_without_reading(const Plan& plan, const MatmulKey& key,
+                                                         const cublasLtMatmulAlgo_t& otherwise) {
+  MatmulKey writes = key.rounded();
+  writes.reads_c = 0;
+  const auto known = choices_.find(writes);
+  if (!known) return otherwise;
+  const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(*known);
+  return usable(plan, algorithm, key) ? algorithm : otherwise;
+}
+
 // Times the candidates on the call's own operands. Where beta is 0 they write into C, which the call itself overwrites
-// next; where C is read it must stay as it is, and they write into a buffer that lives as long as the timing.
-cublasLtMatmulAlgo_t MatmulCache::fastest(const Plan& plan, Candidates candidates, const MatmulKey& key,
-                                          const Call& call) {
+// next; where C is read it must stay as it is, and they write into what the arena has left. A plan holds no room for
+// that: where it does not suffice, nothing is timed.
+std::optional<cublasLtMatmulAlgo_t> MatmulCache::fastest(const Plan& plan, Candidates candidates, const MatmulKey& key,
+                                                         const Call& call) {
   void* d = call.c;
-  std::unique_ptr<void, cudaError_t (*)(void*)> spare(nullptr, [](void* memory) { return cudaFree(memory); });
+  const ScratchScope scope(*call.arena);
   if (key.reads_c != 0) {
-    const auto elements = static_cast<std::size_t>((key.n - 1) * key.ldc + key.m);
-    void* memory = nullptr;
-    if (cudaMalloc(&memory, elements * size_of(static_cast<DType>(key.out))) != cudaSuccess) {
-      cudaGetLastError();
-      return candidates.front().algorithm;
-    }
-    spare.reset(memory);
-    d = memory;
+    const std::int64_t elements = (key.n - 1) * key.ldc + key.m;
+    const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(static_cast<DType>(key.out));
+    if (call.arena->capacity() - call.arena->used() < bytes + Arena::alignment) return std::nullopt;
+    d = call.arena->scratch("a product that is tried", static_cast<DType>(key.out), {elements}).data();
   }
   const float first = milliseconds(plan, candidates.front().algorithm, call, d, 1);
   const int times = std::clamp(static_cast<int>(10.0f / std::max(first, 1e-3f)), 1, 20);
@@ -332,7 +346,7 @@ void matmul(Exec& exec, View workspace, View c, ConstView a, Transpose transpose
     }
     beta = scale.beta == 0.0f ? cache.device_zero() : cache.device_one();
   }
-  const Call call{b.data(), a.data(), c.data(), alpha, beta, workspace.data(), workspace.bytes()};
+  const Call call{b.data(), a.data(), c.data(), alpha, beta, workspace.data(), workspace.bytes(), &exec.arena()};
   const Plan& plan = cache.plan(key, call);
   check(cache.launch(plan, plan.algorithm, call, call.c), "matmul");
 }
