@@ -2,10 +2,12 @@
 
 #include <sys/mman.h>
 
+#include <cstdio>
 #include <cstring>
 
 #include "backend/cpu/parallel.h"
 #include "backend/cuda/context.h"
+#include "core/console.h"
 
 namespace inlay::backend {
 
@@ -60,6 +62,12 @@ struct Exec::Memory {
   }
 };
 
+MessageSink messages_to(Console& console) {
+  return [&console](Message kind, std::string_view text) {
+    kind == Message::note ? console.line(text) : console.status(text);
+  };
+}
+
 Exec::Exec(Device device, Mode mode) : device_(device), mode_(mode) {}
 Exec::Exec(Exec&&) noexcept = default;
 Exec& Exec::operator=(Exec&&) noexcept = default;
@@ -83,6 +91,11 @@ Exec Exec::runner(Device device, std::size_t arena_bytes, std::size_t host_bytes
   exec.host_->arena_ = std::make_unique<Arena>("host", exec.host_->memory_->base, host_bytes);
   exec.arena_ = std::make_unique<Arena>(std::string(name_of(device)), exec.memory_->base, arena_bytes);
   return exec;
+}
+
+void Exec::say(Message kind, std::string_view text) const {
+  if (messages_) return messages_(kind, text);
+  if (kind == Message::note) fmt::print(stderr, "inlay: {}\n", text);
 }
 
 cuda::Context& Exec::cuda() {

@@ -1,11 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "core/arena.h"
 #include "core/device.h"
+
+namespace inlay {
+class Console;
+}
 
 namespace inlay::backend {
 
@@ -17,6 +23,15 @@ enum class Mode : std::uint8_t { run, plan };
 
 // How a gradient is written.
 enum class Grad : std::uint8_t { skip, overwrite, accumulate };
+
+// What an op has to say to a person while it works.
+enum class Message : std::uint8_t {
+  progress,  // what takes its time just now: the next one replaces it
+  note,      // what is good to know afterwards, too
+};
+using MessageSink = std::function<void(Message, std::string_view)>;
+// To the console, which must outlive whoever holds the sink; and so to nobody where it is quiet.
+MessageSink messages_to(Console& console);
 
 // What every op is handed: the device, its streams and handles, an arena, and whether to work or only to plan. In plan
 // mode an op checks its shapes, takes its scratch and launches nothing, so one code path plans and runs.
@@ -41,6 +56,10 @@ class Exec {
   Exec& host() { return *host_; }
   cuda::Context& cuda();
 
+  // Who takes the messages. Where nobody was named, notes go to standard error, and progress nowhere.
+  void set_messages(MessageSink sink) { messages_ = std::move(sink); }
+  void say(Message kind, std::string_view text) const;
+
   // Copies between host memory and a view of this device. Both wait for the copy to end and do nothing when planning.
   void upload(View to, const void* from);
   void download(void* to, ConstView from);
@@ -53,6 +72,7 @@ class Exec {
 
   Device device_;
   Mode mode_;
+  MessageSink messages_;
   std::unique_ptr<cuda::Context> cuda_;
   struct Memory;
   std::unique_ptr<Memory> memory_;

@@ -130,6 +130,7 @@ class Search {
                  format_bytes(bytes), name_of(device_), format_bytes(budget));
     }
     Exec exec = Exec::runner(device_, bytes);
+    exec.set_messages(backend::messages_to(console));
     const io::Checkpoint checkpoint(inputs_.base_model);
     run(exec, &checkpoint, std::move(documents), store, &console);
     return bytes;

@@ -65,6 +65,7 @@ model::DecoderOptions decoder_options(const EngineOptions& options, std::shared_
 Engine::Engine(Exec exec, const model::ModelConfig& config, const EngineOptions& options,
                std::shared_ptr<backend::SpillFile> spill)
     : exec_(std::move(exec)), options_(options), decoder_(exec_, config, decoder_options(options, std::move(spill))) {
+  exec_.set_messages(options.messages);
   if (options.training && options.osft != nullptr && options.osft->masks_embedding) {
     weights::Parameter& embedding = decoder_.parameters().embedding;
     embedding_mask_ = exec_.arena().keep(MemoryClass::bases, "embedding.row_mask", DType::f32, {config.vocab});

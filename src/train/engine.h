@@ -32,6 +32,7 @@ struct EngineOptions {
   // Of model::sample and train::generate: sequences at once, and tokens of each; 0: never.
   std::int64_t decode_sequences = 0, decode_length = 0;
   bool row_losses = false;  // the loss of every position will be asked for
+  backend::MessageSink messages;
 };
 
 // Where the bytes go, before any is allocated.

@@ -38,6 +38,7 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
                           const BatchBounds& bounds, Console& console) {
   RunEngine run;
   EngineOptions engine = engine_options(options, bounds);
+  engine.messages = backend::messages_to(console);
   osft::FoundBases found;
   if (options.osft.enabled) {
     found = osft::find_bases(search_inputs(options, config, engine.device, console), config, engine.device,

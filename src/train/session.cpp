@@ -111,7 +111,9 @@ EngineOptions engine_options(const options::TrainOptions& o, const BatchBounds& 
 
 std::unique_ptr<Engine> load_engine(const std::filesystem::path& folder, const model::ModelConfig& config,
                                     const EngineOptions& options, Console& console) {
-  auto engine = Engine::create(config, options);
+  EngineOptions speaking = options;
+  speaking.messages = backend::messages_to(console);
+  auto engine = Engine::create(config, speaking);
   load_weights(*engine, io::Checkpoint(folder), console);
   return engine;
 }

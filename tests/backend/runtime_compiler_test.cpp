@@ -15,10 +15,9 @@ class BackendRuntimeCompiler : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!built()) GTEST_SKIP() << "built without CUDA";
-    before_ = set_compile_progress([this](std::string_view line) { lines_.emplace_back(line); });
   }
-  void TearDown() override {
-    if (built()) set_compile_progress(before_);
+  CompiledCode compile() {
+    return compile_at_run_time(request_, [this](std::string_view line) { lines_.emplace_back(line); });
   }
   std::filesystem::path only_file() const { return *std::filesystem::directory_iterator(folder_ / "inlay/kernels"); }
 
@@ -31,11 +30,10 @@ class BackendRuntimeCompiler : public ::testing::Test {
   testing::TempFolder folder_;
   testing::Setting cache_{"XDG_CACHE_HOME", folder_.path().string()};
   std::vector<std::string> lines_;
-  CompileProgress before_;
 };
 
 TEST_F(BackendRuntimeCompiler, KeepsWhatItCompiled) {
-  const CompiledCode first = compile_at_run_time(request_), second = compile_at_run_time(request_);
+  const CompiledCode first = compile(), second = compile();
   ASSERT_FALSE(first.code.empty()) << first.error;
   EXPECT_FALSE(first.from_cache);
   EXPECT_TRUE(second.from_cache);
@@ -45,28 +43,28 @@ TEST_F(BackendRuntimeCompiler, KeepsWhatItCompiled) {
 }
 
 TEST_F(BackendRuntimeCompiler, CompilesAgainWhatIsDamagedOrAnother) {
-  const CompiledCode first = compile_at_run_time(request_);
+  const CompiledCode first = compile();
   ASSERT_FALSE(first.code.empty()) << first.error;
   const std::string whole = testing::read_text(only_file());
   std::string flipped = whole;
   flipped.back() ^= 1;
   for (const std::string& content : {whole.substr(0, whole.size() - 1), whole.substr(0, 100), std::string(), flipped}) {
     std::ofstream(only_file(), std::ios::binary) << content;
-    const CompiledCode again = compile_at_run_time(request_);
+    const CompiledCode again = compile();
     EXPECT_FALSE(again.from_cache);
     EXPECT_EQ(again.code, first.code);
   }
   request_.definitions = {"SOMETHING"};
-  EXPECT_FALSE(compile_at_run_time(request_).from_cache);
+  EXPECT_FALSE(compile().from_cache);
 }
 
 TEST_F(BackendRuntimeCompiler, RepeatsTheCompilersWords) {
   request_.text = "this is no program";
-  const CompiledCode result = compile_at_run_time(request_);
+  const CompiledCode result = compile();
   EXPECT_TRUE(result.code.empty());
   EXPECT_NE(result.error.find("program.cu(1): error"), std::string::npos) << result.error;
   request_.architecture = "sm_1";
-  EXPECT_FALSE(compile_at_run_time(request_).error.empty());
+  EXPECT_FALSE(compile().error.empty());
 }
 
 }  // namespace

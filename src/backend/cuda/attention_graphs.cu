@@ -182,7 +182,7 @@ void AttentionGraph::run(cudnnHandle_t handle, const AttentionBuffers& buffers) 
   }
 }
 
-const AttentionGraph& AttentionGraphs::find(const AttentionGraphKey& key) {
+const AttentionGraph& AttentionGraphs::find(Exec& exec, const AttentionGraphKey& key) {
   const auto found = std::ranges::find(entries_, key, &Entry::key);
   if (found != entries_.end()) {
     entries_.splice(entries_.begin(), entries_, found);
@@ -191,8 +191,9 @@ const AttentionGraph& AttentionGraphs::find(const AttentionGraphKey& key) {
   const int sm_version = context_.properties().major * 10 + context_.properties().minor;
   auto graph = std::make_unique<AttentionGraph>(context_.cudnn_handle(), sm_version, key);
   if (!graph->supported()) {
-    fmt::print(stderr, "note: cuDNN has no plan for attention, {}; the built-in kernel takes over ({})\n", key.str(),
-               graph->reason());
+    exec.say(Message::note,
+             fmt::format("note: cuDNN has no plan for attention, {}; the built-in kernel takes over ({})", key.str(),
+                         graph->reason()));
   }
   // A dropped graph may still be at work: it owns code that the GPU runs.
   if (entries_.size() == capacity) {

@@ -88,8 +88,9 @@ class AttentionGraphs {
 
   explicit AttentionGraphs(GpuContext& context) : context_(context) {}
 
-  // The graph for the key, built if it is not there. Valid until `capacity` other keys were asked for.
-  const AttentionGraph& find(const AttentionGraphKey& key);
+  // The graph for the key, built if it is not there; says so where cuDNN has none. Valid until `capacity` other keys
+  // were asked for.
+  const AttentionGraph& find(Exec& exec, const AttentionGraphKey& key);
 
  private:
   struct Entry {

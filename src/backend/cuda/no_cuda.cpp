@@ -41,8 +41,9 @@ void matmul(Exec&, View, View, ConstView, Transpose, ConstView, Transpose, Matmu
 void grouped_matmul(Exec&, View, ConstView, std::span<const ConstView>, Transpose, ConstView) { unavailable(); }
 void grouped_matmul_over_rows(Exec&, std::span<const View>, Grad, ConstView, ConstView, ConstView) { unavailable(); }
 void matmul_f64(Exec&, View, View, ConstView, Transpose, ConstView, Transpose, double, double) { unavailable(); }
-CompiledCode compile_at_run_time(const CompileRequest&) { return {.error = "built without CUDA"}; }
-CompileProgress set_compile_progress(CompileProgress progress) { return progress; }
+CompiledCode compile_at_run_time(const CompileRequest&, const CompileProgress&) {
+  return {.error = "built without CUDA"};
+}
 void symmetric_eigen(Exec&, View, View, View) { unavailable(); }
 
 }  // namespace inlay::backend::cuda

@@ -28,11 +28,6 @@ std::uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
-CompileProgress& progress_function() {
-  static CompileProgress function = [](std::string_view line) { fmt::print(stderr, "inlay: {}\n", line); };
-  return function;
-}
-
 // Everything the code depends on.
 std::string key_of(const CompileRequest& request) {
   int major = 0, minor = 0;
@@ -115,11 +110,7 @@ CompiledCode compile(const CompileRequest& request) {
 
 }  // namespace
 
-CompileProgress set_compile_progress(CompileProgress progress) {
-  return std::exchange(progress_function(), std::move(progress));
-}
-
-CompiledCode compile_at_run_time(const CompileRequest& request) {
+CompiledCode compile_at_run_time(const CompileRequest& request, const CompileProgress& say) {
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
   const std::string key = key_of(request);
@@ -127,7 +118,6 @@ CompiledCode compile_at_run_time(const CompileRequest& request) {
   if (!path.empty()) {
     if (std::string code = load(path, key); !code.empty()) return {std::move(code), {}, true};
   }
-  const auto& say = progress_function();
   const auto began = std::chrono::steady_clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
   say(fmt::format("compiling {} for {}, once", request.what, request.architecture));

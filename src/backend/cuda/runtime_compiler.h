@@ -30,11 +30,8 @@ struct CompiledCode {
   bool from_cache = false;
 };
 
-// Says what it does while it compiles, every few seconds, through the progress function.
-CompiledCode compile_at_run_time(const CompileRequest& request);
-
-// Takes the lines that say what is compiled and since when; by default they go to stderr. Returns who took them before.
+// Says what is compiled and since when, every few seconds.
 using CompileProgress = std::function<void(std::string_view)>;
-CompileProgress set_compile_progress(CompileProgress progress);
+CompiledCode compile_at_run_time(const CompileRequest& request, const CompileProgress& say);
 
 }  // namespace inlay::backend::cuda

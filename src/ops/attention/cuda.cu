@@ -190,7 +190,7 @@ AttentionGraphKey key_of(const AttentionLayout& layout, const AttentionHeads& pa
 
 // The graph, or none where our own kernel has to do; where cuDNN was asked for by name, that is an error.
 const AttentionGraph* graph_of(Exec& exec, const AttentionGraphKey& key, Route route) {
-  const AttentionGraph& graph = gpu(exec).part<AttentionGraphs>().find(key);
+  const AttentionGraph& graph = gpu(exec).part<AttentionGraphs>().find(exec, key);
   if (graph.supported()) return &graph;
   if (route == Route::cudnn) {
     user_error("INLAY_ATTENTION=cudnn: cuDNN has no plan for the {}: {}", key.str(), graph.reason());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "backend/cuda/context_internal.h"
 #include "backend/cuda/runtime_compiler.h"
@@ -50,33 +51,34 @@ class Programs {
 
   bool able(std::int64_t shared_bytes) const { return able_ && shared_bytes <= shared_bytes_; }
 
-  const Program& find(const AttentionRule& rule, Pass pass, int head_size) {
+  const Program& find(Exec& exec, const AttentionRule& rule, Pass pass, int head_size) {
     const auto [at, made] = programs_.try_emplace(Key{rule.id(), pass, head_size});
-    if (made) at->second = make(rule, pass, head_size);
+    if (made) at->second = make(exec, rule, pass, head_size);
     return at->second;
   }
 
  private:
   using Key = std::tuple<std::uint64_t, Pass, int>;
 
-  Program make(const AttentionRule& rule, Pass pass, int head_size) {
+  Program make(Exec& exec, const AttentionRule& rule, Pass pass, int head_size) {
     const backend::cuda::CompiledCode compiled = backend::cuda::compile_at_run_time(
         {.what = fmt::format("attention's {} pass for heads of {}", pass == Pass::forward ? "forward" : "backward",
                              head_size),
          .text = rules::cuda_program(rule, pass, head_size),
          .files = rules::device_files(),
          .architecture = architecture_,
-         .definitions = definitions_});
+         .definitions = definitions_},
+        [&](std::string_view line) { exec.say(backend::Message::progress, line); });
     Program program;
     if (compiled.code.empty()) {
-      warn(compiled.error);
+      warn(exec, compiled.error);
       return program;
     }
     const cudaError_t status =
         cudaLibraryLoadData(&program.code, compiled.code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
     if (status != cudaSuccess) {
       cudaGetLastError();  // it is dealt with
-      warn(cudaGetErrorString(status));
+      warn(exec, cudaGetErrorString(status));
       return {};
     }
     const auto kernel = [&](const char* name) {
@@ -93,12 +95,11 @@ class Programs {
     return program;
   }
 
-  void warn(std::string_view reason) {
-    if (warned_) return;
-    warned_ = true;
-    fmt::print(stderr,
-               "inlay: warning: attention by a rule is interpreted, and slow: its kernels did not compile ({})\n",
-               reason);
+  void warn(Exec& exec, std::string_view reason) {
+    if (std::exchange(warned_, true)) return;
+    exec.say(
+        backend::Message::note,
+        fmt::format("warning: attention by a rule is interpreted, and slow: its kernels did not compile ({})", reason));
   }
 
   bool able_ = false, warned_ = false;
@@ -160,7 +161,7 @@ const Program* program_of(Exec& exec, Pass pass, const AttentionTensors& tensors
   if (!(spec.scale > 0) || tensors.q.dim(0) > most_tiles * flash::narrowest_tile) return nullptr;
   auto& programs = gpu(exec).part<Programs>();
   if (!programs.able(shared_bytes)) return nullptr;
-  const Program& program = programs.find(*spec.rule, pass, static_cast<int>(head_size));
+  const Program& program = programs.find(exec, *spec.rule, pass, static_cast<int>(head_size));
   return program ? &program : nullptr;
 }
 

@@ -304,7 +304,8 @@ TEST(OpsAttentionRules, DeviceCodeCompiles) {
     const auto compiled = backend::cuda::compile_at_run_time({.what = "a test",
                                                               .text = cuda_program(*rule, pass, head_size),
                                                               .files = device_files(),
-                                                              .architecture = "sm_90a"});
+                                                              .architecture = "sm_90a"},
+                                                             [](std::string_view) {});
     EXPECT_FALSE(compiled.code.empty()) << compiled.error;
   }
 }
