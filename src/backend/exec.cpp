@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "backend/cpu/parallel.h"
 #include "backend/cuda/context.h"
@@ -68,7 +69,7 @@ MessageSink messages_to(Console& console) {
   };
 }
 
-Exec::Exec(Device device, Mode mode) : device_(device), mode_(mode) {}
+Exec::Exec(Device device, Mode mode) : device_(device), mode_(mode), cost_(std::make_shared<Cost>()) {}
 Exec::Exec(Exec&&) noexcept = default;
 Exec& Exec::operator=(Exec&&) noexcept = default;
 Exec::~Exec() = default;
@@ -78,6 +79,7 @@ Exec Exec::planner(Device device, std::size_t capacity) {
   exec.arena_ = std::make_unique<Arena>(std::string(name_of(device)), capacity);
   exec.host_.reset(new Exec(Device::cpu, Mode::plan));
   exec.host_->arena_ = std::make_unique<Arena>("host");
+  exec.host_->cost_ = exec.cost_;
   return exec;
 }
 
@@ -98,6 +100,33 @@ void Exec::say(Message kind, std::string_view text) const {
   if (kind == Message::note) fmt::print(stderr, "inlay: {}\n", text);
 }
 
+void Exec::count(double Work::*kind, double amount) {
+  if (planning()) cost_->parts_[static_cast<std::size_t>(cost_->part_)].*kind += cost_->share_ * amount;
+}
+
+void Exec::count_product(DType operands, std::int64_t m, std::int64_t n, std::int64_t k) {
+  if (!planning()) return;
+  Work& work = cost_->parts_[static_cast<std::size_t>(cost_->part_)];
+  work.products[static_cast<std::size_t>(operands)] +=
+      cost_->share_ * 2 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
+void Exec::count_bytes(std::initializer_list<ConstView> moved) {
+  if (!planning()) return;
+  const bool is_host = host_ == nullptr;
+  for (const ConstView& view : moved)
+    count(is_host ? &Work::host_bytes : &Work::bytes, static_cast<double>(view.bytes()));
+}
+
+CostScope::CostScope(Exec& exec, StepPart part)
+    : cost_(*exec.cost_), part_before_(std::exchange(cost_.part_, part)), share_before_(cost_.share_) {}
+CostScope::CostScope(Exec& exec, double share)
+    : cost_(*exec.cost_), part_before_(cost_.part_), share_before_(std::exchange(cost_.share_, cost_.share_ * share)) {}
+CostScope::~CostScope() {
+  cost_.part_ = part_before_;
+  cost_.share_ = share_before_;
+}
+
 cuda::Context& Exec::cuda() {
   INLAY_ASSERT(cuda_ != nullptr, "this execution has no GPU");
   return *cuda_;
@@ -105,6 +134,7 @@ cuda::Context& Exec::cuda() {
 
 void Exec::upload(View to, const void* from) {
   INLAY_ASSERT(to.contiguous(), "upload into a strided view {}", to.shape().str());
+  if (on_cuda()) count(&Work::to_device, static_cast<double>(to.bytes()));
   if (planning() || to.bytes() == 0) return;
   if (on_cuda()) {
     cuda::copy_to_device(cuda(), to.data(), from, to.bytes());
@@ -115,6 +145,7 @@ void Exec::upload(View to, const void* from) {
 
 void Exec::download(void* to, ConstView from) {
   INLAY_ASSERT(from.contiguous(), "download from a strided view {}", from.shape().str());
+  if (on_cuda()) count(&Work::to_host, static_cast<double>(from.bytes()));
   if (planning() || from.bytes() == 0) return;
   if (on_cuda()) {
     cuda::copy_to_host(cuda(), to, from.data(), from.bytes());
@@ -125,6 +156,7 @@ void Exec::download(void* to, ConstView from) {
 
 void Exec::fill_zero(View view) {
   INLAY_ASSERT(view.contiguous(), "fill of a strided view {}", view.shape().str());
+  count_bytes({view});
   if (planning() || view.bytes() == 0) return;
   if (on_cuda()) {
     cuda::fill_zero(cuda(), view.data(), view.bytes());

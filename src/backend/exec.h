@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "backend/cost.h"
 #include "core/arena.h"
 #include "core/device.h"
 
@@ -34,7 +36,8 @@ using MessageSink = std::function<void(Message, std::string_view)>;
 MessageSink messages_to(Console& console);
 
 // What every op is handed: the device, its streams and handles, an arena, and whether to work or only to plan. In plan
-// mode an op checks its shapes, takes its scratch and launches nothing, so one code path plans and runs.
+// mode an op checks its shapes, takes its scratch, counts its work and launches nothing, so one code path plans and
+// runs.
 // Exec never learns about models.
 class Exec {
  public:
@@ -60,6 +63,14 @@ class Exec {
   void set_messages(MessageSink sink) { messages_ = std::move(sink); }
   void say(Message kind, std::string_view text) const;
 
+  // What was planned so far, the host's work included; nothing where this one runs.
+  const Cost& cost() const { return *cost_; }
+  // When planning, adds to the tally: a product [m, k] · [k, n], tensors that are read or written once each, and
+  // anything else by its kind.
+  void count_product(DType operands, std::int64_t m, std::int64_t n, std::int64_t k);
+  void count_bytes(std::initializer_list<ConstView> moved);
+  void count(double Work::*kind, double amount);
+
   // Copies between host memory and a view of this device. Both wait for the copy to end and do nothing when planning.
   void upload(View to, const void* from);
   void download(void* to, ConstView from);
@@ -68,11 +79,14 @@ class Exec {
   void synchronize();
 
  private:
+  friend class CostScope;
+
   Exec(Device device, Mode mode);
 
   Device device_;
   Mode mode_;
   MessageSink messages_;
+  std::shared_ptr<Cost> cost_;  // one with the host's
   std::unique_ptr<cuda::Context> cuda_;
   struct Memory;
   std::unique_ptr<Memory> memory_;
@@ -81,5 +95,21 @@ class Exec {
 };
 
 using ScratchScope = Arena::ScratchScope;
+
+// What is counted while it lives belongs to the part; or counts as the share, where a plan goes through more than a run
+// will.
+class CostScope {
+ public:
+  CostScope(Exec& exec, StepPart part);
+  CostScope(Exec& exec, double share);
+  ~CostScope();
+  CostScope(const CostScope&) = delete;
+  CostScope& operator=(const CostScope&) = delete;
+
+ private:
+  Cost& cost_;
+  StepPart part_before_;
+  double share_before_;
+};
 
 }  // namespace inlay::backend

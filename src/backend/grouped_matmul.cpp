@@ -1,5 +1,7 @@
 #include "backend/grouped_matmul.h"
 
+#include <algorithm>
+
 #include "backend/cuda/grouped_matmul.h"
 
 namespace inlay::backend {
@@ -37,6 +39,7 @@ void grouped_matmul(Exec& exec, View c, ConstView a, std::span<const ConstView> 
                  "grouped_matmul: C {} is not A {} times B {}{} in {}", c.shape().str(), a.shape().str(),
                  matrix.shape().str(), tb ? "ᵀ" : "", name_of(matrix.dtype()));
   }
+  exec.count_product(a.dtype(), a.dim(0), c.dim(1), a.dim(1));
   if (exec.planning() || c.size() == 0) return;
   if (exec.on_cuda()) return cuda::grouped_matmul(exec, c, a, b, transpose_b, offsets);
   for_each_group(offsets, [&](std::size_t g, std::int64_t begin, std::int64_t end) {
@@ -54,6 +57,9 @@ void grouped_matmul_over_rows(Exec& exec, std::span<const View> c, Grad mode, Co
                  "grouped_matmul_over_rows: C is {} {}, expected fp32 [{}, {}]", name_of(matrix.dtype()),
                  matrix.shape().str(), a.dim(1), b.dim(1));
   }
+  // A plan does not know whose rows are whose: every matrix has as many.
+  const auto wanted = std::ranges::count_if(c, [](const View& matrix) { return !matrix.absent(); });
+  exec.count_product(a.dtype(), a.dim(1), b.dim(1), a.dim(0) * wanted / static_cast<std::int64_t>(c.size()));
   if (exec.planning() || a.dim(1) == 0 || b.dim(1) == 0) return;
   if (exec.on_cuda()) return cuda::grouped_matmul_over_rows(exec, c, mode, a, b, offsets);
   for_each_group(offsets, [&](std::size_t g, std::int64_t begin, std::int64_t end) {

@@ -23,6 +23,11 @@ namespace {
 void copy(Exec& exec, View to, ConstView from, Lane lane) {
   INLAY_ASSERT(to.contiguous() && from.contiguous() && to.bytes() == from.bytes(), "copy of {} to {}",
                from.shape().str(), to.shape().str());
+  if (exec.on_cuda()) {
+    exec.count(lane == Lane::to_host ? &Work::to_host : &Work::to_device, static_cast<double>(to.bytes()));
+  } else {
+    exec.count_bytes({to, from});
+  }
   if (exec.planning() || to.bytes() == 0) return;
   if (exec.on_cuda()) return cuda::copy(exec.cuda(), to.data(), from.data(), to.bytes(), lane);
   std::memcpy(to.data(), from.data(), to.bytes());

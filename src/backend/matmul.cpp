@@ -30,6 +30,7 @@ void matmul(Exec& exec, View c, ConstView a, Transpose transpose_a, ConstView b,
             MatmulScale scale) {
   check(c, a, transpose_a, b, transpose_b, scale);
   if (c.shape().size() == 0) return;
+  exec.count_product(a.dtype(), c.dim(0), c.dim(1), a.dim(transpose_a == Transpose::yes ? 0 : 1));
   if (exec.on_cuda()) {
     ScratchScope scope(exec.arena());
     const View workspace = exec.arena().scratch("matmul workspace", DType::u8, {cuda::matmul_workspace_bytes});

@@ -30,6 +30,7 @@ void matmul_f64(Exec& exec, View c, ConstView a, Transpose transpose_a, ConstVie
                 double alpha, double beta) {
   check(c, a, transpose_a, b, transpose_b);
   if (c.shape().size() == 0) return;
+  exec.count_product(DType::f64, c.dim(0), c.dim(1), a.dim(transpose_a == Transpose::yes ? 0 : 1));
   if (exec.on_cuda()) {
     ScratchScope scope(exec.arena());
     const View workspace = exec.arena().scratch("matmul workspace", DType::u8, {cuda::matmul_workspace_bytes});

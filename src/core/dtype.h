@@ -9,6 +9,7 @@
 namespace inlay {
 
 enum class DType : std::uint8_t { f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean };
+inline constexpr std::size_t dtype_count = 10;
 
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {

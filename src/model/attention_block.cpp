@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "model/decoding.h"
+#include "model/norm_grads.h"
 #include "ops/attention/decode.h"
 #include "ops/elementwise.h"
 #include "ops/rms_norm.h"
@@ -10,17 +11,15 @@
 
 namespace inlay::model {
 
+using backend::CostScope;
 using backend::Grad;
 using backend::ScratchScope;
+using backend::StepPart;
 
 namespace {
 
 void backward_bias(Exec& exec, weights::Parameter& bias, ConstView dy) {
   if (bias.shape.rank() > 0) ops::bias_backward(exec, bias.grad, bias.next_grad_mode(), dy);
-}
-
-ops::RmsNormGrads norm_grads(View dx, Grad mode, weights::Parameter& weight) {
-  return {.dx = dx, .dx_mode = mode, .dweight = weight.grad, .dweight_mode = weight.next_grad_mode()};
 }
 
 }  // namespace
@@ -152,6 +151,7 @@ void AttentionBlock::decode(Exec& exec, View delta, ConstView x, const LayerCont
 }
 
 void AttentionBlock::recompute(Exec& exec, ConstView x, const LayerContext& context, Saved& saved) {
+  const CostScope again(exec, StepPart::recompute);
   Arena& arena = exec.arena();
   const std::int64_t tokens = x.dim(0);
   if (saved.qkv.absent()) {
@@ -171,6 +171,10 @@ void AttentionBlock::backward(Exec& exec, View grad, ConstView x, const LayerCon
   Arena& arena = exec.arena();
   const ScratchScope scope(arena);
   const std::int64_t tokens = x.dim(0), q = config_.q_width(), kv = config_.kv_width();
+  const auto again = [&](const auto& work) {
+    const CostScope cost(exec, StepPart::recompute);
+    return work();
+  };
 
   View dqkv = arena.scratch("qkv gradient", x.dtype(), {tokens, config_.qkv_width()});
   {
@@ -180,7 +184,7 @@ void AttentionBlock::backward(Exec& exec, View grad, ConstView x, const LayerCon
     output_->accumulate(exec, grad, saved.out, nullptr);
     output_->backward_input(exec, dout, Grad::overwrite, grad, nullptr);
 
-    const View qk = rotated(exec, saved.qkv, context);
+    const View qk = again([&] { return rotated(exec, saved.qkv, context); });
     const View dq = dqkv.slice_cols(0, q).split_cols(config_.heads);
     const View dk = dqkv.slice_cols(q, q + kv).split_cols(config_.kv_heads);
     const View dv = dqkv.slice_cols(q + kv, q + 2 * kv).split_cols(config_.kv_heads);
@@ -200,7 +204,7 @@ void AttentionBlock::backward(Exec& exec, View grad, ConstView x, const LayerCon
     }
   }
   backward_bias(exec, parameters_.qkv_bias, dqkv);
-  const View norm = saved.norm.absent() ? normed(exec, x) : saved.norm;
+  const View norm = again([&] { return saved.norm.absent() ? normed(exec, x) : saved.norm; });
   qkv_->accumulate(exec, dqkv, norm, nullptr);
   const View dnorm = norm;  // has served; its memory takes the gradient
   qkv_->backward_input(exec, dnorm, Grad::overwrite, dqkv, nullptr);

@@ -90,11 +90,13 @@ void Decoder::for_each_trained(const std::function<void(weights::Parameter&)>& v
 
 void Decoder::finish_gradients(Exec& exec) {
   exec.arena().begin_phase("finishing gradients");
+  const backend::CostScope cost(exec, backend::StepPart::optimizer);
   for (weights::SubspaceWeight* subspace : subspaces_) subspace->finish_gradients(exec);
 }
 
 void Decoder::update_weights(Exec& exec) {
   exec.arena().begin_phase("rebuilding weights");
+  const backend::CostScope cost(exec, backend::StepPart::optimizer);
   for (weights::SubspaceWeight* subspace : subspaces_) {
     if (!subspace->dense().on_host) subspace->update_value(exec);
   }

@@ -1,4 +1,5 @@
 #include "model/decoder.h"
+#include "model/norm_grads.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/rms_norm.h"
@@ -7,8 +8,10 @@
 // attention_results.h); what must be made again is made in backward_layer.
 namespace inlay::model {
 
+using backend::CostScope;
 using backend::Grad;
 using backend::ScratchScope;
+using backend::StepPart;
 using weights::Pass;
 
 void Decoder::backward_layer(Exec& exec, std::size_t layer, View grad, ConstView x, const LayerContext& context,
@@ -20,6 +23,7 @@ void Decoder::backward_layer(Exec& exec, std::size_t layer, View grad, ConstView
   {
     const ScratchScope mlp_scope(arena);
     if (saved.mlp.residual.absent()) {
+      const CostScope again(exec, StepPart::recompute);
       saved.mlp.residual = arena.scratch("residual", x.dtype(), x.shape());
       blocks.attention.output(exec, saved.mlp.residual, saved.attention);
       ops::add(exec, saved.mlp.residual, x);
@@ -30,6 +34,7 @@ void Decoder::backward_layer(Exec& exec, std::size_t layer, View grad, ConstView
 }
 
 void Decoder::remake_input(Exec& exec, std::int64_t layer, View out, ConstView in, const LayerContext& context) {
+  const CostScope again(exec, StepPart::recompute);
   LayerSaved nothing;
   access_->acquire(exec, layer, Pass::forward);
   forward_layer(exec, static_cast<std::size_t>(layer), out, in, context, LayerPolicy::recompute_all(), nothing);
@@ -59,6 +64,7 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
   const std::size_t mark = arena.mark(), host_mark = exec.host().arena().mark();
   const ScratchScope step_scope(arena);
   stash_place_.bytes = 0;
+  const CostScope forward(exec, StepPart::forward);
   arena.begin_phase("forward");
   const DeviceBatch batch = upload(exec, packed);
   const LayerContext layer_context = context(batch);
@@ -95,12 +101,12 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
     weights::Parameter& norm = parameters_.final_norm;
     ops::rms_norm_forward(exec, hidden, x, norm.value, config_.norm_eps);
     head_loss(exec, hidden, batch, normalizer, true);  // hidden becomes its own gradient
-    ops::rms_norm_backward(
-        exec, {.dx = grad, .dx_mode = Grad::overwrite, .dweight = norm.grad, .dweight_mode = norm.next_grad_mode()},
-        hidden, x, norm.value, config_.norm_eps);
+    const CostScope backward(exec, StepPart::backward);
+    ops::rms_norm_backward(exec, norm_grads(grad, Grad::overwrite, norm), hidden, x, norm.value, config_.norm_eps);
   }
   inputs.backward_done(exec, layers);
 
+  const CostScope backward(exec, StepPart::backward);
   arena.begin_phase("backward");
   for (std::int64_t l = layers; l-- > 0;) {
     LayerSaved& mine = saved[static_cast<std::size_t>(l)];

@@ -61,6 +61,7 @@ void LayerStash::store(Exec& exec, std::int64_t layer) {
   written.wait(exec, Lane::to_host);
   if (place_->on_disk) {
     copy_to_host(exec, staging_out_, slab->view);
+    exec.count(&backend::Work::to_disk, static_cast<double>(staging_out_.bytes()));
     call_in_lane(exec, Lane::to_host, [file = place_->file, offset = home.offset, from = staging_out_] {
       file->write(offset, from.data(), from.bytes());
     });
@@ -89,6 +90,7 @@ void LayerStash::prefetch(Exec& exec, std::int64_t layer) {
     call_in_lane(exec, Lane::to_device, [file = place_->file, offset = home.offset, to = staging_in_] {
       file->read(offset, to.data(), to.bytes());
     });
+    exec.count(&backend::Work::from_disk, static_cast<double>(staging_in_.bytes()));
     copy_to_device(exec, slab->view, staging_in_);
   } else {
     copy_to_device(exec, slab->view, home.memory);

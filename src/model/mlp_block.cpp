@@ -1,5 +1,6 @@
 #include "model/mlp_block.h"
 
+#include "model/norm_grads.h"
 #include "ops/elementwise.h"
 #include "ops/rms_norm.h"
 #include "ops/swiglu.h"
@@ -64,11 +65,13 @@ void MlpBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
 
     View norm =
         saved.norm.absent() ? arena.scratch("mlp norm", dtype, rows.shape()) : saved.norm.slice_rows(begin, end);
-    if (saved.norm.absent()) ops::rms_norm_forward(exec, norm, rows, parameters_.norm.value, config_.norm_eps);
     View gate_up = saved.gate_up.absent() ? arena.scratch("gate and up", dtype, {end - begin, 2 * width})
                                           : saved.gate_up.slice_rows(begin, end);
-    if (saved.gate_up.absent()) project(exec, gate_up, norm);
-
+    {
+      const backend::CostScope again(exec, backend::StepPart::recompute);
+      if (saved.norm.absent()) ops::rms_norm_forward(exec, norm, rows, parameters_.norm.value, config_.norm_eps);
+      if (saved.gate_up.absent()) project(exec, gate_up, norm);
+    }
     {
       const ScratchScope act_scope(arena);
       View dact = arena.scratch("mlp activation gradient", dtype, {end - begin, width});
@@ -84,12 +87,8 @@ void MlpBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
     gate_up_->accumulate(exec, gate_up, norm, nullptr);
     const View dnorm = norm;  // has served; its memory takes the gradient
     gate_up_->backward_input(exec, dnorm, Grad::overwrite, gate_up, nullptr);
-    ops::rms_norm_backward(exec,
-                           {.dx = drows,
-                            .dx_mode = Grad::accumulate,
-                            .dweight = parameters_.norm.grad,
-                            .dweight_mode = parameters_.norm.next_grad_mode()},
-                           dnorm, rows, parameters_.norm.value, config_.norm_eps);
+    ops::rms_norm_backward(exec, norm_grads(drows, Grad::accumulate, parameters_.norm), dnorm, rows,
+                           parameters_.norm.value, config_.norm_eps);
   });
 }
 

@@ -1,5 +1,8 @@
 #include "model/moe_block.h"
 
+#include <optional>
+
+#include "model/norm_grads.h"
 #include "ops/elementwise.h"
 #include "ops/rms_norm.h"
 
@@ -133,8 +136,9 @@ void MoeBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
 
     View norm =
         saved.norm.absent() ? arena.scratch("mlp norm", dtype, stream.shape()) : saved.norm.slice_rows(begin, end);
-    if (saved.norm.absent()) ops::rms_norm_forward(exec, norm, stream, parameters_.norm.value, config_.norm_eps);
     const Routing routing = take_routing(exec, begin, end, saved);
+    std::optional<backend::CostScope> again(std::in_place, exec, backend::StepPart::recompute);
+    if (saved.norm.absent()) ops::rms_norm_forward(exec, norm, stream, parameters_.norm.value, config_.norm_eps);
     const View logits = router_logits(exec, norm);
     if (saved.experts.absent()) ops::moe_route(exec, routing.experts, routing.weights, logits, weighting());
     ops::moe_sort(exec, routing.order, routing.experts);
@@ -144,6 +148,7 @@ void MoeBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
     View gate_up = saved.gate_up.absent() ? arena.scratch("gate and up", dtype, {pairs, 2 * width})
                                           : saved.gate_up.slice_rows(begin * chosen, end * chosen);
     if (saved.gate_up.absent()) gate_up_.forward(exec, gate_up, sorted, offsets);
+    again.reset();
 
     View dweights = arena.scratch("router weight gradients", DType::f32, {end - begin, chosen});
     {
@@ -169,12 +174,8 @@ void MoeBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
     View dnorm = arena.scratch("mlp norm gradient", dtype, stream.shape());
     ops::moe_combine(exec, dnorm, {.y = dsorted}, routing.order);
     backward_router(exec, dnorm, dweights, norm, logits, routing);
-    ops::rms_norm_backward(exec,
-                           {.dx = dstream,
-                            .dx_mode = Grad::accumulate,
-                            .dweight = parameters_.norm.grad,
-                            .dweight_mode = parameters_.norm.next_grad_mode()},
-                           dnorm, stream, parameters_.norm.value, config_.norm_eps);
+    ops::rms_norm_backward(exec, norm_grads(dstream, Grad::accumulate, parameters_.norm), dnorm, stream,
+                           parameters_.norm.value, config_.norm_eps);
   });
 }
 

@@ -35,6 +35,7 @@ void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView g
     check_dtype(op, "grad_scale", grad_scale, DType::f32);
   }
   INLAY_ASSERT(settings.step >= 1, "{}: step {}, the first is 1", op, settings.step);
+  exec.count_bytes({grad, value, value, low, low, m, m, v, v});
   if (exec.planning() || value.size() == 0) return;
   const AdamWFactors factors(settings);
   if (exec.on_cuda()) return cuda::adamw_step(exec, state, grad, grad_scale, factors);
@@ -49,6 +50,7 @@ void adamw_update(Exec& exec, View grad, View m, View v, ConstView grad_scale, c
   for (const ConstView& view : {ConstView(m), ConstView(v)}) check_shape(op, "a moment", view, grad.shape());
   INLAY_ASSERT(grad.contiguous() && m.contiguous() && v.contiguous(), "{}: a strided tensor", op);
   INLAY_ASSERT(settings.step >= 1, "{}: step {}, the first is 1", op, settings.step);
+  exec.count_bytes({grad, grad, m, m, v, v});
   if (exec.planning() || grad.size() == 0) return;
   const AdamWFactors factors(settings);
   if (exec.on_cuda()) return cuda::adamw_update(exec, grad, m, v, grad_scale, factors);
@@ -63,6 +65,7 @@ void add_update(Exec& exec, View value, View low, ConstView update, const AdamWS
   INLAY_ASSERT((value.dtype() == DType::bf16) == static_cast<bool>(low),
                "{}: bf16 weights, and only they, have a low half", op);
   INLAY_ASSERT(value.contiguous() && update.contiguous(), "{}: a strided tensor", op);
+  exec.count_bytes({update, value, value, low, low});
   if (exec.planning() || value.size() == 0) return;
   const float decay = AdamWFactors(settings).decay;
   if (exec.on_cuda()) return cuda::add_update(exec, value, low, update, decay);
@@ -84,6 +87,7 @@ void check_master(std::string_view op, ConstView value, ConstView low, ConstView
 
 void split_master(Exec& exec, View value, View low, ConstView master) {
   check_master("split_master", value, low, master);
+  exec.count_bytes({master, value, low});
   if (exec.planning() || master.size() == 0) return;
   if (exec.on_cuda()) return cuda::split_master(exec, value, low, master);
   cpu::split_master(exec, value, low, master);
@@ -91,6 +95,7 @@ void split_master(Exec& exec, View value, View low, ConstView master) {
 
 void join_master(Exec& exec, View master, ConstView value, ConstView low) {
   check_master("join_master", value, low, master);
+  exec.count_bytes({master, value, low});
   if (exec.planning() || master.size() == 0) return;
   if (exec.on_cuda()) return cuda::join_master(exec, master, value, low);
   cpu::join_master(exec, master, value, low);
@@ -104,6 +109,7 @@ void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x) {
   INLAY_ASSERT(sums.rank() == 1 && 0 <= slot && slot < sums.dim(0), "{}: slot {} of {}", op, slot, sums.shape().str());
   ScratchScope scope(exec.arena());
   const View scratch = exec.arena().scratch("partial sums of squares", DType::f64, {partial_sum_count});
+  exec.count_bytes({x});
   if (exec.planning()) return;
   if (x.size() == 0) return exec.fill_zero(sums.slice(0, slot, slot + 1));
   if (exec.on_cuda()) return cuda::sum_of_squares(exec, sums, slot, x, scratch);

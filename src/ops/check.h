@@ -28,4 +28,7 @@ inline void check_activation(std::string_view op, std::string_view tensor, const
                tensor, name_of(view.dtype()));
 }
 
+// What an op reads of its output before it writes it, for Exec::count_bytes.
+inline ConstView read_first(const View& output, Grad mode) { return mode == Grad::accumulate ? output : View{}; }
+
 }  // namespace inlay::ops

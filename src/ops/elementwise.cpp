@@ -10,6 +10,7 @@ void add_bias(Exec& exec, View y, ConstView bias) {
   INLAY_ASSERT(y.rank() == 2, "add_bias: y is {}, expected [T, N]", y.shape().str());
   check_shape(op, "bias", bias, {y.dim(1)});
   check_dtype(op, "bias", bias, y.dtype());
+  exec.count_bytes({y, y});
   if (exec.planning() || y.size() == 0) return;
   if (exec.on_cuda()) return cuda::add_bias(exec, y, bias);
   cpu::add_bias(exec, y, bias);
@@ -25,6 +26,7 @@ void bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy) {
   ScratchScope scope(exec.arena());
   const std::int64_t blocks = std::min<std::int64_t>(dy.dim(0), 512);
   const View scratch = exec.arena().scratch("partial sums of dbias", DType::f32, {blocks, dy.dim(1)});
+  exec.count_bytes({dy});
   if (exec.planning()) return;
   if (dy.size() == 0) {
     if (mode == Grad::overwrite) exec.fill_zero(dbias);
@@ -40,6 +42,7 @@ void add(Exec& exec, View y, ConstView x) {
   check_shape(op, "x", x, y.shape());
   check_dtype(op, "x", x, y.dtype());
   INLAY_ASSERT(y.rank() <= 3, "add: y is {}, expected at most three axes", y.shape().str());
+  exec.count_bytes({y, y, x});
   if (exec.planning() || y.size() == 0) return;
   if (exec.on_cuda()) return cuda::add(exec, y, x);
   cpu::add(exec, y, x);
@@ -54,6 +57,7 @@ void cast(Exec& exec, View to, ConstView from) {
   check_shape(op, "from", from, to.shape());
   INLAY_ASSERT(to.rank() <= 3 || (to.contiguous() && from.contiguous()),
                "cast: {} is strided over more than three axes", to.shape().str());
+  exec.count_bytes({from, to});
   if (exec.planning() || to.size() == 0) return;
   if (exec.on_cuda()) return cuda::cast(exec, to, from);
   cpu::cast(exec, to, from);
@@ -66,6 +70,7 @@ void scale_rows(Exec& exec, View x, ConstView factors) {
                name_of(x.dtype()));
   check_shape(op, "factors", factors, {x.dim(0)});
   check_dtype(op, "factors", factors, x.dtype());
+  exec.count_bytes({x, x});
   if (exec.planning() || x.size() == 0) return;
   if (exec.on_cuda()) return cuda::scale_rows(exec, x, factors);
   cpu::scale_rows(exec, x, factors);
@@ -87,6 +92,7 @@ void check_selection(std::string_view op, ConstView all, ConstView some, ConstVi
 
 void gather_rows(Exec& exec, View to, ConstView from, ConstView rows) {
   check_selection("gather_rows", from, to, rows);
+  exec.count_bytes({to, to});  // and as many rows of from
   if (exec.planning() || to.size() == 0) return;
   if (exec.on_cuda()) return cuda::gather_rows(exec, to, from, rows);
   cpu::gather_rows(exec, to, from, rows);
@@ -94,6 +100,7 @@ void gather_rows(Exec& exec, View to, ConstView from, ConstView rows) {
 
 void scatter_rows(Exec& exec, View to, ConstView from, ConstView rows) {
   check_selection("scatter_rows", to, from, rows);
+  exec.count_bytes({from, to});
   if (exec.planning() || to.size() == 0) return;
   if (exec.on_cuda()) return cuda::scatter_rows(exec, to, from, rows);
   cpu::scatter_rows(exec, to, from, rows);

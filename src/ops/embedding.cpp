@@ -10,6 +10,7 @@ void embedding_forward(Exec& exec, View out, ConstView tokens, ConstView table) 
   check_dtype(op, "tokens", tokens, DType::i32);
   check_shape(op, "out", out, {tokens.dim(0), table.dim(1)});
   check_dtype(op, "out", out, table.dtype());
+  exec.count_bytes({out, out});  // and as many rows of the table
   if (exec.planning() || out.size() == 0) return;
   if (exec.on_cuda()) return cuda::embedding_forward(exec, out, tokens, table);
   cpu::embedding_forward(exec, out, tokens, table);
@@ -26,6 +27,7 @@ void embedding_backward(Exec& exec, View dtable, Grad mode, ConstView dout, cons
   check_shape(op, "order", groups.order, {dout.dim(0)});
   check_shape(op, "starts", groups.starts, {groups.ids.dim(0) + 1});
   for (const ConstView& view : {groups.order, groups.starts, groups.ids}) check_dtype(op, "groups", view, DType::i32);
+  exec.count_bytes({dout, mode == Grad::overwrite ? dtable : View{}});
   if (exec.planning()) return;
   if (mode == Grad::overwrite) exec.fill_zero(dtable);
   if (dout.size() == 0) return;

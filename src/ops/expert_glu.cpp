@@ -24,6 +24,7 @@ void check(std::string_view op, const ConstView& act, const ConstView& gate_up, 
 
 void expert_glu_forward(Exec& exec, View act, ConstView gate_up, const ExpertRows& rows) {
   check("expert_glu_forward", act, gate_up, rows);
+  exec.count_bytes({gate_up, act});
   if (exec.planning() || gate_up.size() == 0) return;
   if (exec.on_cuda()) return cuda::expert_glu_forward(exec, act, gate_up, rows);
   cpu::expert_glu_forward(exec, act, gate_up, rows);
@@ -41,6 +42,7 @@ void expert_glu_backward(Exec& exec, const ExpertGluGrads& grads, ConstView dact
     INLAY_ASSERT(view.shape().size() == gate_up.dim(0) && view.contiguous(), "{}: weights of {} for {} rows", op,
                  view.shape().str(), gate_up.dim(0));
   }
+  exec.count_bytes({dact, gate_up, grads.dgate_up, grads.act});
   if (exec.planning() || gate_up.size() == 0) return;
   if (exec.on_cuda()) return cuda::expert_glu_backward(exec, grads, dact, gate_up, weights, rows);
   cpu::expert_glu_backward(exec, grads, dact, gate_up, weights, rows);

@@ -27,6 +27,7 @@ void add_offset(Exec& exec, View out, ConstView base, const Master& offset) {
   check_dtype(op, "out", out, base.dtype());
   check_master(op, offset, base.shape());
   INLAY_ASSERT(out.contiguous() && base.contiguous(), "{}: a strided tensor", op);
+  exec.count_bytes({base, offset.value, offset.low, out});
   if (exec.planning() || out.size() == 0) return;
   if (exec.on_cuda()) return cuda::add_offset(exec, out, base, offset);
   cpu::add_offset(exec, out, base, offset);
@@ -39,6 +40,7 @@ void row_dot(Exec& exec, View out, ConstView a, ConstView b) {
   INLAY_ASSERT(a.rank() == 2, "{}: a is {}, expected a matrix", op, a.shape().str());
   check_shape(op, "b", b, a.shape());
   check_scale(op, out, a.dim(0));
+  exec.count_bytes({a, b});
   if (exec.planning() || out.size() == 0) return;
   if (exec.on_cuda()) return cuda::row_dot(exec, out, a, b);
   cpu::row_dot(exec, out, a, b);
@@ -56,6 +58,7 @@ void change_rows(Exec& exec, View scaled, View change, const FactorRows& rows) {
     check_dtype(op, "a result", view, rows.base.dtype());
     INLAY_ASSERT(view.contiguous() && rows.base.contiguous(), "{}: a strided tensor", op);
   }
+  exec.count_bytes({rows.base, rows.offset.value, rows.offset.low, scaled, change});
   if (exec.planning() || scaled.size() == 0) return;
   if (exec.on_cuda()) return cuda::change_rows(exec, scaled, change, rows);
   cpu::change_rows(exec, scaled, change, rows);

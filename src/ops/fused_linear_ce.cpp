@@ -97,6 +97,7 @@ void loss_scales(Exec& exec, const LossCall& call, float gain) {
   exec.on_cuda() ? cuda::loss_scales(exec, call, gain) : cpu::loss_scales(exec, call, gain);
 }
 void softmax_gradient(Exec& exec, const SoftmaxChunk& chunk) {
+  exec.count_bytes({chunk.logits, chunk.gradient ? chunk.logits : View{}});
   if (exec.planning()) return;
   exec.on_cuda() ? cuda::softmax_gradient(exec, chunk) : cpu::softmax_gradient(exec, chunk);
 }
@@ -105,15 +106,18 @@ void finish_loss(Exec& exec, const LossCall& call) {
   exec.on_cuda() ? cuda::finish_loss(exec, call) : cpu::finish_loss(exec, call);
 }
 void gather_piece(Exec& exec, View to, ConstView from, ConstView positions) {
+  exec.count_bytes({to, to});  // and as many rows of from
   if (exec.planning()) return;
   exec.on_cuda() ? cuda::gather_piece(exec, to, from, positions) : cpu::gather_piece(exec, to, from, positions);
 }
 void scatter_piece(Exec& exec, View to, ConstView from, ConstView positions, std::int64_t begin, std::int64_t end) {
+  exec.count_bytes({from, to.slice_rows(0, end - begin)});
   if (exec.planning()) return;
   exec.on_cuda() ? cuda::scatter_piece(exec, to, from, positions, begin, end)
                  : cpu::scatter_piece(exec, to, from, positions, begin, end);
 }
 void column_sums(Exec& exec, View sums, Grad mode, ConstView dz, const float* alpha) {
+  exec.count_bytes({dz});
   if (exec.planning()) return;
   exec.on_cuda() ? cuda::column_sums(exec, sums, mode, dz, alpha) : cpu::column_sums(exec, sums, mode, dz, alpha);
 }
@@ -203,6 +207,7 @@ void fused_linear_ce(Exec& exec, Linear& head, const LossInputs& inputs, const L
                             .gain = gain,
                             .gradient = head_gradient || bias_gradient || input_gradient});
     // From here on z is dZ. The head reads x before dX takes its place.
+    const backend::CostScope backward(exec, backend::StepPart::backward);
     if (head_gradient) head.accumulate(exec, z, x, alpha);
     if (bias_gradient) column_sums(exec, outputs.dbias, begin == 0 ? outputs.dbias_mode : Grad::accumulate, z, alpha);
     if (!input_gradient) continue;

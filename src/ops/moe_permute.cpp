@@ -62,6 +62,7 @@ void moe_sort(Exec& exec, const ExpertOrder& order, ConstView experts) {
 
 void moe_gather(Exec& exec, View to, ConstView from, const ExpertOrder& order) {
   check_rows("moe_gather", to, from, order);
+  exec.count_bytes({to, to});  // and as many rows of from
   if (exec.planning() || to.size() == 0) return;
   if (exec.on_cuda()) return cuda::moe_gather(exec, to, from, order);
   cpu::moe_gather(exec, to, from, order);
@@ -76,6 +77,7 @@ void moe_combine(Exec& exec, View out, const Combine& combine, const ExpertOrder
     check_shape(op, "residual", combine.residual, out.shape());
     check_dtype(op, "residual", combine.residual, out.dtype());
   }
+  exec.count_bytes({combine.y, combine.residual, out});
   if (exec.planning() || out.size() == 0) return;
   if (exec.on_cuda()) return cuda::moe_combine(exec, out, combine, order);
   cpu::moe_combine(exec, out, combine, order);
@@ -87,6 +89,7 @@ void moe_combine_backward(Exec& exec, View dy, View dweights, ConstView dout, co
   check_rows(op, dy, dout, order);
   check_weights(op, "dweights", dweights, order);
   check_bias(op, combine, dout, order);
+  exec.count_bytes({dout, dy});
   if (exec.planning() || dout.size() == 0) return;
   if (exec.on_cuda()) return cuda::moe_combine_backward(exec, dy, dweights, dout, combine, order);
   cpu::moe_combine_backward(exec, dy, dweights, dout, combine, order);
@@ -109,6 +112,7 @@ void moe_bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, ConstVie
   if (exec.on_cuda()) {
     scratch = exec.arena().scratch("partial sums of dbias", DType::f32, {bias_slices, count, dy.dim(1)});
   }
+  exec.count_bytes({dy});
   if (exec.planning()) return;
   if (dy.size() == 0) {
     if (mode == Grad::overwrite) exec.fill_zero(dbias);

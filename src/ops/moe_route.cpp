@@ -39,6 +39,7 @@ void moe_route(Exec& exec, View experts, View weights, ConstView logits, RouteWe
   constexpr std::string_view op = "moe_route";
   check_experts(op, experts, logits);
   check_pairs(op, "weights", weights, experts);
+  exec.count_bytes({logits, experts, weights});
   if (exec.planning() || logits.size() == 0) return;
   if (exec.on_cuda()) return cuda::moe_route(exec, experts, weights, logits, kind);
   cpu::moe_route(exec, experts, weights, logits, kind);
@@ -51,6 +52,7 @@ void moe_balance_add(Exec& exec, const Balance& balance, ConstView logits, Const
   const ScratchScope scope(exec.arena());
   const std::int64_t blocks = std::min<std::int64_t>(logits.dim(0), 64);
   const View scratch = exec.arena().scratch("partial sums of probabilities", DType::f32, {blocks, logits.dim(1)});
+  exec.count_bytes({logits});
   if (exec.planning() || logits.size() == 0) return;
   if (exec.on_cuda()) return cuda::moe_balance_add(exec, balance, logits, experts, scratch);
   cpu::moe_balance_add(exec, balance, logits, experts, scratch);
@@ -80,6 +82,7 @@ void moe_route_backward(Exec& exec, View dlogits, const RouteGrads& grads, Const
     check_shape(op, "assigned", grads.assigned, {logits.dim(1)});
     check_dtype(op, "assigned", grads.assigned, DType::i32);
   }
+  exec.count_bytes({logits, dlogits});
   if (exec.planning() || logits.size() == 0) return;
   if (exec.on_cuda()) return cuda::moe_route_backward(exec, dlogits, grads, experts, logits, kind);
   cpu::moe_route_backward(exec, dlogits, grads, experts, logits, kind);

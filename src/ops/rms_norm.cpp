@@ -19,6 +19,7 @@ void check_norm(std::string_view op, ConstView out, ConstView x, ConstView weigh
 
 void rms_norm_forward(Exec& exec, View out, ConstView x, ConstView weight, float eps) {
   check_norm("rms_norm_forward", out, x, weight);
+  exec.count_bytes({x, out});
   if (exec.planning() || x.size() == 0) return;
   if (exec.on_cuda()) return cuda::rms_norm_forward(exec, out, x, weight, eps);
   cpu::rms_norm_forward(exec, out, x, weight, eps);
@@ -32,6 +33,7 @@ void residual_rms_norm_forward(Exec& exec, View out, View sum, ConstView x, Cons
   check_dtype(op, "sum", sum, x.dtype());
   check_shape(op, "delta", delta, x.shape());
   check_dtype(op, "delta", delta, x.dtype());
+  exec.count_bytes({x, delta, sum, out});
   if (exec.planning() || x.size() == 0) return;
   if (exec.on_cuda()) return cuda::residual_rms_norm_forward(exec, out, sum, x, delta, weight, eps);
   cpu::residual_rms_norm_forward(exec, out, sum, x, delta, weight, eps);
@@ -53,6 +55,7 @@ void rms_norm_backward(Exec& exec, RmsNormGrads grads, ConstView dout, ConstView
     const std::int64_t blocks = std::min<std::int64_t>(x.rows(), 512);
     scratch = exec.arena().scratch("partial sums of dweight", DType::f32, {blocks, x.cols()});
   }
+  exec.count_bytes({dout, x, grads.dx, read_first(grads.dx, grads.dx_mode)});
   if (exec.planning()) return;
   if (x.size() == 0) {
     if (grads.dweight_mode == Grad::overwrite) exec.fill_zero(grads.dweight);

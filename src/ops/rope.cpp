@@ -11,6 +11,7 @@ void rope(Exec& exec, View x, ConstView positions, ConstView table, Rotation rot
   check_dtype(op, "table", table, DType::f32);
   INLAY_ASSERT(table.rank() == 3 && table.dim(2) == 2 && 2 * table.dim(1) <= x.dim(2) && table.contiguous(),
                "rope: table is {}, expected [positions, R/2, 2] with R at most {}", table.shape().str(), x.dim(2));
+  exec.count_bytes({x, x});
   if (exec.planning() || x.size() == 0 || table.size() == 0) return;
   if (exec.on_cuda()) return cuda::rope(exec, x, positions, table, rotation);
   cpu::rope(exec, x, positions, table, rotation);

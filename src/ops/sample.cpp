@@ -15,6 +15,7 @@ void sample(Exec& exec, View ids, ConstView logits, const SampleSpec& spec) {
                "sample: temperature {}, expected 0 or a positive number", spec.temperature);
   INLAY_ASSERT(spec.first_sequence >= 0 && spec.position >= 0, "sample: sequence {} at position {}",
                spec.first_sequence, spec.position);
+  exec.count_bytes({logits});
   if (exec.planning() || logits.size() == 0) return;
   if (exec.on_cuda()) return cuda::sample(exec, ids, logits, spec);
   cpu::sample(exec, ids, logits, spec);

@@ -16,6 +16,7 @@ void check_pair(std::string_view op, std::string_view tensor, ConstView act, Con
 
 void swiglu_forward(Exec& exec, View act, ConstView gate_up) {
   check_pair("swiglu_forward", "act", act, gate_up);
+  exec.count_bytes({gate_up, act});
   if (exec.planning() || gate_up.size() == 0) return;
   if (exec.on_cuda()) return cuda::swiglu_forward(exec, act, gate_up);
   cpu::swiglu_forward(exec, act, gate_up);
@@ -27,6 +28,7 @@ void swiglu_backward(Exec& exec, View dgate_up, View act, ConstView dact, ConstV
   if (act) check_pair(op, "act", act, gate_up);
   check_shape(op, "dgate_up", dgate_up, gate_up.shape());
   check_dtype(op, "dgate_up", dgate_up, gate_up.dtype());
+  exec.count_bytes({dact, gate_up, dgate_up, act});
   if (exec.planning() || gate_up.size() == 0) return;
   if (exec.on_cuda()) return cuda::swiglu_backward(exec, dgate_up, act, dact, gate_up);
   cpu::swiglu_backward(exec, dgate_up, act, dact, gate_up);

@@ -62,6 +62,15 @@ model::DecoderOptions decoder_options(const EngineOptions& options, std::shared_
 
 }  // namespace
 
+BatchExtent extent_of(const PackedBatch& batch) {
+  BatchExtent extent{.tokens = static_cast<double>(batch.token_count())};
+  for (std::size_t i = 1; i < batch.cu_seqlens.size(); ++i) {
+    const auto length = static_cast<double>(batch.cu_seqlens[i] - batch.cu_seqlens[i - 1]);
+    extent.squares += length * length;
+  }
+  return extent;
+}
+
 Engine::Engine(Exec exec, const model::ModelConfig& config, const EngineOptions& options,
                std::shared_ptr<backend::SpillFile> spill)
     : exec_(std::move(exec)), options_(options), decoder_(exec_, config, decoder_options(options, std::move(spill))) {
@@ -117,7 +126,9 @@ MemoryPlan Engine::plan(const model::ModelConfig& config, const EngineOptions& o
           .host_peak = engine.exec_.host().arena().peak(),
           .host_classes = engine.exec_.host().arena().peak_by_class(),
           .disk_bytes = engine.disk_bytes_,
-          .policy = options.policy};
+          .policy = options.policy,
+          .cost = engine.exec_.cost(),
+          .batch = extent_of(largest_batch(options))};
 }
 
 std::unique_ptr<Engine> Engine::create(const model::ModelConfig& config, const EngineOptions& options) {

@@ -35,7 +35,14 @@ struct EngineOptions {
   backend::MessageSink messages;
 };
 
-// Where the bytes go, before any is allocated.
+// What the work over a batch grows with.
+struct BatchExtent {
+  double tokens = 0;
+  double squares = 0;  // of the documents' lengths, in all
+};
+BatchExtent extent_of(const PackedBatch& batch);
+
+// Where the bytes go and what a step does, before any is allocated.
 struct MemoryPlan {
   std::size_t device_peak = 0;
   MemoryByClass classes{};  // at the peak
@@ -44,6 +51,8 @@ struct MemoryPlan {
   MemoryByClass host_classes{};
   std::uint64_t disk_bytes = 0;
   model::ActivationPolicy policy = model::ActivationPolicy::keep_all();
+  backend::Cost cost;  // of a step over one micro-batch, as large as any that may come
+  BatchExtent batch;   // of that one
 };
 
 struct StepResult {

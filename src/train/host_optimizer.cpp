@@ -98,6 +98,15 @@ void HostOptimizer::apply(Layer& layer, float grad_scale, const ops::AdamWSettin
   }
 }
 
+void HostOptimizer::plan(const ops::AdamWSettings& settings) {
+  for (const auto& [number, layer] : layers_) {
+    for (const Slot& slot : layer.slots) {
+      exec_.count_bytes({slot.grad});  // its sum of squares
+      ops::adamw_step(exec_, slot.state, slot.grad, scale_, settings);
+    }
+  }
+}
+
 void HostOptimizer::gradients_arriving(std::int64_t number, const backend::Signal& arrived) {
   const auto found = layers_.find(number);
   if (found == layers_.end()) return;  // nothing of it trains

@@ -40,6 +40,8 @@ class HostOptimizer {
   void gradients_arriving(std::int64_t layer, const backend::Signal& arrived);
   // Σ g² over everything on the host. Waits for it.
   double square_sum();
+  // Counts what a step will do here.
+  void plan(const ops::AdamWSettings& settings);
   // Updates everything, with the factor that clips.
   void update(float grad_scale);
   // Blocks until a layer, or all, have been updated.

@@ -73,6 +73,7 @@ void Optimizer::norms(Exec& exec, View norm, View scale) {
 
 void Optimizer::step(Exec& exec, std::int64_t step, double learning_rate) {
   exec.arena().begin_phase("optimizer");
+  const backend::CostScope cost(exec, backend::StepPart::optimizer);
   for (const Slot& slot : slots_) slot.parameter->ensure_grad(exec);  // a step without a single label
   if (projects_) {
     norms(exec, raw_norm_, raw_scale_);
@@ -94,7 +95,8 @@ void Optimizer::step(Exec& exec, std::int64_t step, double learning_rate) {
     }
     p.forget_grad();
   }
-  if (host_ == nullptr || exec.planning()) return;
+  if (host_ == nullptr) return;
+  if (exec.planning()) return host_->plan(settings(step, learning_rate));
   float scale = 1;
   if (options_.max_grad_norm > 0) exec.download(&scale, scale_);
   host_->update(scale);

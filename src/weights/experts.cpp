@@ -56,10 +56,11 @@ std::vector<ConstView> ExpertWeights::matrices() const {
 }
 
 // body(weight, first row, end) for every expert, empty ones too. A plan knows no offsets: there every expert has all
-// rows, which takes most.
+// rows, which takes most memory, and its share of their work.
 template <class Body>
 void ExpertWeights::one_by_one(Exec& exec, ConstView offsets, std::int64_t rows, const Body& body) {
   if (exec.planning()) {
+    const backend::CostScope cost(exec, 1.0 / static_cast<double>(weights_.size()));
     for (const auto& weight : weights_) body(*weight, 0, rows);
     return;
   }

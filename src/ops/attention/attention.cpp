@@ -1,6 +1,7 @@
 #include "ops/attention/attention.h"
 
 #include "ops/attention/cuda_scratch.h"
+#include "ops/attention/pairs.h"
 #include "ops/attention/rules/rule.h"
 #include "ops/attention/sinks.h"
 
@@ -78,6 +79,14 @@ void check(std::string_view op, const Exec& exec, const AttentionTensors& tensor
   check_shape(op, "cu_seqlens", spec.cu_seqlens, {static_cast<std::int64_t>(offsets.size())});
 }
 
+// Forward it is two products, scores and values; backward five: the scores again, and the gradients of all four.
+void count_products(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec, int products) {
+  if (!exec.planning()) return;
+  const std::int64_t heads = tensors.q.dim(1);
+  exec.count(&backend::Work::attention,
+             2.0 * products * attention_pairs(spec, heads) * static_cast<double>(heads * tensors.q.dim(2)));
+}
+
 }  // namespace
 
 std::size_t attention_forward_workspace_bytes(Device device, ConstView, ConstView) {
@@ -102,11 +111,10 @@ void attention_forward(Exec& exec, const AttentionTensors& tensors, const Attent
   const ScratchScope scope(exec.arena());
   const std::size_t bytes = attention_forward_workspace_bytes(exec.device(), tensors.q, tensors.k);
   const View scratch = exec.arena().scratch("attention forward", DType::u8, {static_cast<std::int64_t>(bytes)});
-  if (exec.planning() || tensors.q.size() == 0) return;
-  if (exec.on_cuda()) {
-    cuda::attention_forward(exec, tensors, spec, scratch);
-  } else {
-    cpu::attention_forward(exec, tensors, spec, scratch);
+  count_products(exec, tensors, spec, 2);
+  if (!exec.planning() && tensors.q.size() > 0) {
+    const auto run = exec.on_cuda() ? cuda::attention_forward : cpu::attention_forward;
+    run(exec, tensors, spec, scratch);
   }
   if (spec.sinks) attention_sinks_forward(exec, tensors.out, tensors.lse, spec.sinks);
 }
@@ -127,6 +135,7 @@ void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout,
   const ScratchScope scope(exec.arena());
   const std::size_t bytes = attention_backward_workspace_bytes(exec.device(), tensors.q, tensors.k, spec.deterministic);
   const View scratch = exec.arena().scratch("attention backward", DType::u8, {static_cast<std::int64_t>(bytes)});
+  count_products(exec, tensors, spec, 5);
   if (exec.planning() || tensors.q.size() == 0) return;
   if (exec.on_cuda()) {
     cuda::attention_backward(exec, grads, dout, tensors, spec, scratch);

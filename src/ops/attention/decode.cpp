@@ -1,5 +1,7 @@
 #include "ops/attention/decode.h"
 
+#include <algorithm>
+
 namespace inlay::ops {
 
 namespace {
@@ -37,6 +39,8 @@ void decode_attention(Exec& exec, View out, ConstView q, ConstView k, ConstView 
   if (!exec.on_cuda()) {
     scores = exec.arena().scratch("attention scores", DType::f32, {q.dim(0), q.dim(1), (spec.length + 15) / 16 * 16});
   }
+  const std::int64_t seen = spec.window > 0 ? std::min(spec.window, spec.length) : spec.length;
+  exec.count(&backend::Work::attention, 4.0 * static_cast<double>(q.shape().size() * seen));
   if (exec.planning() || q.size() == 0) return;
   if (exec.on_cuda()) return cuda::decode_attention(exec, out, q, k, v, spec);
   cpu::decode_attention(exec, out, q, k, v, spec, scores);

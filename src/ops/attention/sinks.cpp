@@ -19,6 +19,7 @@ void check(std::string_view op, const ConstView& out, const ConstView& lse, cons
 
 void attention_sinks_forward(Exec& exec, View out, View lse, ConstView sinks) {
   check("attention_sinks_forward", out, lse, sinks);
+  exec.count_bytes({out, out});
   if (exec.planning() || out.size() == 0) return;
   if (exec.on_cuda()) return cuda::attention_sinks_forward(exec, out, lse, sinks);
   cpu::attention_sinks_forward(exec, out, lse, sinks);
@@ -36,6 +37,7 @@ void attention_sinks_backward(Exec& exec, View dsinks, Grad mode, ConstView dout
   const ScratchScope scope(exec.arena());
   const std::int64_t blocks = std::min<std::int64_t>(out.dim(0), 64);
   const View scratch = exec.arena().scratch("partial sums of dsinks", DType::f32, {blocks, out.dim(1)});
+  exec.count_bytes({out, dout});
   if (exec.planning()) return;
   if (out.size() == 0) {
     if (mode == Grad::overwrite) exec.fill_zero(dsinks);
