@@ -18,35 +18,6 @@ struct Arguments : Common {
   bool ruled() const { return !mask.empty() || !score.empty(); }
 };
 
-// The pairs of a document that a rule lets be seen, averaged over heads: whole tiles are counted, of others a few pairs
-// are asked.
-double pairs_of(const ops::AttentionRule& rule, const Arguments& a) {
-  constexpr std::int64_t tile = 128;
-  using Tile = ops::AttentionRule::Tile;
-  double pairs = 0;
-  const std::int64_t heads = rule.mask_depends_on_head() ? a.heads : 1;
-  const auto number = [](std::int64_t x) { return static_cast<float>(x); };
-  for (std::int64_t head = 0; head < heads; ++head) {
-    const ops::rules::Place place = {number(head), 0.0f, number(a.length), number(a.prefix), number(a.heads), 0.0f};
-    for (std::int64_t q = 0; q < a.length; q += tile) {
-      for (std::int64_t k = 0; k < a.length; k += tile) {
-        const std::int64_t rows = std::min(tile, a.length - q), columns = std::min(tile, a.length - k);
-        const Tile kind = rule.classify(place, q, q + rows - 1, k, k + columns - 1);
-        double share = kind == Tile::full ? 1 : 0;
-        if (kind == Tile::partial) {
-          constexpr std::int64_t asked = 61;  // prime, so that no period of the mask hides
-          for (std::int64_t i = 0; i < asked; ++i) {
-            const ops::rules::Pair pair = {place, number(q + i * 37 % rows), number(k + i * 59 % columns), 0};
-            share += evaluate(rule.expressions(), rule.mask(), pair) / static_cast<double>(asked);
-          }
-        }
-        pairs += share * static_cast<double>(rows * columns);
-      }
-    }
-  }
-  return pairs / static_cast<double>(heads);
-}
-
 Report run(const Arguments& a) {
   const auto [device, dtype] = train::resolve_machine(a.device, a.dtype);
   const std::int64_t tokens = a.documents * a.length, width = (a.heads + 2 * a.kv_heads) * a.head_dim;
@@ -109,12 +80,7 @@ Report run(const Arguments& a) {
   backend::Exec exec = backend::Exec::runner(device, planner.arena().peak());
   work(exec);
 
-  // Scores and values, forward twice and backward five times a product over the band that is not masked.
-  const auto length = static_cast<double>(a.length);
-  const double reach = a.window > 0 ? std::min(length, static_cast<double>(a.window)) : length;
-  const double band = reach * (reach + 1) / 2 + (length - reach) * reach;
-  const double pairs = static_cast<double>(a.documents) * (rule != nullptr ? pairs_of(*rule, a) : band);
-  const double flops = 2.0 * pairs * static_cast<double>(a.heads * a.head_dim) * (2 + 5);
+  const double flops = planner.cost().total().attention;
   return {{"ms", forward + backward},
           {"forward_ms", forward},
           {"backward_ms", backward},

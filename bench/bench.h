@@ -9,7 +9,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "backend/exec.h"
+#include "train/ceilings.h"
+#include "train/random_tensors.h"
 
 // What the benchmarks share. Each adds its options to a command and, when called, returns one JSON object with `ms`,
 // `peak_extra_bytes`, `floor_ms` and the exact shape.
@@ -44,14 +45,9 @@ void add_common(CLI::App& command, Common& common);
 // the first call: for work that takes minutes.
 double median_ms(backend::Exec& exec, int iterations, const std::function<void()>& call);
 
-// FLOP/s that a large matrix product of the dtype reaches on this device, measured now: the ceiling that floors refer
-// to.
-double measured_matmul_rate(Device device, DType dtype);
-
-// Normal numbers, at most a block of them; zeros would run faster than real data.
-inline constexpr std::size_t random_block_size = std::size_t{1} << 20;
-std::vector<float> random_block(std::size_t count, float scale, std::uint64_t seed);
-// The whole view, with the block repeated.
-void fill_random(backend::Exec& exec, View view, float scale, std::uint64_t seed);
+using train::fill_random;
+using train::random_block;
+// The ceiling that floors refer to, measured now; what is divided by it is the plan's own count.
+using train::measured_matmul_rate;
 
 }  // namespace inlay::bench

@@ -32,18 +32,21 @@ Benchmark matmul_benchmark() {
               View left = a.accumulate ? take(dtype, a.k, a.m) : take(dtype, a.m, a.k);
               View right = a.accumulate ? take(dtype, a.k, a.n) : take(dtype, a.n, a.k);
               View result = take(out, a.m, a.n);
-              const double ms = median_ms(exec, a.iterations, [&] {
+              const auto multiply = [&](backend::Exec& e) {
                 if (a.accumulate) {
-                  backend::matmul(exec, result, left, Transpose::yes, right, Transpose::no, {.beta = 1.0f});
+                  backend::matmul(e, result, left, Transpose::yes, right, Transpose::no, {.beta = 1.0f});
                 } else {
-                  backend::matmul(exec, result, left, Transpose::no, right, Transpose::yes);
+                  backend::matmul(e, result, left, Transpose::no, right, Transpose::yes);
                 }
-              });
-              const double flops = 2.0 * static_cast<double>(a.m) * static_cast<double>(a.n) * static_cast<double>(a.k);
+              };
+              const double ms = median_ms(exec, a.iterations, [&] { multiply(exec); });
+              backend::Exec planner = backend::Exec::planner(device);
+              multiply(planner);
+              const double flops = planner.cost().total().flops();
               return {{"ms", ms},
                       {"tflops", flops / ms * 1e-9},
                       {"floor_ms", flops / measured_matmul_rate(device, dtype) * 1e3},
-                      {"peak_extra_bytes", exec.on_cuda() ? 32 << 20 : 0},
+                      {"peak_extra_bytes", planner.arena().peak()},
                       {"m", a.m},
                       {"n", a.n},
                       {"k", a.k},

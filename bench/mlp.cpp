@@ -65,11 +65,10 @@ Report run(const Arguments& a) {
   const std::size_t before = work(planner);
   backend::Exec exec = backend::Exec::runner(device, planner.arena().peak());
   work(exec);
-  const double product = 2.0 * static_cast<double>(a.tokens * a.hidden) * static_cast<double>(a.intermediate);
-  const int products = a.keep ? 9 : 11;
+  const double flops = planner.cost().total().flops();
   return {{"ms", ms},
-          {"floor_ms", products * product / measured_matmul_rate(device, dtype) * 1e3},
-          {"products", products},
+          {"floor_ms", flops / measured_matmul_rate(device, dtype) * 1e3},
+          {"tflops", flops / ms * 1e-9},
           {"peak_extra_bytes", planner.arena().peak() - before},
           {"tokens", a.tokens},
           {"hidden", a.hidden},

@@ -194,8 +194,7 @@ Report run(const Arguments& a) {
   Report stages;
   for (auto& [name, call] : block.stages()) stages[name] = median_ms(exec, a.iterations, call);
 
-  const double pairs = static_cast<double>(a.tokens * a.chosen);
-  const double flops = 3 * 2 * pairs * 3 * static_cast<double>(a.hidden * a.intermediate);
+  const double flops = planner.cost().total().flops();
   return {{"ms", both},
           {"forward_ms", forward},
           {"backward_ms", both - forward},

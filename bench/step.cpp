@@ -3,6 +3,7 @@
 #include "backend/cuda/context.h"
 #include "core/philox.h"
 #include "train/session.h"
+#include "train/step_time.h"
 
 namespace inlay::bench {
 
@@ -76,9 +77,7 @@ Report time_step(const model::ModelConfig& config, const train::EngineOptions& o
     }
   });
   const auto tokens = static_cast<double>(options.max_tokens);
-  const double attention_flops =
-      7.0 * static_cast<double>(shape.length) * static_cast<double>(config.q_width() * config.layer_count());
-  const double flops = tokens * (config.matmul_flops_per_token() + attention_flops);
+  const double flops = train::model_flops(plan, batches);
   return {{"ms", ms},
           {"tokens_per_second", tokens / ms * 1e3},
           {"floor_ms", flops / rate * 1e3},

@@ -154,7 +154,8 @@ void print_plan(const Plan& p) {
   if (p.longest > 0) fmt::print("\nlongest document that fits: {} tokens\n", format_count(p.longest));
 }
 
-int run(const std::string& file, const options::Overrides& overrides, bool as_json, bool max_context, bool quiet) {
+int run(const std::string& file, const options::Overrides& overrides, bool as_json, bool max_context, bool quiet,
+        train::Remeasure measure) {
   const std::size_t base_bytes = train::resident_bytes();
   Console console(quiet);
   Plan p;
@@ -187,9 +188,8 @@ int run(const std::string& file, const options::Overrides& overrides, bool as_js
                                                                   backend::cpu::gemm_buffer_bytes()
                                                             : piece + libraries;
   p.process_bytes = base_bytes + document_bytes + beside;
-  p.ceilings = train::measure_ceilings(p.engine.device, p.engine.compute);
-  p.estimate =
-      train::estimate_step(p.config, p.engine, p.choice.plan, p.options.gradient_accumulation_steps, p.ceilings);
+  p.ceilings = train::machine_ceilings(p.engine.device, p.engine.compute, measure, backend::messages_to(console));
+  p.estimate = train::estimate_step(p.choice.plan, p.options.gradient_accumulation_steps, p.ceilings);
   if (as_json) {
     fmt::print("{}\n", to_json(p).dump());
   } else {
@@ -203,7 +203,7 @@ int run(const std::string& file, const options::Overrides& overrides, bool as_js
 void add_plan(Program& program) {
   struct Arguments {
     std::string config;
-    bool json = false, max_context = false, quiet = false;
+    bool json = false, max_context = false, quiet = false, measure = false;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command =
@@ -211,12 +211,13 @@ void add_plan(Program& program) {
   command->add_option("config", arguments->config, "YAML file")->required();
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->add_flag("--max-context", arguments->max_context, "Search for the longest document that fits");
+  command->add_flag("--measure", arguments->measure, "Measure this machine's rates again, for this and later runs");
   command->add_flag("--quiet", arguments->quiet, "Print errors and results only");
   command->allow_extras();
   command->callback([&program, command, arguments] {
     program.action = [command, arguments] {
       return run(arguments->config, parse_overrides(command->remaining()), arguments->json, arguments->max_context,
-                 arguments->quiet);
+                 arguments->quiet, train::Remeasure{arguments->measure});
     };
   });
 }

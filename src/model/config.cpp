@@ -38,11 +38,4 @@ std::int64_t ModelConfig::parameter_count() const {
          vocab * hidden * (tied_embeddings ? 1 : 2) + hidden;
 }
 
-double ModelConfig::matmul_flops_per_token() const {
-  const std::int64_t sparse = expert_layers(), dense = layer_count() - sparse;
-  const std::int64_t met = experts.chosen * mlp_matrix_size(*this, experts.intermediate) + experts.count * hidden;
-  return 6.0 * static_cast<double>(attention_matrix_size(*this) * layer_count() +
-                                   dense * mlp_matrix_size(*this, intermediate) + sparse * met + vocab * hidden);
-}
-
 }  // namespace inlay::model

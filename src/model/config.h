@@ -102,8 +102,6 @@ struct ModelConfig {
   std::int64_t expert_layers() const;  // how many layers have experts
   std::int64_t layer_count() const { return static_cast<std::int64_t>(layers.size()); }
   std::int64_t parameter_count() const;
-  // Multiply-adds ×2 of one token's forward and backward through all matrices it meets (attention scores aside).
-  double matmul_flops_per_token() const;
 };
 
 }  // namespace inlay::model

@@ -11,6 +11,7 @@
 #include "io/paths.h"
 #include "train/batch_stream.h"
 #include "train/schedule.h"
+#include "train/step_time.h"
 
 namespace inlay::train {
 
@@ -39,6 +40,7 @@ Loop::Loop(const options::TrainOptions& options, const RunDocuments& documents, 
       documents_(documents),
       engine_(*engine.engine),
       plan_(engine.plan),
+      peak_(engine.peak),
       output_(output),
       console_(console),
       origin_{options.base_model, own_template(options)} {}
@@ -63,7 +65,8 @@ RunEnd Loop::run(TrainerState state, std::int64_t steps) {
     state_.seconds = now() - began;
     host_peak_ = std::max(host_peak_, resident_bytes());
     check_finite(result);
-    report(result, rate, now() - step_began);
+    const double seconds = now() - step_began;
+    report(result, rate, seconds, peak_ > 0 ? model_flops(plan_, micro_batches) / seconds / peak_ : 0);
     if (options_.eval_steps > 0 && state_.step % options_.eval_steps == 0 && state_.step < steps_) evaluate_now();
     if (interrupt_requested() && state_.step < steps_) return stop_early();
     if (options_.save_steps > 0 && state_.step % options_.save_steps == 0) save();
@@ -92,14 +95,10 @@ auto Loop::write_finite(const Write& write) {
   }
 }
 
-void Loop::report(const StepResult& result, double rate, double seconds) {
+void Loop::report(const StepResult& result, double rate, double seconds, double matmul_share) {
   const double speed = static_cast<double>(result.tokens) / seconds;
   const std::size_t device_peak = engine_.exec().arena().peak();
   state_.loss = result.loss;
-  // The share of the GPU's matmul peak that the model's own products make up; 0 where the peak is not known.
-  const bool on_gpu = engine_.options().device == Device::cuda;
-  const double peak = on_gpu ? matmul_peak(backend::cuda::device_name()) : 0;
-  const double matmul_share = peak > 0 ? speed * engine_.decoder().config().matmul_flops_per_token() / peak : 0;
   ordered_json record = {{"step", state_.step},
                          {"epoch", state_.epoch},
                          {"loss", result.loss},
@@ -116,7 +115,7 @@ void Loop::report(const StepResult& result, double rate, double seconds) {
                          {"host_peak_bytes", host_peak_}};
   if (options_.loss.z_loss > 0) record["z_loss"] = result.z_loss;
   metrics_->write(record);
-  const std::string share = peak > 0 ? fmt::format("  {:.0f} % of peak", 100 * matmul_share) : "";
+  const std::string share = matmul_share > 0 ? fmt::format("  {:.0f} % of peak", 100 * matmul_share) : "";
   // The remaining time by this run's recent pace, which the first steps (warm-up of caches) do not know yet.
   pace_ = pace_ == 0 ? seconds : 0.9 * pace_ + 0.1 * seconds;
   const std::string line =

@@ -27,7 +27,8 @@ class Loop {
   // The step's loss is that of the weights before their update: only what is written tells what became of them.
   template <class Write>
   auto write_finite(const Write& write);
-  void report(const StepResult& result, double rate, double seconds);
+  // matmul_share: of the rate that a large product reaches; 0 where it is not known.
+  void report(const StepResult& result, double rate, double seconds, double matmul_share);
   // False where an interrupt came: then it is due when the run goes on.
   bool evaluate_now();
   std::filesystem::path save();
@@ -38,6 +39,7 @@ class Loop {
   const RunDocuments& documents_;
   Engine& engine_;
   const MemoryPlan& plan_;
+  double peak_;  // FLOP/s
   OutputFolder& output_;
   Console& console_;
   ModelOrigin origin_;

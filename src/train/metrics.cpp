@@ -54,14 +54,4 @@ std::size_t resident_bytes() {
   return 0;
 }
 
-double matmul_peak(const std::string& device_name) {
-  static constexpr std::pair<const char*, double> known[] = {{"B200", 2250e12}, {"H200", 989e12}, {"H100 PCIe", 756e12},
-                                                             {"H100", 989e12},  {"H800", 989e12}, {"A100", 312e12},
-                                                             {"A800", 312e12},  {"L40S", 362e12}, {"RTX 4090", 165e12}};
-  for (const auto& [name, peak] : known) {
-    if (device_name.find(name) != std::string::npos) return peak;
-  }
-  return 0;
-}
-
 }  // namespace inlay::train

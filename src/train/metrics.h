@@ -32,7 +32,4 @@ void read_metrics(const std::filesystem::path& path,
 // Anonymous memory of this process that is resident now: what the run really holds of the host.
 std::size_t resident_bytes();
 
-// Dense bf16 multiply-add ceiling of a GPU by its name, in FLOP/s; 0 where it is not known.
-double matmul_peak(const std::string& device_name);
-
 }  // namespace inlay::train

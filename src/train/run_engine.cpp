@@ -2,6 +2,7 @@
 
 #include "backend/cuda/context.h"
 #include "core/text.h"
+#include "train/ceilings.h"
 
 namespace inlay::train {
 
@@ -30,6 +31,15 @@ void describe_osft(Engine& engine, const osft::OsftOptions& options, Console& co
   console.line(fmt::format("osft: basis {}, {} targets, {} trainable parameters ({:.1f} % of the model)",
                            osft::name_of(options.basis), engine.decoder().subspaces().size(), format_count(trained),
                            100.0 * static_cast<double>(trained) / static_cast<double>(all)));
+}
+
+// Where it cannot be measured, the log names no share of it.
+double product_peak(const EngineOptions& engine) {
+  try {
+    return machine_ceilings(engine.device, engine.compute, Remeasure::no, engine.messages).matmul;
+  } catch (const UserError&) {
+    return 0;
+  }
 }
 
 }  // namespace
@@ -61,6 +71,7 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
   }
   if (!memory.fits) user_error("{} (inlay plan shows where the bytes go)", memory.reason);
   describe_memory(engine, run.plan, console);
+  run.peak = product_peak(engine);
   run.engine = Engine::create(config, engine);
   const io::Checkpoint weights(options.base_model);
   run.base_fingerprint = fmt::format("{:016x}", weights.sampled_hash());

@@ -11,6 +11,7 @@ namespace inlay::train {
 struct RunEngine {
   std::unique_ptr<Engine> engine;
   MemoryPlan plan;
+  double peak = 0;                // FLOP/s that a large product reaches here; 0: could not be measured
   std::string base_fingerprint;   // of the base model's weights
   std::string basis_fingerprint;  // of OSFT's directions; empty without
 };

@@ -1,26 +1,15 @@
 #pragma once
 
-#include <string>
+#include <vector>
 
+#include "train/ceilings.h"
 #include "train/engine.h"
 
-// How long a step will take, from what the machine can do and what the step must do.
+// How long a step will take, from what the machine can do and what the plan has counted.
 namespace inlay::train {
 
-// Rates that large pieces of work reach.
-struct Ceilings {
-  double matmul = 0;     // FLOP/s of a large product in the compute dtype
-  double attention = 0;  // FLOP/s of causal attention, there and back
-  double memory = 0;     // bytes/s of the device's memory, read and written
-  double link = 0;       // bytes/s between host and device, each way
-  double host = 0;       // bytes/s of the host's memory under AdamW
-  std::string source;    // "measured now", or where they were measured
-};
-// Measures them in about a second; without the device, those of an H200 (docs/numbers.md).
-Ceilings measure_ceilings(Device device, DType compute);
-
 // Of one micro-batch as large as the options allow, and of the optimizer. Copies run beside the kernels, so the larger
-// of the two counts.
+// of the two counts. A disk is taken to be as fast as the link.
 struct StepEstimate {
   double compute_seconds = 0;    // one micro-batch: products, attention, the rest by its bytes; with recomputation
   double recompute_seconds = 0;  // the part of it that is done a second time
@@ -28,7 +17,11 @@ struct StepEstimate {
   double optimizer_seconds = 0;
   double tokens_per_second = 0;
 };
-StepEstimate estimate_step(const model::ModelConfig& config, const EngineOptions& options, const MemoryPlan& plan,
-                           std::int64_t micro_batches, const Ceilings& ceilings);
+StepEstimate estimate_step(const MemoryPlan& plan, std::int64_t micro_batches, const Ceilings& ceilings);
+
+// FLOPs of a step's micro-batches, there and back, without what is computed again: those of the plan, products by the
+// tokens there are, and attention by the squares of the documents' lengths. So a step counts as if every token had a
+// label, and attention within a window as if it grew as attention without one.
+double model_flops(const MemoryPlan& plan, const std::vector<PackedBatch>& micro_batches);
 
 }  // namespace inlay::train

@@ -102,6 +102,14 @@ std::string device_name() {
   return properties.name;
 }
 
+std::string device_description() {
+  int driver = 0, runtime = 0;
+  check(cudaDriverGetVersion(&driver), "device_description");
+  check(cudaRuntimeGetVersion(&runtime), "device_description");
+  const auto version = [](int number) { return fmt::format("{}.{}", number / 1000, number % 1000 / 10); };
+  return fmt::format("{}, driver {}, CUDA {}", device_name(), version(driver), version(runtime));
+}
+
 std::size_t device_memory() { return memory_info().free; }
 
 std::size_t device_memory_used() {

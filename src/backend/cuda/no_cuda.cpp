@@ -19,6 +19,7 @@ namespace {
 bool built() { return false; }
 bool available() { return false; }
 std::string device_name() { return "none"; }
+std::string device_description() { return "none"; }
 std::size_t device_memory() { return 0; }
 std::size_t device_memory_used() { return 0; }
 

@@ -1,0 +1,25 @@
+#include "backend/cpu/processor.h"
+
+#include <omp.h>
+
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "backend/cpu/gemm.h"
+
+namespace inlay::backend::cpu {
+
+std::string processor() {
+  std::string name = "CPU";
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (!line.starts_with("model name")) continue;
+    const std::size_t colon = line.find(": ");
+    if (colon != std::string::npos) name = line.substr(colon + 2);
+    break;
+  }
+  return fmt::format("{}, {} threads, {}", name, omp_get_max_threads(), amx_usable() ? "amx" : "vectors");
+}
+
+}  // namespace inlay::backend::cpu
