@@ -1,6 +1,7 @@
 #include "train/ceilings.h"
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cmath>
 #include <fstream>
