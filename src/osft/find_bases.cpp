@@ -316,7 +316,8 @@ FoundBases find_bases(const SearchInputs& inputs, const model::ModelConfig& conf
   const fs::path folder = cache_of(inputs.osft);
   fs::path file;
   if (!folder.empty()) {
-    file = folder / fmt::format("osft-{:016x}.safetensors", cache_key(inputs, config.attention, search.layout(), device, compute, step));
+    file = folder / fmt::format("osft-{:016x}.safetensors",
+                                cache_key(inputs, config.attention, search.layout(), device, compute, step));
     if (auto bases = cached(file, search, console)) {
       found.bases = *std::move(bases);
       search.take_layout(found.bases);
