@@ -1,8 +1,10 @@
 #include "data/token_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "core/error.h"
 
@@ -80,14 +82,20 @@ bool read_token_line(std::string_view line, TokenArrays& arrays) {
   arrays = {};
   Cursor cursor(line);
   if (!cursor.take('{')) return false;
+  std::array<std::string_view, 8> others;
+  std::size_t other_count = 0;
   do {
     std::string_view key, ignored;
     if (!cursor.take_string(key) || !cursor.take(':')) return false;
     if (TokenArray* array = arrays.find(key)) {
       if (array->present || !cursor.take_integers(array->values)) return false;
       array->present = true;
-    } else if (!cursor.take_string(ignored)) {
-      return false;
+    } else {
+      // None of them twice, which is for the full reader to say; few have more than some.
+      const auto seen = std::span(others).first(other_count);
+      if (other_count == others.size() || std::ranges::find(seen, key) != seen.end()) return false;
+      others[other_count++] = key;
+      if (!cursor.take_string(ignored)) return false;
     }
   } while (cursor.take(','));
   if (!cursor.take('}')) return false;

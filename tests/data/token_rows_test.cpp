@@ -103,6 +103,7 @@ TEST(DataTokenRows, ErrorsNameLineAndKey) {
   EXPECT_EQ(error_of(R"({"input_ids": [1, 2.5]})"), "d.jsonl:1: input_ids[1]: expected an integer, got 2.5");
   EXPECT_EQ(error_of(R"({"input_ids": []})"), "d.jsonl:1: input_ids: is empty, expected at least one token");
   EXPECT_EQ(error_of(R"({"input_ids": [1], "input_ids": [2]})"), "d.jsonl:1: the key \"input_ids\" occurs twice");
+  EXPECT_EQ(error_of(R"({"input_ids": [1], "text": "a", "text": "b"})"), "d.jsonl:1: the key \"text\" occurs twice");
   EXPECT_EQ(error_of(R"({"input_ids": [1, 2], "labels": [1]})"), "d.jsonl:1: labels: has 1 entries for 2 input_ids");
   EXPECT_EQ(error_of(R"({"input_ids": [1, 2], "labels": []})"), "d.jsonl:1: labels: has 0 entries for 2 input_ids");
   EXPECT_EQ(error_of(R"({"input_ids": [1, 2], "labels": [1, 0.5]})"),
