@@ -108,6 +108,26 @@ TEST(CliCommands, PlanNeedsOnlyTheConfiguration) {
   EXPECT_FALSE(fs::exists(folder / "o"));
 }
 
+TEST(CliCommands, PlanKeepsWhatItMeasuredOfTheMachine) {
+  const TempFolder folder;
+  folder.write("run.yaml", "base_model: " + model + "\noutput_dir: " + (folder / "o").string() +
+                               "\ndatasets: [{path: nowhere.jsonl}]\nlearning_rate: 1e-4\ndevice: cpu\n");
+  const auto source = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"plan", folder / "run.yaml", "--json", "--quiet"});
+    const CommandResult result = inlay(more);
+    EXPECT_EQ(result.err, "");
+    const auto json = nlohmann::json::parse(result.out);
+    EXPECT_GT(json.at("tokens_per_second").get<double>(), 0);
+    return json.at("ceilings_from").get<std::string>();
+  };
+  EXPECT_EQ(source({"--measure"}), "measured now");
+  const std::string known = source({}), before = "measured before, ";
+  ASSERT_TRUE(known.starts_with(before)) << known;
+  std::ofstream(known.substr(before.size())) << "{";
+  EXPECT_EQ(source({}), "measured now") << "the file was damaged";
+  EXPECT_EQ(source({}), known);
+}
+
 TEST(CliCommands, InitMakesAModelThatLoadsAndNeverOverwrites) {
   const TempFolder folder;
   ASSERT_EQ(inlay({"init", "--preset", "tiny", folder / "m"}).code, 0);
