@@ -83,9 +83,9 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(space) + 1 - begin);
 }
 
-std::string_view reasoning_of(const Value& message) {
+std::string_view reasoning_of(const jinja::Value& message) {
   const auto text = [&](std::string_view key) {
-    const Value* member = message.dict()->find(key);
+    const jinja::Value* member = message.dict()->find(key);
     return member != nullptr && member->string() != nullptr ? std::string_view(member->string()->text) : "";
   };
   for (const char* key : {"reasoning_content", "reasoning", "thinking"}) {
