@@ -97,8 +97,8 @@ std::string options_template() {
   const std::vector<OptionKey> keys = option_keys();
   const auto nested = [](const OptionKey& key) { return key.name.find('.') != std::string::npos; };
   std::string text =
-      "# What inlay train and inlay plan read. Fill in the keys that have no value; take the # away from others that\n"
-      "# shall differ from what is written, which is the default. docs/configuration.md lists the same.\n"
+      "# Configuration of inlay train and inlay plan. Fill in the keys that have no value. The other keys show their\n"
+      "# defaults: to change one, remove the # before it. docs/configuration.md lists the same keys.\n"
       "# Editors check this file with the schema that inlay config-schema prints.\n\n"
       "# ---- required\n\n";
   for (const OptionKey& key : keys) {

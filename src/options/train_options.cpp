@@ -30,7 +30,7 @@ const std::vector<Field>& osft_fields() {
                      "share of each target's directions that train, rounded up to aligned ranks; required"),
       words("osft.targets", INLAY_MEMBER(targets),
             {"auto", "q", "k", "v", "o", "gate", "up", "down", "router", "head", "attention", "mlp"},
-            "weights that train in a subspace; auto: all of the layers', and the head with basis activations"),
+            "weights that train in a subspace; auto: all weights of the layers, and the head with basis activations"),
       shares("osft.ratios", INLAY_MEMBER(ratios),
              "other ratios for tensors whose checkpoint name matches a pattern (* stands for anything)"),
       choice("osft.route", INLAY_MEMBER(route),
@@ -38,26 +38,26 @@ const std::vector<Field>& osft_fields() {
               {"direct", weights::Route::direct},
               {"dense", weights::Route::dense},
               {"factored", weights::Route::factored}},
-             "basis weights: how gradients of the factors are found; auto: by the fewest operations"),
+             "basis weights: how gradients of the factors are computed; auto: with the fewest operations"),
       choice("osft.ranks", INLAY_MEMBER(ranks),
              {{"uniform", osft::Ranks::uniform}, {"adaptive", osft::Ranks::adaptive}},
              "the same ratio in all layers, or more frozen where a layer changes its input less"),
       number("osft.adaptive_floor", INLAY_MEMBER(adaptive_floor), 0, 1,
-             "the least share that adaptive ranks freeze, where unfreeze_rank_ratio leaves as much"),
+             "the least share that adaptive ranks freeze, if unfreeze_rank_ratio leaves as much"),
       texts("osft.calibration.data", INLAY_MEMBER(calibration.data),
             "sample, earlier, a .txt file, a file of rows, or a list of them",
-            "text on which activations are observed; sample: written by the base model itself; earlier: what the tasks "
-            "before this one were learnt from (in inlay continual)"),
+            "text on which activations are observed; sample: written by the base model itself; earlier: training data "
+            "of the earlier tasks (in inlay continual)"),
       integer("osft.calibration.samples", INLAY_MEMBER(calibration.samples), 1,
-              "sequences to observe, of each of these"),
-      integer("osft.calibration.length", INLAY_MEMBER(calibration.length), 2, "tokens of each"),
-      number("osft.calibration.temperature", INLAY_MEMBER(calibration.temperature), 0.01, 10, "of the sampling"),
+              "sequences to observe from each of these"),
+      integer("osft.calibration.length", INLAY_MEMBER(calibration.length), 2, "tokens per sequence"),
+      number("osft.calibration.temperature", INLAY_MEMBER(calibration.temperature), 0.01, 10, "sampling temperature"),
       words("osft.freeze", INLAY_MEMBER(freeze), {"auto", "none", "embeddings", "head", "norms", "biases"},
             "what does not train at all, besides the frozen directions; auto: norms and biases with basis activations"),
       choice("osft.tokens", INLAY_MEMBER(tokens),
              {{"unseen", osft::TrainedTokens::unseen}, {"all", osft::TrainedTokens::all}},
-             "basis activations: whose embeddings train, where embeddings do; unseen: tokens that the calibration text "
-             "does not hold"),
+             "basis activations: tokens whose embeddings train, if embeddings do; unseen: those not in the calibration "
+             "text"),
       choice("osft.basis_on", INLAY_MEMBER(basis_on),
              {{"device", weights::BasisPlace::device}, {"host", weights::BasisPlace::host}},
              "where bases live; on the host they are copied to the device for every use"),
@@ -75,27 +75,27 @@ const std::vector<Field>& fields() {
       text("output_dir", &O::output_dir, "folder",
            "where checkpoints, metrics and the result go; must not hold a run yet"),
       datasets("datasets", &O::datasets, "what to learn: conversations, instructions, texts or tokens (docs/data.md)"),
-      datasets("test_datasets", &O::test_datasets, "the same, to train::evaluate on"),
+      datasets("test_datasets", &O::test_datasets, "the same, to evaluate on"),
       number("val_set_size", &O::val_set_size, 0, infinity,
-             "documents of datasets that are evaluated on and not learned, chosen by seed; below 1: a share of them"),
+             "documents held out of datasets for evaluation, chosen by seed; below 1: a share of them"),
       text("chat_template", &O::chat_template, "tokenizer_default or a .jinja file",
-           "the template that makes texts of conversations, where a dataset names none"),
-      boolean("train_on_inputs", &O::train_on_inputs, "learn prompts and all roles too, of every dataset"),
+           "the template that renders conversations, for datasets that name none"),
+      boolean("train_on_inputs", &O::train_on_inputs, "also learn prompts and all roles, in every dataset"),
       optional_texts("eot_tokens", &O::eot_tokens, "list of tokens",
-                     "tokens that end a turn, where a dataset names none; none: eos_token, or the special token that "
-                     "follows a turn"),
+                     "tokens that end a turn, for datasets that name none; by default eos_token, or the special token "
+                     "that follows a turn"),
       choice("on_bad_row", &O::on_bad_row, {{"raise", data::BadRow::raise}, {"skip", data::BadRow::skip}},
              "what happens to rows that cannot be used; skipped ones are counted in the log"),
       text("dataset_prepared_path", &O::dataset_prepared_path, "auto, off or a folder",
            "where tokenized data is kept for the next run; auto: in the cache folder"),
       choice("device", &O::device, {{"auto", {}}, {"cpu", Device::cpu}, {"cuda", Device::cuda}},
-             "where to train; auto takes a GPU if there is one"),
+             "where to train; auto: on a GPU if there is one"),
       choice("dtype", &O::dtype, {{"auto", {}}, {"fp32", DType::f32}, {"bf16", DType::bf16}},
-             "compute dtype; bf16 keeps fp32 master weights; auto is bf16 where the device multiplies it natively"),
-      integer("sequence_len", &O::sequence_len, 2, "longest document, and tokens a packed row"),
+             "compute dtype; bf16 keeps fp32 master weights; auto: bf16 if the device multiplies it natively"),
+      integer("sequence_len", &O::sequence_len, 2, "longest document, and tokens per packed row"),
       integer("micro_batch_size", &O::micro_batch_size, 1,
-              "rows a forward pass; packed: up to micro_batch_size·sequence_len tokens, unpacked: documents"),
-      integer("gradient_accumulation_steps", &O::gradient_accumulation_steps, 1, "micro-batches an optimizer step"),
+              "rows per forward pass; packed: up to micro_batch_size·sequence_len tokens; unpacked: documents"),
+      integer("gradient_accumulation_steps", &O::gradient_accumulation_steps, 1, "micro-batches per optimizer step"),
       boolean("sample_packing", &O::sample_packing, "fill micro-batches with whole documents by tokens, not by count"),
       choice("excess_length_strategy", &O::excess_length_strategy,
              {{"truncate", data::Oversized::truncate},
@@ -103,28 +103,28 @@ const std::vector<Field>& fields() {
               {"drop", data::Oversized::drop},
               {"raise", data::Oversized::raise}},
              "what happens to documents longer than sequence_len; counted in the log"),
-      boolean("shuffle", &O::shuffle, "shuffle the documents anew every epoch"),
-      integer("seed", &O::seed, 0, "of everything random"),
-      number("num_epochs", &O::num_epochs, 0, 1e6, "passes over the data, where max_steps is 0"),
+      boolean("shuffle", &O::shuffle, "shuffle the documents again every epoch"),
+      integer("seed", &O::seed, 0, "seed of all random numbers"),
+      number("num_epochs", &O::num_epochs, 0, 1e6, "passes over the data, if max_steps is 0"),
       integer("max_steps", &O::max_steps, 0, "optimizer steps; 0: by num_epochs"),
       number("learning_rate", &O::learning_rate, 0, infinity, "peak learning rate; required"),
       choice("lr_scheduler", &O::lr_scheduler,
              {{"constant", Decay::constant}, {"linear", Decay::linear}, {"cosine", Decay::cosine}},
              "shape after the warm-up"),
       integer("warmup_steps", &O::warmup_steps, 0, "steps of linear warm-up"),
-      number("warmup_ratio", &O::warmup_ratio, 0, 1, "the same as a share of all steps; only one of the two"),
+      number("warmup_ratio", &O::warmup_ratio, 0, 1, "the same as a share of all steps; set only one of the two"),
       number("cosine_min_lr_ratio", &O::cosine_min_lr_ratio, 0, 1, "where the cosine ends, as a share of the peak"),
       number("adam_beta1", &O::adam_beta1, 0, 0.999999, "AdamW: decay of the first moment"),
       number("adam_beta2", &O::adam_beta2, 0, 0.999999999, "AdamW: decay of the second moment"),
       number("adam_epsilon", &O::adam_epsilon, 0, 1, "AdamW: added to the root of the second moment"),
       number("weight_decay", &O::weight_decay, 0, infinity, "AdamW: decoupled weight decay of matrices"),
-      boolean("weight_decay_all", &O::weight_decay_all, "decay norms and biases too"),
+      boolean("weight_decay_all", &O::weight_decay_all, "also decay norms and biases"),
       number("max_grad_norm", &O::max_grad_norm, 0, infinity, "clip the global gradient norm; 0: never"),
       choice("optimizer_state", &O::optimizer_state, {{"fp32", DType::f32}, {"bf16", DType::bf16}},
              "dtype of AdamW's moments"),
       integer("logging_steps", &O::logging_steps, 1, "steps between lines of the log"),
       integer("eval_steps", &O::eval_steps, 0, "steps between evaluations on test_datasets; 0: at the end only"),
-      integer("save_steps", &O::save_steps, 0, "steps between checkpoints; 0: none, and the model at the end only"),
+      integer("save_steps", &O::save_steps, 0, "steps between checkpoints; 0: only the final model is saved"),
       integer("save_total_limit", &O::save_total_limit, 0, "checkpoints to keep; 0: all"),
       texts("freeze", &O::freeze, "none, or a list of patterns",
             "tensors that do not train, by their names in the checkpoint (* stands for anything): "
@@ -139,7 +139,7 @@ const std::vector<Field>& fields() {
           "factor of the squared logarithm of the softmax's sum, added to the loss in training"),
       or_auto(
           "loss.chunk", [](auto& o) -> auto& { return o.loss.chunk; }, 1,
-          "rows of logits that exist at once; auto: those that are fastest, fewer where memory is short"),
+          "rows of logits that exist at once; auto: the fastest number, fewer if memory is short"),
       text("activation_policy", &O::activation_policy, "policy",
            "auto, keep, recompute_norms, recompute_mlp, recompute, offload_attention, offload, offload_half, names to "
            "keep, or some of these for the first layers and the rest (12*recompute+keep); any gives the same bits "
@@ -147,28 +147,28 @@ const std::vector<Field>& fields() {
       or_auto("mlp_tile", &O::mlp_tile, 0, "rows the MLP works on at once; 0: all; auto: the most that fits"),
       or_auto(
           "memory.device", [](auto& o) -> auto& { return o.memory.device; }, 0.001,
-          "GiB of the device to plan for; auto: what is free"),
+          "GiB of device memory to plan for; auto: what is free"),
       or_auto(
           "memory.host", [](auto& o) -> auto& { return o.memory.host; }, 0,
-          "GiB of the host for what does not stay on a GPU; auto: what is free"),
+          "GiB of host memory for what does not stay on a GPU; auto: what is free"),
       text(
           "memory.disk", [](auto& o) -> auto& { return o.memory.disk; }, "off or a folder",
-          "on a local disk, for layer inputs that the host's memory cannot hold"),
+          "folder on a local disk for layer inputs that do not fit into host memory"),
       or_auto(
           "memory.host_layers", [](auto& o) -> auto& { return o.memory.host_layers; }, 0,
-          "layers whose weights, gradients and optimizer state live on the host; auto: as many as must"),
+          "layers whose weights, gradients and optimizer state live on the host; auto: as many as necessary"),
       optional_text(
           "attention.mask", [](auto& o) -> auto& { return o.attention.mask; }, "mask",
-          "which tokens see which, in the place of causal: \"causal or prefix\" (docs/attention.md)"),
+          "which tokens see which, instead of causal: \"causal or prefix\" (docs/attention.md)"),
       optional_text(
           "attention.score", [](auto& o) -> auto& { return o.attention.score; }, "score",
-          "what becomes of a score before the softmax: \"softcap(50)\""),
+          "changes scores before the softmax: \"softcap(50)\""),
       numbers(
           "attention.head_bias", [](auto& o) -> auto& { return o.attention.head_bias; },
-          "a number for each head, where attention.score speaks of head_bias"),
+          "one number per head, if attention.mask or attention.score uses head_bias"),
       boolean(
           "deterministic", &O::deterministic,
-          "attention's backward pass in a fixed order on a GPU too; slower (docs/numbers.md); on the CPU it always is"),
+          "sum in a fixed order in attention's backward pass on a GPU; slower (docs/numbers.md); always so on a CPU"),
   };
   static const std::vector<Field> all = [] {
     std::vector<Field> joined = table;
@@ -218,7 +218,7 @@ void validate(const TrainOptions& o, const std::string& source) {
     if (!given) user_error("{}: {} is required: {}", source, key, what);
   };
   require(!o.base_model.empty(), "base_model", "the model folder to start from");
-  require(!o.output_dir.empty(), "output_dir", "where the run goes");
+  require(!o.output_dir.empty(), "output_dir", "the folder that the run is written to");
   require(!o.datasets.empty(), "datasets", "a list of {path: FILE}");
   require(o.learning_rate > 0, "learning_rate", "a number above 0");
   if (o.warmup_steps > 0 && o.warmup_ratio > 0) {
@@ -229,9 +229,8 @@ void validate(const TrainOptions& o, const std::string& source) {
     user_error("{}: val_set_size and test_datasets are both given; one of them is enough", source);
   }
   if (o.eval_steps > 0 && o.test_datasets.empty() && o.val_set_size == 0) {
-    user_error(
-        "{}: eval_steps is given, but neither test_datasets nor val_set_size: there is nothing to train::evaluate on",
-        source);
+    user_error("{}: eval_steps is given, but neither test_datasets nor val_set_size: there is nothing to evaluate on",
+               source);
   }
   try {
     ops::AttentionRule::parse(o.attention.mask, o.attention.score);
@@ -289,7 +288,7 @@ TrainOptions parse_options(const std::string& yaml, const std::string& source, c
 
 TrainOptions parse_options(const YAML::Node& root, const std::string& source, const Overrides& overrides) {
   TrainOptions options;
-  if (!root.IsMap() && !root.IsNull()) user_error("{}: expected keys and values, one a line", source);
+  if (!root.IsMap() && !root.IsNull()) user_error("{}: expected one key and value per line", source);
   std::set<std::string> seen;
   for (const auto& item : root) {
     const std::string where = fmt::format("{}, line {}", source, item.first.Mark().line + 1);
@@ -315,8 +314,10 @@ TrainOptions load_options(const std::filesystem::path& file, const Overrides& ov
   TrainOptions options = parse_options(io::read_file(file, std::size_t{16} << 20), file.string(), overrides);
   const std::vector<std::string>& calibration = options.osft.calibration.data;
   if (std::find(calibration.begin(), calibration.end(), "earlier") != calibration.end()) {
-    user_error("{}: osft.calibration.data: earlier stands for the tasks of a study (inlay continual); name the files",
-               file.string());
+    user_error(
+        "{}: osft.calibration.data: earlier means the earlier tasks of a study (inlay continual); name the files "
+        "instead",
+        file.string());
   }
   return options;
 }

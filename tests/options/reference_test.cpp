@@ -14,7 +14,8 @@ namespace {
 // docs/configuration.md is made from the code. INLAY_UPDATE_DOCS=1 writes it.
 TEST(OptionsTrain, TheReferenceInDocsIsUpToDate) {
   std::string text =
-      "# Configuration\n\nEvery key of the YAML file that `inlay train` and `inlay plan` read, made from the code. On "
+      "# Configuration\n\nEvery key of the YAML file that `inlay train` and `inlay plan` read, generated from the "
+      "code. On "
       "the "
       "command line `--key value`\noverrides the file. Unknown keys are errors.\n\n| key | value | default | meaning "
       "|\n|---|---|---|---|\n";
@@ -25,7 +26,7 @@ TEST(OptionsTrain, TheReferenceInDocsIsUpToDate) {
   };
   add(options::option_keys());
   text +=
-      "\n## An entry of `datasets`\n\nA file name alone, or a map with these keys (docs/data.md tells more).\n\n| key "
+      "\n## An entry of `datasets`\n\nA file name alone, or a map with these keys (see docs/data.md).\n\n| key "
       "| "
       "value | default | meaning |\n|---|---|---|---|\n";
   add(options::dataset_keys());
