@@ -115,7 +115,7 @@ Benchmark attention_benchmark() {
             command.add_option("--window", a->window);
             command.add_option("--mask", a->mask,
                                "Which pairs are seen, such as \"causal and (window(128) or k < 4)\"");
-            command.add_option("--score", a->score, "What becomes of scores, such as \"softcap(50)\"");
+            command.add_option("--score", a->score, "How scores are changed, such as \"softcap(50)\"");
             command.add_option("--prefix", a->prefix, "Every document's prefix_length");
             command.add_flag("--nondeterministic", a->nondeterministic, "Let the backward pass sum in any order");
             return [a] { return run(*a); };

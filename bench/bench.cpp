@@ -10,7 +10,9 @@ std::vector<Benchmark> benchmarks() {
 void add_common(CLI::App& command, Common& common) {
   command.add_option("--device", common.device, "auto, cpu or cuda");
   command.add_option("--dtype", common.dtype, "fp32 or bf16");
-  command.add_option("--iterations", common.iterations, "Timed calls, of which the median counts; 0: the very first")
+  command
+      .add_option("--iterations", common.iterations,
+                  "Timed calls, of which the median is reported; 0: time the first call")
       ->check(CLI::NonNegativeNumber);
 }
 

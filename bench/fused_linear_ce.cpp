@@ -137,7 +137,7 @@ Benchmark fused_linear_ce_benchmark() {
         command.add_option("--hidden", a->hidden)->check(CLI::PositiveNumber);
         command.add_option("--vocab", a->vocab)->check(CLI::PositiveNumber);
         command.add_option("--ignored", a->ignored, "Share of labels that do not count")->check(CLI::Range(0.0, 1.0));
-        command.add_option("--chunk", a->chunk, "Rows of logits at once; 0: chosen");
+        command.add_option("--chunk", a->chunk, "Rows of logits at once; 0: the default");
         return [a] { return run(*a); };
       }};
 }

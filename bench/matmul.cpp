@@ -15,8 +15,7 @@ Benchmark matmul_benchmark() {
             command.add_option("--m", arguments->m);
             command.add_option("--n", arguments->n);
             command.add_option("--k", arguments->k);
-            command.add_flag("--weight-gradient", arguments->accumulate,
-                             "Aᵀ·B into fp32 with beta = 1, as weight gradients are");
+            command.add_flag("--weight-gradient", arguments->accumulate, "Aᵀ·B added to fp32, as for weight gradients");
             return [arguments]() -> Report {
               const auto& a = *arguments;
               const auto [device, dtype] = train::resolve_machine(a.device, a.dtype);

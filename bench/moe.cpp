@@ -223,8 +223,9 @@ Benchmark moe_benchmark() {
             command.add_option("--hidden", a->hidden)->check(CLI::PositiveNumber);
             command.add_option("--intermediate", a->intermediate)->check(CLI::PositiveNumber);
             command.add_option("--experts", a->experts)->check(CLI::PositiveNumber);
-            command.add_option("--chosen", a->chosen, "Experts of a token")->check(CLI::PositiveNumber);
-            command.add_option("--skew", a->skew, "How much less each expert is liked than the one before it");
+            command.add_option("--chosen", a->chosen, "Experts per token")->check(CLI::PositiveNumber);
+            command.add_option("--skew", a->skew,
+                               "How much lower each expert's router bias is than that of the one before");
             command.add_flag("--accumulate", a->accumulate, "Add to the gradients, as a second micro-batch does");
             return [a] { return run(*a); };
           }};

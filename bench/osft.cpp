@@ -70,17 +70,18 @@ Benchmark osft_benchmark() {
         auto a = std::make_shared<Arguments>();
         add_common(command, *a);
         command.add_option("--model", a->model, "llama-8b, gpt-oss-20b, qwen3-30b-a3b, or a config.json");
-        command.add_option("--tokens", a->tokens, "Of a step")->check(CLI::PositiveNumber);
-        command.add_option("--documents", a->documents, "The tokens are split evenly")->check(CLI::PositiveNumber);
+        command.add_option("--tokens", a->tokens, "Tokens per step")->check(CLI::PositiveNumber);
+        command.add_option("--documents", a->documents, "Documents that the tokens are split into")
+            ->check(CLI::PositiveNumber);
         command.add_option("--basis", a->basis, "activations, weights, or none: plain fine-tuning")
             ->check(CLI::IsMember({"activations", "weights", "none"}));
         command.add_option("--unfreeze", a->unfreeze, "Share of directions that train")->check(CLI::Range(1e-6, 1.0));
         command.add_option("--route", a->route)->check(CLI::IsMember({"auto", "direct", "dense", "factored"}));
         command.add_option("--policy", a->policy, "Activation policy, or auto");
         command.add_option("--moments", a->moments, "fp32 or bf16")->check(CLI::IsMember({"fp32", "bf16"}));
-        command.add_option("--layers", a->layers, "Instead of the model's own number");
-        command.add_flag("--train-head", a->train_head, "Train embeddings and head too");
-        command.add_flag("--deterministic", a->deterministic, "Attention's backward pass in a fixed order");
+        command.add_option("--layers", a->layers, "Number of layers, instead of the model's own");
+        command.add_flag("--train-head", a->train_head, "Also train embeddings and head");
+        command.add_flag("--deterministic", a->deterministic, "Sum in a fixed order in attention's backward pass");
         return [a] { return run(*a); };
       }};
 }

@@ -68,7 +68,7 @@ Benchmark tokenize_benchmark() {
             command.add_option("--document-bytes", a->document_bytes, "Cut into documents of about this size")
                 ->check(CLI::PositiveNumber);
             command.add_option("--threads", a->threads)->check(CLI::PositiveNumber);
-            command.add_option("--iterations", a->iterations, "Timed calls, of which the median counts")
+            command.add_option("--iterations", a->iterations, "Timed calls, of which the median is reported")
                 ->check(CLI::PositiveNumber);
             return [a] { return run(*a); };
           }};

@@ -42,12 +42,13 @@ Benchmark train_step_benchmark() {
         command.add_option("--config", a->config, "llama-8b, gpt-oss-20b, qwen3-30b-a3b, or a config.json")->required();
         command.add_option("--documents", a->documents)->check(CLI::PositiveNumber);
         command.add_option("--length", a->length)->check(CLI::PositiveNumber);
-        command.add_option("--optimizer", a->optimizer, "adamw, or none: forward and backward alone")
+        command.add_option("--optimizer", a->optimizer, "adamw, or none: forward and backward only")
             ->check(CLI::IsMember({"adamw", "none"}));
         command.add_option("--policy", a->policy, "Activation policy, or auto");
-        command.add_option("--mlp-tile", a->tile, "Rows the MLP works on at once; 0: all; absent: what fits");
-        command.add_option("--host-layers", a->host_layers, "Layers that live on the host; absent: what must");
-        command.add_option("--disk", a->disk, "Folder for what the host cannot hold");
+        command.add_option("--mlp-tile", a->tile, "Rows the MLP works on at once; 0: all; by default what fits");
+        command.add_option("--host-layers", a->host_layers,
+                           "Layers that live on the host; by default as many as necessary");
+        command.add_option("--disk", a->disk, "Folder for what does not fit into host memory");
         command.add_flag("--nondeterministic", a->nondeterministic, "Let attention's backward pass sum in any order");
         return [a] { return run(*a); };
       }};

@@ -5,7 +5,7 @@
 namespace inlay::cli {
 
 void add_bench(Program& program) {
-  CLI::App* command = program.app.add_subcommand("bench", "Measure one thing on this machine");
+  CLI::App* command = program.app.add_subcommand("bench", "Run one benchmark on this machine");
   command->require_subcommand(1);
   for (const bench::Benchmark& benchmark : bench::benchmarks()) {
     CLI::App* one = command->add_subcommand(benchmark.name, benchmark.meaning);

@@ -197,13 +197,12 @@ std::string fish_script(const std::vector<Node>& nodes) {
 }  // namespace
 
 void add_completion(Program& program) {
-  CLI::App* command =
-      program.app.add_subcommand("completion", "A script that completes this program's words in a shell");
+  CLI::App* command = program.app.add_subcommand("completion", "Print a completion script for a shell");
   command->require_subcommand(1);
   using Script = std::string (*)(const std::vector<Node>&);
   const std::pair<const char*, Script> shells[] = {{"bash", bash_script}, {"zsh", zsh_script}, {"fish", fish_script}};
   for (const auto& [shell, script] : shells) {
-    command->add_subcommand(shell, fmt::format("For {}; the script's first lines say where it goes", shell))
+    command->add_subcommand(shell, fmt::format("For {}; the first lines of the script say where to put it", shell))
         ->callback([&program, script = script] {
           program.action = [&program, script] {
             fmt::print("{}", script(nodes_of(program.app)));

@@ -22,7 +22,7 @@ void add_config_schema(Program& program) {
 void add_init_config(Program& program) {
   auto file = std::make_shared<std::string>("run.yaml");
   CLI::App* command =
-      program.app.add_subcommand("init-config", "Write a configuration to begin with: every key, explained");
+      program.app.add_subcommand("init-config", "Write a configuration to start from: every key, explained");
   command->add_option("file", *file, "New file to write (default: run.yaml); - is standard output");
   command->callback([&program, file] {
     program.action = [file] {
@@ -30,7 +30,7 @@ void add_init_config(Program& program) {
         fmt::print("{}", options::options_template());
         return 0;
       }
-      if (io::exists(*file)) user_error("{}: is there already; choose another name", *file);
+      if (io::exists(*file)) user_error("{}: already exists; choose another name", *file);
       io::write_file_atomic(*file, options::options_template());
       fmt::print("{}: fill in the keys that have no value, then: inlay train {}\n", *file, *file);
       return 0;

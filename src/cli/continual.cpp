@@ -37,13 +37,12 @@ int run(const ContinualArguments& arguments) {
 void add_continual(Program& program) {
   auto arguments = std::make_shared<ContinualArguments>();
   CLI::App* command = program.app.add_subcommand(
-      "continual", "Teach tasks in sequence by several methods, and show what each learnt and forgot");
+      "continual", "Teach tasks in sequence by several methods, and show what each learned and forgot");
   command->add_option("config", arguments->config, "YAML file")->required();
-  CLI::Option* resume =
-      command->add_flag("--resume", arguments->resume, "Do what is missing of the study in output_dir");
+  CLI::Option* resume = command->add_flag("--resume", arguments->resume, "Complete the study in output_dir");
   command->add_flag("--quiet", arguments->quiet, "Print errors and results only");
   command->add_flag("--json", arguments->json, "Print results.json instead of the table");
-  command->add_flag("--report-only", arguments->report_only, "Report what is there; train and evaluate nothing")
+  command->add_flag("--report-only", arguments->report_only, "Report what is done so far; train and evaluate nothing")
       ->excludes(resume);
   command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
 }

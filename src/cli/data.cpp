@@ -105,7 +105,7 @@ void print_report(const report::DataReport& r) {
     fmt::print("{:>9} to {:>9} {:>9}  {}\n", format_count(bin.from), format_count(bin.to), format_count(bin.documents),
                bar);
   }
-  fmt::print("\nan epoch: {} documents, {} tokens, {:.1f} % of them learned, in {} micro-batches, {:.1f} % full\n",
+  fmt::print("\none epoch: {} documents, {} tokens, {:.1f} % of them learned, in {} micro-batches, {:.1f} % full\n",
              format_count(r.used_documents), format_count(r.used_tokens),
              100.0 * static_cast<double>(r.learned) / static_cast<double>(std::max<std::int64_t>(r.used_tokens, 1)),
              format_count(r.batches), 100 * r.efficiency);
@@ -143,7 +143,7 @@ void print_samples(const LoadedData& loaded, std::int64_t count) {
     if (cut) truncate(document, static_cast<std::size_t>(loaded.options.sequence_len));
     fmt::print("\n── document {}, {} tokens{}; {} ──\n{}\n", format_count(chosen + 1), format_count(length),
                cut ? fmt::format(", cut to {}", format_count(loaded.options.sequence_len)) : "",
-               colour ? "what is learned is green" : "what is learned is in ⟦brackets⟧",
+               colour ? "learned tokens are green" : "learned tokens are in ⟦brackets⟧",
                report::show_runs(report::text_runs(document, tokenizer), colour));
   }
 }
@@ -167,7 +167,7 @@ int run(const DataArguments& arguments, const options::Overrides& overrides) {
 void add_data(Program& program) {
   auto arguments = std::make_shared<DataArguments>();
   CLI::App* command = program.app.add_subcommand(
-      "data", "Show what a run would read: samples with what is learned, lengths, packing, what is left out");
+      "data", "Show what a run would read: samples with the learned tokens marked, lengths, packing, what is left out");
   command->add_option("config", arguments->config, "YAML file")->required();
   command->add_option("--samples", arguments->samples, "Documents to show")->check(CLI::NonNegativeNumber);
   command->add_flag("--json", arguments->json, "Print one JSON object, without samples");

@@ -23,7 +23,7 @@ int run_choices(const ModelArguments& arguments, const model::ModelConfig& confi
                                          {"tokens", result.tokens}};
     fmt::print("{}\n", json.dump());
   } else {
-    fmt::print("choice accuracy {:.2f} % of {} questions, loss of the right choices {:.6f}\n", 100 * result.accuracy,
+    fmt::print("choice accuracy {:.2f} % of {} questions, loss of the correct choices {:.6f}\n", 100 * result.accuracy,
                result.questions, result.loss);
   }
   return 0;
@@ -36,7 +36,7 @@ int run(const ModelArguments& arguments) {
   const std::vector<Document> documents = train::read_documents(arguments.data, arguments.model, config.vocab, console);
   const auto engine = load_engine(arguments, config, documents, train::Purpose::evaluation, console);
   const train::Evaluation result = train::evaluate(*engine, documents);
-  if (result.valid == 0) user_error("{}: no label counts in it, so there is no loss", arguments.data);
+  if (result.valid == 0) user_error("{}: none of its labels counts, so there is no loss", arguments.data);
   if (arguments.json) {
     const nlohmann::ordered_json json = {
         {"loss", result.loss},         {"tokens", result.valid},        {"perplexity", std::exp(result.loss)},
@@ -57,7 +57,7 @@ void add_eval(Program& program) {
       "eval",
       "Loss, perplexity and token accuracy of a model on a JSONL file; choice accuracy where its lines have choices");
   arguments->add_to(*command);
-  command->add_option("--max-tokens", arguments->max_tokens, "Tokens a batch")->check(CLI::PositiveNumber);
+  command->add_option("--max-tokens", arguments->max_tokens, "Tokens per batch")->check(CLI::PositiveNumber);
   command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
 }
 

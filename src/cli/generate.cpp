@@ -60,7 +60,7 @@ std::vector<std::vector<std::int32_t>> prompt_ids(const GenerateArguments& argum
 
 int run(const GenerateArguments& arguments) {
   const bool text = !arguments.prompts.prompts.empty();
-  if (text == !arguments.ids.empty()) user_error("generate wants either --prompt or --ids");
+  if (text == !arguments.ids.empty()) user_error("generate needs either --prompt or --ids");
   train::GenerateOptions options = checked_options(arguments);
   std::optional<data::Tokenizer> tokenizer;
   if (text) tokenizer = data::Tokenizer::load(arguments.model);
@@ -95,19 +95,20 @@ int run(const GenerateArguments& arguments) {
 void add_generate(Program& program) {
   auto arguments = std::make_shared<GenerateArguments>();
   train::GenerateOptions& generation = arguments->generation;
-  CLI::App* command = program.app.add_subcommand("generate", "Continue prompts, to see what a model has learnt");
+  CLI::App* command = program.app.add_subcommand("generate", "Continue prompts, to see what a model has learned");
   command->add_option("model", arguments->model, "Hugging Face model folder")->required();
   arguments->prompts.add_to(*command, "Text to continue, as the tokenizer.json of the model reads it");
   command->add_option("--ids", arguments->ids, "Token ids to continue, separated by commas")->delimiter(',');
-  command->add_flag("--bos", arguments->bos, "Put the model's bos_token_id before each, as its training documents had");
-  command->add_option("--max-new-tokens", generation.count, "How many at most")->check(CLI::PositiveNumber);
+  command->add_flag("--bos", arguments->bos,
+                    "Start each prompt with the model's bos_token_id, as its training documents did");
+  command->add_option("--max-new-tokens", generation.count, "Most tokens to generate")->check(CLI::PositiveNumber);
   command->add_option("--stop", generation.stop,
-                      "Token id that ends the continuation (with --prompt: eos_token by itself)");
+                      "Token id that ends the continuation (with --prompt, by default eos_token)");
   command->add_option("--temperature", generation.temperature,
-                      "0: always the likeliest token; above: drawn from softmax(logits / temperature)");
+                      "0: always the most likely token; above 0: sample from softmax(logits / temperature)");
   command->add_option("--top-p", arguments->top_p,
-                      "Draw from the fewest likeliest tokens whose probabilities add up to this");
-  command->add_option("--seed", arguments->seed, "Of the random numbers: the same seed gives the same text");
+                      "Sample from the fewest most likely tokens whose probabilities add up to this");
+  command->add_option("--seed", arguments->seed, "Random seed: the same seed gives the same text");
   arguments->add_machine_to(*command);
   command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
 }

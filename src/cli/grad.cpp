@@ -73,7 +73,7 @@ int run(const GradArguments& arguments) {
 void add_grad(Program& program) {
   auto arguments = std::make_shared<GradArguments>();
   CLI::App* command =
-      program.app.add_subcommand("grad", "Write every parameter's gradient of one batch of all documents");
+      program.app.add_subcommand("grad", "Write the gradient of every parameter for all documents as one batch");
   arguments->add_to(*command);
   command->add_option("--out", arguments->out, "safetensors file to write")->required();
   command->add_flag("--logits", arguments->logits, "Write logits.<document> as well");

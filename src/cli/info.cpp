@@ -66,14 +66,14 @@ int run(const std::string& folder, bool as_json) {
   fmt::print("  {} layers, hidden {}, intermediate {}, vocabulary {}\n", c.layer_count(), c.hidden, c.intermediate,
              format_count(c.vocab));
   fmt::print("  attention: {} heads of {}, {} key/value heads{}{}\n", c.heads, c.head_dim, c.kv_heads,
-             c.qkv_bias ? ", biases" : "", c.qk_norm ? ", normed queries and keys" : "");
+             c.qkv_bias ? ", biases" : "", c.qk_norm ? ", normalized queries and keys" : "");
   if (c.expert_layers() > 0) {
     fmt::print("  experts: {} of {} in {} layers, intermediate {}\n", c.experts.chosen, c.experts.count,
                c.expert_layers(), c.experts.intermediate);
   }
   fmt::print("  rotary: {}, theta {}, {} positions\n", name_of(c.rope.kind), c.rope.theta,
              format_count(c.max_positions));
-  fmt::print("  embeddings {}\n", c.tied_embeddings ? "tied to the head" : "and head apart");
+  fmt::print("  embeddings {}\n", c.tied_embeddings ? "tied to the head" : "and head separate");
   if (weights) {
     fmt::print("  weights: {} tensors in {} file(s), {}\n", json["tensors"].get<std::size_t>(),
                json["files"].get<std::size_t>(), format_bytes(json["bytes"].get<std::size_t>()));

@@ -58,8 +58,9 @@ void add_init(Program& program) {
   command->add_option("--preset", arguments->preset,
                       "tiny, small, or a published shape: llama-8b, gpt-oss-20b, qwen3-30b-a3b");
   command->add_option("folder", arguments->folder, "New folder to write")->required();
-  command->add_option("--seed", arguments->seed, "Of the random weights");
-  command->add_flag("--no-weights", arguments->no_weights, "Write all but the weights: enough for inlay plan");
+  command->add_option("--seed", arguments->seed, "Seed of the random weights");
+  command->add_flag("--no-weights", arguments->no_weights,
+                    "Write everything except the weights: enough for inlay plan");
   command->callback([&program, arguments] {
     program.action = [arguments] {
       return run(arguments->preset, arguments->folder, arguments->seed, !arguments->no_weights);

@@ -9,8 +9,7 @@ std::vector<std::pair<std::string, std::string>> parse_overrides(const std::vect
   std::vector<std::pair<std::string, std::string>> overrides;
   for (std::size_t i = 0; i < rest.size(); ++i) {
     std::string key = rest[i];
-    if (!key.starts_with("--") || key.size() == 2)
-      user_error("unexpected argument '{}'; options read --key value", key);
+    if (!key.starts_with("--") || key.size() == 2) user_error("unexpected argument '{}'; expected --key value", key);
     key.erase(0, 2);
     std::string value;
     if (const auto equals = key.find('='); equals != std::string::npos) {

@@ -104,7 +104,7 @@ void print_timeline(const train::MemoryPlan& memory) {
   for (const PhasePeak& phase : memory.phases) {
     for (std::size_t i = 0; i < memory_class_count; ++i) most[i] = std::max(most[i], phase.classes[i]);
   }
-  fmt::print("what the device holds at the highest moment of each phase\n  {:<20}", "");
+  fmt::print("device memory at the peak of each phase\n  {:<20}", "");
   for (std::size_t i = 0; i < memory_class_count; ++i) {
     if (most[i] > 0) fmt::print(" {:>11}", name_of(static_cast<MemoryClass>(i)));
   }
@@ -124,13 +124,14 @@ void print_plan(const Plan& p) {
   fmt::print("{} parameters of {}, {} on {}\n", format_count(p.config.parameter_count()), p.config.model_type,
              name_of(engine.compute), name_of(engine.device));
   fmt::print("micro-batches of up to {} tokens, documents of up to {} (by {})\n", format_count(engine.max_tokens),
-             format_count(engine.max_document), p.from_data ? "the data" : "the configuration: the data is not there");
+             format_count(engine.max_document),
+             p.from_data ? "the data" : "the configuration, because the data does not exist");
   fmt::print("activations: {}; MLP tiles: {}; logits: {} rows at once; layers on the host: {}\n", engine.policy.str(),
              engine.mlp_tile > 0 ? fmt::format("{} rows", format_count(engine.mlp_tile)) : "none",
              format_count(loss_chunk(p)), engine.host_layers);
   fmt::print("{}: {}\n\n", p.choice.fits ? "because" : "does not fit", p.choice.reason);
   print_timeline(memory);
-  if (p.search_peak > 0) fmt::print("\nfinding OSFT's directions, before: {}\n", format_bytes(p.search_peak));
+  if (p.search_peak > 0) fmt::print("\nfinding OSFT's directions, before training: {}\n", format_bytes(p.search_peak));
   if (memory.host_peak > 0) {
     fmt::print("\n{} memory of the host:", engine.device == Device::cuda ? "pinned" : "further");
     for (std::size_t i = 0; i < memory_class_count; ++i) {
@@ -147,8 +148,8 @@ void print_plan(const Plan& p) {
   }
   const train::StepEstimate& e = p.estimate;
   fmt::print(
-      "\nabout {} tokens/s: a micro-batch {:.3g} s ({:.3g} s of it computed again; copies {:.3g} s beside it), the "
-      "optimizer {:.3g} s (ceilings: {})\n",
+      "\nabout {} tokens/s: {:.3g} s per micro-batch ({:.3g} s of it recomputing; {:.3g} s of copies at the same "
+      "time), {:.3g} s for the optimizer (rates: {})\n",
       format_count(std::llround(e.tokens_per_second)), std::max(e.compute_seconds, e.copy_seconds), e.recompute_seconds,
       e.copy_seconds, e.optimizer_seconds, p.ceilings.source);
   if (p.longest > 0) fmt::print("\nlongest document that fits: {} tokens\n", format_count(p.longest));
@@ -177,8 +178,8 @@ int run(const std::string& file, const options::Overrides& overrides, bool as_js
     if (p.choice.fits && p.search_peak > p.budget.device) {
       p.choice.fits = false;
       p.choice.reason =
-          fmt::format("finding OSFT's directions needs {} of {} memory, and {} are free", format_bytes(p.search_peak),
-                      name_of(p.engine.device), format_bytes(p.budget.device));
+          fmt::format("finding OSFT's directions needs {} of {} memory, but only {} is free",
+                      format_bytes(p.search_peak), name_of(p.engine.device), format_bytes(p.budget.device));
     }
   }
   // On the CPU the arena is host memory, and products pack their operands beside it; on a GPU the host holds the
@@ -207,7 +208,7 @@ void add_plan(Program& program) {
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command =
-      program.app.add_subcommand("plan", "Where every byte of a run will be; needs no GPU and no weights");
+      program.app.add_subcommand("plan", "Where every byte of a run will go; needs no GPU and no weights");
   command->add_option("config", arguments->config, "YAML file")->required();
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->add_flag("--max-context", arguments->max_context, "Search for the longest document that fits");

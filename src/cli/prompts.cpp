@@ -10,7 +10,7 @@ void PromptArguments::add_to(CLI::App& command, const std::string& meaning) {
   command.add_option("--prompt", prompts, meaning + "; may be repeated");
   command
       .add_option("--as", as,
-                  "What a prompt is: text to go on with, a chat's message (by the model's chat template), or an "
+                  "What a prompt is: text to continue, a chat message (rendered by the model's chat template), or an "
                   "alpaca instruction")
       ->check(CLI::IsMember({"text", "chat", "alpaca"}));
   command.add_option("--system", system, "With --as chat: the system message");

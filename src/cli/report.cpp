@@ -52,8 +52,7 @@ std::string trained_model(const fs::path& folder) {
   if (io::exists(folder / "config.json")) return folder.string();
   const auto checkpoint = train::latest_checkpoint(folder);
   if (!checkpoint)
-    user_error("{}: --prompt finds no model there: the run has left neither a result nor a checkpoint",
-               folder.string());
+    user_error("{}: --prompt finds no model there: the run has neither a result nor a checkpoint yet", folder.string());
   return checkpoint->string();
 }
 
@@ -85,9 +84,10 @@ void add_report(Program& program) {
   auto arguments = std::make_shared<ReportArguments>();
   CLI::App* command = program.app.add_subcommand("report", "A run as one HTML page: curves, figures, samples, setup");
   command->add_option("run", arguments->folder, "output_dir of a run, finished or not")->required();
-  arguments->prompts.add_to(*command,
-                            "Continue this by the base model and by the trained one, and keep both in samples.json");
-  command->add_option("--max-new-tokens", arguments->generation.count, "How many at most")->check(CLI::PositiveNumber);
+  arguments->prompts.add_to(
+      *command, "Continue this with the base model and with the trained one, and keep both in samples.json");
+  command->add_option("--max-new-tokens", arguments->generation.count, "Most tokens to generate")
+      ->check(CLI::PositiveNumber);
   arguments->add_machine_to(*command);
   command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
 }

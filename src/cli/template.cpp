@@ -67,7 +67,7 @@ void add_template(Program& program) {
   command->add_option("messages", arguments->messages, "JSON file: an array of messages, or an object that has them")
       ->required();
   command->add_flag("--add-generation-prompt", arguments->add_generation_prompt,
-                    "End with what the assistant's answer begins with");
+                    "End with the start of the assistant's answer");
   command->add_option("--tools", arguments->tools, "JSON file: an array of the tools that the model may call");
   command->add_option("--documents", arguments->documents, "JSON file: an array of documents to answer from");
   command

@@ -108,7 +108,7 @@ void add_tokenize(Program& program) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.app.add_subcommand("tokenize", "Token ids of a text, or the text of token ids");
   command->add_option("model", arguments->model, "Hugging Face model folder, or its tokenizer.json")->required();
-  command->add_option("file", arguments->file, "Text, or with --decode ids; - is standard input, and the default");
+  command->add_option("file", arguments->file, "Text, or ids with --decode; - is standard input, the default");
   command->add_flag("--decode", arguments->decode, "Ids to text: numbers, [1, 2] or {\"ids\": [1, 2]}");
   command->add_flag("--no-special", arguments->no_special,
                     "Without the special tokens around a text; with --decode, leave special tokens out of the text");

@@ -11,9 +11,9 @@ void add_train(Program& program) {
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command =
-      program.app.add_subcommand("train", "Train a model as a YAML file says; --key value overrides a key");
+      program.app.add_subcommand("train", "Train a model as described in a YAML file; --key value overrides a key");
   command->add_option("config", arguments->config, "YAML file")->required();
-  command->add_flag("--resume", arguments->resume, "Go on from the latest checkpoint in output_dir");
+  command->add_flag("--resume", arguments->resume, "Continue from the latest checkpoint in output_dir");
   command->add_flag("--quiet", arguments->quiet, "Print errors only");
   command->allow_extras();
   command->callback([&program, command, arguments] {

@@ -172,7 +172,7 @@ TEST(CliCommands, GenerateSamplesBySeed) {
 
 TEST(CliCommands, EvalOnARealModelGivesTransformersLoss) {
   const auto data = test_data();
-  if (!data) GTEST_SKIP() << "the shared test data is not there";
+  if (!data) GTEST_SKIP() << "the shared test data is not available";
   const fs::path stories = *data / "models/stories15M";
   const fs::path expected = source_folder() / "tests/golden/stories15M";
   const CommandResult result =

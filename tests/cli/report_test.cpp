@@ -75,7 +75,7 @@ TEST(CliConfig, TheSchemaIsJsonAndTheTemplateIsNeverOverwritten) {
   folder.write("a.yaml", "mine");
   const CommandResult again = inlay({"init-config", folder / "a.yaml"});
   EXPECT_EQ(again.code, 2);
-  EXPECT_THAT(again.err, HasSubstr("a.yaml: is there already"));
+  EXPECT_THAT(again.err, HasSubstr("a.yaml: already exists"));
   EXPECT_EQ(read_text(folder / "a.yaml"), "mine");
 }
 

@@ -70,7 +70,7 @@ TEST_F(CliTokenize, MistakesAreNamed) {
 
 TEST(CliGenerate, ContinuesAStoryInText) {
   const auto data = test_data();
-  if (!data) GTEST_SKIP() << "the shared test data is not there";
+  if (!data) GTEST_SKIP() << "the shared test data is not available";
   const CommandResult result = inlay({"generate", (*data / "models/stories15M").string(), "--prompt",
                                       "Once upon a time", "--max-new-tokens", "12", "--device", "cpu"});
   ASSERT_EQ(result.code, 0) << result.err;

@@ -121,7 +121,7 @@ TEST(ModelConfigs, QwenWindowsApplyOnlyWhereTheyAreOn) {
 
 TEST(ModelConfigs, RealConfigurationsHaveTheirParameterCounts) {
   const auto data = test_data();
-  if (!data) GTEST_SKIP() << "the shared test data is not there";
+  if (!data) GTEST_SKIP() << "the shared test data is not available";
   const auto folder = *data / "hf_configs";
   EXPECT_EQ(model::load_config(folder / "meta-llama--Meta-Llama-3.1-8B_config.json").parameter_count(), 8030261248);
   EXPECT_EQ(model::load_config(folder / "Qwen--Qwen3-0.6B_config.json").parameter_count(), 596049920);
@@ -193,7 +193,7 @@ TEST(ModelConfigs, MistakesAboutExpertsNameTheKey) {
 
 TEST(ModelConfigs, GptOssAsPublished) {
   const auto data = test_data();
-  if (!data) GTEST_SKIP() << "the shared test data is not there";
+  if (!data) GTEST_SKIP() << "the shared test data is not available";
   const auto folder = *data / "hf_configs";
   const ModelConfig c = model::parse_gpt_oss(io::Json::read(folder / "openai--gpt-oss-20b_config.json"));
   EXPECT_EQ(c.parameter_count(), 20914757184);
