@@ -92,9 +92,9 @@ TEST(TrainStepTime, DocumentsAndWindowsBoundAttention) {
 
 TEST(TrainStepTime, ARuleIsCountedByWhatItSees) {
   const auto seen = [](const char* mask) {
-    train::EngineOptions options = options_of();
-    options.attention.mask = mask;
-    return plan_of(options).cost.of(StepPart::forward).attention / forward_attention;
+    model::ModelConfig config = imaginary_model(2);
+    config.attention.mask = mask;
+    return train::Engine::plan(config, options_of()).cost.of(StepPart::forward).attention / forward_attention;
   };
   EXPECT_EQ(seen("causal"), 1);
   EXPECT_NEAR(seen("causal and (window(4096) or k == 0)"), 1, 0.02);  // asked along the diagonal
