@@ -108,7 +108,7 @@ void Arena::out_of_memory(const Block& wanted, const Shape& shape, DType dtype) 
     held += fmt::format("{}{} {}", held.empty() ? "" : ", ", name_of(static_cast<MemoryClass>(index)),
                         format_bytes(live_[index]));
   }
-  user_error("out of {} memory: {} ({} {}, {}) asked for {}, but {} of {} are taken: {}", name_, wanted.name,
+  user_error("out of {} memory: {} ({} {}, {}) needs {}, but {} of {} is in use: {}", name_, wanted.name,
              name_of(dtype), shape.str(), name_of(wanted.memory_class), format_bytes(wanted.bytes),
              format_bytes(used()), format_bytes(capacity_), held.empty() ? "nothing" : held);
 }

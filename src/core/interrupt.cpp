@@ -21,7 +21,7 @@ void install_interrupt_handler() {
     int none = 0;
     if (!received.compare_exchange_strong(none, signal)) std::_Exit(128 + signal);  // a second time: at once
     // A step may take long; who pressed the keys sees that they were heard. write() is allowed in a handler.
-    static constexpr std::string_view heard = "\nstopping as soon as nothing is lost; once more stops at once\n";
+    static constexpr std::string_view heard = "\nstopping as soon as it is safe; press again to stop at once\n";
     if (::isatty(STDERR_FILENO) == 1 && ::write(STDERR_FILENO, heard.data(), heard.size()) < 0) return;
   };
   // A library may have threads by now, and one of them may be picked: the handler is for those.

@@ -46,7 +46,7 @@ bool is_plain_file_name(std::string_view name) {
 
 Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
   if (!io::exists(folder)) user_error("{}: no such folder", folder.string());
-  if (!is_folder(folder)) user_error("{}: is not a folder, expected a model's", folder.string());
+  if (!is_folder(folder)) user_error("{}: is not a folder; expected a model folder", folder.string());
   // Where both stand there, transformers takes the single file; so do we.
   if (io::exists(folder / single_name)) {
     open_single(folder / single_name);

@@ -67,7 +67,7 @@ std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) 
   const Descriptor file(open_for_reading(path));
   const std::uint64_t size = regular_size(file.get(), path);
   if (size > max_bytes) {
-    user_error("{}: has {}, at most {} are read here", path.string(), format_bytes(size), format_bytes(max_bytes));
+    user_error("{}: has {}; at most {} is allowed here", path.string(), format_bytes(size), format_bytes(max_bytes));
   }
   std::string text(size, '\0');
   std::size_t done = 0;
@@ -163,7 +163,7 @@ void AtomicFile::reserve(std::uint64_t bytes) {
   if (result == 0) return;
   const int error = errno;
   if (error == ENOSPC || error == EFBIG || error == EDQUOT) {
-    user_error("cannot write {}: {} are needed: {}", path_.string(), format_bytes(bytes), reason(error));
+    user_error("cannot write {}: {} of space is needed: {}", path_.string(), format_bytes(bytes), reason(error));
   }
   // Anything else: this file system does not reserve. Writing will tell.
 }
@@ -233,7 +233,7 @@ void AppendFile::append(std::string_view text) {
 void AppendFile::sync() {
   int error = injected_fault();
   if (error == 0 && ::fsync(descriptor_) != 0 && errno != EINVAL) error = errno;  // EINVAL: not a file on a disk
-  if (error != 0) user_error("{}: cannot be brought to disk: {}", path_.string(), reason(error));
+  if (error != 0) user_error("{}: cannot be synced to disk: {}", path_.string(), reason(error));
 }
 
 FolderLock::FolderLock(const std::filesystem::path& folder)
@@ -242,7 +242,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder)
   held_ = ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
   if (held_ || errno != EWOULDBLOCK) return;
   ::close(descriptor_);
-  user_error("{}: another process is at work in this folder", folder.string());
+  user_error("{}: another process is using this folder", folder.string());
 }
 
 FolderLock::~FolderLock() {

@@ -77,7 +77,7 @@ void verify_files(const std::filesystem::path& folder, const FileSums& files,
     if (!is_file(path)) damaged("{}: is missing", path.string());
     const MappedFile file(path);
     if (file.bytes().size() != sum.bytes) {
-      damaged("{}: is damaged: {} bytes were written, and it has {}", path.string(), sum.bytes, file.bytes().size());
+      damaged("{}: is damaged: {} bytes were written, but it has {}", path.string(), sum.bytes, file.bytes().size());
     }
     Hasher hasher;
     for (auto rest = file.bytes(); !rest.empty(); rest = rest.subspan(std::min(piece, rest.size()))) {
@@ -89,7 +89,7 @@ void verify_files(const std::filesystem::path& folder, const FileSums& files,
       progress(done, total);
     }
     if (hasher.digest() != sum.xxh3) {
-      damaged("{}: is damaged: its checksum is {}, and {} was written", path.string(), hex(hasher.digest()),
+      damaged("{}: is damaged: its checksum is {}, but {} was written", path.string(), hex(hasher.digest()),
               hex(sum.xxh3));
     }
   }

@@ -108,7 +108,7 @@ void sync_folder(const fs::path& folder) {
     ::close(descriptor);
   }
   if (error != 0) {
-    user_error("{}: cannot be brought to disk: {}", folder.string(), std::generic_category().message(error));
+    user_error("{}: cannot be synced to disk: {}", folder.string(), std::generic_category().message(error));
   }
 }
 

@@ -20,7 +20,7 @@ LayerPolicy parse_kept(std::string_view text) {
     if (found == names.end()) {
       user_error(
           "activation policy '{}' is unknown; write keep, recompute_norms, recompute_mlp, recompute, "
-          "offload_attention, offload, offload_half, or the names to keep out of attention_norm, qkv, attention, "
+          "offload_attention, offload, offload_half, or the names to keep among attention_norm, qkv, attention, "
           "residual, mlp_norm, gate_up, separated by commas",
           name);
     }
@@ -77,7 +77,7 @@ ActivationPolicy ActivationPolicy::parse(std::string_view text) {
       name = name.substr(star + 1);
     }
     if ((layers == 0) != (i + 1 == pieces.size())) {
-      user_error("activation policy '{}': all but the last piece say for how many layers, as in 12*recompute+keep",
+      user_error("activation policy '{}': every part but the last needs a number of layers, as in 12*recompute+keep",
                  text);
     }
     policy.segments_.push_back(parse_segment(name));

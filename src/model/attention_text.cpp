@@ -7,7 +7,7 @@ namespace inlay::model {
 std::shared_ptr<const ops::AttentionRule> attention_rule(const AttentionText& text, std::int64_t heads,
                                                          std::int64_t window) {
   if (!text.given()) {
-    if (!text.head_bias.empty()) user_error("attention.head_bias: neither mask nor score is given that would use it");
+    if (!text.head_bias.empty()) user_error("attention.head_bias: neither a mask nor a score that uses it is given");
     return nullptr;
   }
   ops::AttentionRule::parse(text.mask, text.score);  // columns of mistakes are those of the text as it was written
@@ -15,9 +15,9 @@ std::shared_ptr<const ops::AttentionRule> attention_rule(const AttentionText& te
   auto rule = ops::AttentionRule::parse(window > 0 ? fmt::format("{} and window({})", mask, window) : mask, text.score);
   const auto given = static_cast<std::int64_t>(text.head_bias.size());
   if (rule->wants_head_bias() ? given != heads : given != 0) {
-    user_error("attention.head_bias: has {} numbers, expected {}", given,
-               rule->wants_head_bias() ? fmt::format("{}, one for each head", heads)
-                                       : "none: neither mask nor score speaks of it");
+    user_error(
+        "attention.head_bias: has {} numbers, expected {}", given,
+        rule->wants_head_bias() ? fmt::format("{}, one per head", heads) : "none: neither mask nor score uses it");
   }
   return rule;
 }

@@ -21,12 +21,12 @@ ConstView checked_tensor(const io::Checkpoint& checkpoint, const std::string& na
   };
   const io::TensorInfo* info = checkpoint.find(name);
   if (info == nullptr) {
-    user_error("{}: tensor {} is missing; by config.json it should be there with shape {}",
-               checkpoint.folder().string(), name, text(expected));
+    user_error("{}: tensor {} is missing; config.json expects it with shape {}", checkpoint.folder().string(), name,
+               text(expected));
   }
   const std::string file = checkpoint.path_of(name).string();
   if (info->shape != expected) {
-    user_error("{}: tensor {} has shape {}, but by config.json it should be {}", file, name, info->shape_text(),
+    user_error("{}: tensor {} has shape {}, but config.json expects {}", file, name, info->shape_text(),
                text(expected));
   }
   if (bytes && info->dtype != DType::u8) {

@@ -37,10 +37,10 @@ class Page {
   std::string header() const {
     std::string out = tag("h1", "", escape(run_.name));
     if (!run_.base_model.empty()) out += tag("p", "soft", "Fine-tuned from " + escape(run_.base_model) + ".");
-    if (run_.steps.empty()) return out + tag("p", "warn", "No step is done yet: there is nothing to show.");
+    if (run_.steps.empty()) return out + tag("p", "warn", "No step is complete yet: there is nothing to show.");
     if (!run_.finished) {
       out += tag("p", "warn",
-                 fmt::format("The run has not come to its end: this is how it stood after step {}.",
+                 fmt::format("The run is not complete: this is its state after step {}.",
                              format_count(run_.steps.back().step)));
     }
     return out;
@@ -69,7 +69,7 @@ class Page {
     for (const Step& step : run_.steps) memory = std::fmax(memory, step.device_bytes);
     out += card(3, "steps", format_count(last.step),
                 std::isfinite(last.seconds) ? "in " + format_duration(last.seconds) : "");
-    out += card(4, "tokens a second", median_speed(), "the median of the steps");
+    out += card(4, "tokens per second", median_speed(), "the median of the steps");
     out += card(5, "device memory", bytes_text(memory), "at its peak");
     return tag("div", "cards", out);
   }
@@ -157,10 +157,10 @@ class Page {
 
   std::string speed() const {
     const bool thousands = greatest(&Step::tokens_per_second) >= 1e5;
-    LineChart chart{.y_title = thousands ? "thousand tokens a second" : "tokens a second",
+    LineChart chart{.y_title = thousands ? "thousand tokens per second" : "tokens per second",
                     .description = "Throughput over the steps",
                     .from_zero = true};
-    add_noisy(chart, 6, "tokens a second", over_steps(&Step::tokens_per_second, thousands ? 1e3 : 1));
+    add_noisy(chart, 6, "tokens per second", over_steps(&Step::tokens_per_second, thousands ? 1e3 : 1));
     return figure(chart);
   }
 
@@ -193,8 +193,7 @@ class Page {
     }
     return tag("h2", "", "Before and after") +
            tag("p", "soft",
-               "How the base model and the trained one continue the same prompt, always by the likeliest "
-               "token.") +
+               "How the base model and the trained one continue the same prompt, always with the most likely token.") +
            out;
   }
 

@@ -58,7 +58,7 @@ std::vector<RunRecord::Fact> read_summary(const fs::path& file) {
   add("steps", number("steps", count));
   add("tokens", number("tokens", count));
   add("time", number("seconds", format_duration));
-  add("tokens a second, evaluation and checkpoints included", number("tokens_per_second", count));
+  add("tokens per second, including evaluation and checkpoints", number("tokens_per_second", count));
   add("parameters", number("parameters", count));
   add("device", json.find_string("device"));
   add("dtype", json.find_string("dtype"));

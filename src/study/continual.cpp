@@ -73,8 +73,8 @@ void check_metric(const EvaluationSet& set, Metric metric, const std::string& fi
   }
   if (!choices && metric == Metric::choice_accuracy) {
     user_error(
-        "{}: has no choices, which the metric of {} (choice_accuracy) needs: {{\"input_ids\": [...], "
-        "\"choices\": [[...], [...]], \"answer\": 0}} a line",
+        "{}: has no choices, which the metric of {} (choice_accuracy) needs: {{\"input_ids\": [...], \"choices\": "
+        "[[...], [...]], \"answer\": 0}} per line",
         file, whose);
   }
 }
@@ -119,11 +119,11 @@ void describe_training_data(const ContinualTask& task, const options::TrainOptio
   std::string text = fmt::format("task {}: {} documents, {} tokens", task.name, format_count(sampler.document_count()),
                                  format_count(sampler.tokens_per_epoch()));
   if (sampler.truncated_documents() > 0) {
-    text += fmt::format(", {} of them cut to sequence_len (less {} tokens)",
+    text += fmt::format(", {} of them cut to sequence_len ({} tokens fewer)",
                         format_count(sampler.truncated_documents()), format_count(sampler.truncated_tokens()));
   }
   if (sampler.dropped_documents() > 0) {
-    text += fmt::format(", {} more too long and dropped", format_count(sampler.dropped_documents()));
+    text += fmt::format(", {} more were too long and dropped", format_count(sampler.dropped_documents()));
   }
   console.line(text);
 }
@@ -330,8 +330,9 @@ class ContinualRun {
   }
 
   train::RunEnd interrupted() {
-    console_.line(fmt::format("interrupted; {} holds everything so far. To go on, run the same command with --resume",
-                              options_.output_dir));
+    console_.line(
+        fmt::format("interrupted; everything so far is saved in {}. To continue, run the same command with --resume",
+                    options_.output_dir));
     return train::RunEnd::interrupted;
   }
 

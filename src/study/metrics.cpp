@@ -207,7 +207,7 @@ bool metrics_alike(const Study& study) {
 }
 
 SequenceScores scores_of(const Study& study, const Sequence& sequence) {
-  INLAY_ASSERT(study.complete(sequence), "{} of {} tasks are learnt", sequence.rows.size(), study.tasks.size());
+  INLAY_ASSERT(study.complete(sequence), "{} of {} tasks are learned", sequence.rows.size(), study.tasks.size());
   const std::size_t tasks = study.tasks.size();
   const Matrix metrics = metric_matrix(study, sequence), losses = loss_matrix(study, sequence);
   SequenceScores scores;

@@ -24,7 +24,7 @@ const std::map<std::string, std::string>& reserved_keys() {
       {"datasets", "it is the task's train"},
       {"val_set_size", "every task's eval and every held set are evaluated after each task"},
       {"test_datasets", "every task's eval and every held set are evaluated after each task"},
-      {"eval_steps", "evaluations come after each task"},
+      {"eval_steps", "evaluation follows each task"},
       {"learning_rate", "it belongs to a method: learning_rates: [...]"},
       {"seed", "it belongs to the study: seeds: [...]"}};
   return keys;
@@ -278,7 +278,7 @@ ContinualOptions parse_continual_options(const std::string& yaml, const std::str
   ContinualOptions options;
   options.text = yaml;
   options.base_model = root.text("base_model", "the model folder to start from");
-  options.output_dir = root.text("output_dir", "where the study goes");
+  options.output_dir = root.text("output_dir", "the folder that the study is written to");
   options.keep_models = parse_keep(root);
   if (root.has("seeds")) {
     options.seeds = root.values<std::int64_t>(

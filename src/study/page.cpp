@@ -38,8 +38,8 @@ class Page {
       : study_(study), analysis_(analysis), context_(context) {}
 
   std::string html() const {
-    return html_page(
-        title(), header() + cards() + frontier() + comparison() + matrices() + held() + rates() + reading());
+    return html_page(title(),
+                     header() + cards() + frontier() + comparison() + matrices() + held() + rates() + reading());
   }
 
  private:
@@ -77,14 +77,14 @@ class Page {
     if (best != nullptr) {
       const RatioAt& at = *headline(*best);
       out += tag("p", "lead",
-                 fmt::format("Having learnt as much (a new loss of {:.3f}), {} forgot {}{} times what {} did.",
-                             at.new_loss, escape(best->name), at.upper_bound ? "at most " : "",
-                             ratio_number(*at.ratio), escape(baseline().name)));
+                 fmt::format("At the same new loss ({:.3f}), {} forgot {}{} times as much as {}.", at.new_loss,
+                             escape(best->name), at.upper_bound ? "at most " : "", ratio_number(*at.ratio),
+                             escape(baseline().name)));
     }
-    out += tag("p", "soft",
-               fmt::format("Base model {}, taught {}{} by {}.", escape(context_.base_model),
-                           escape(joined(task_names())), study_.tasks.size() > 1 ? " in this order" : "",
-                           escape(joined(study_.methods))));
+    out +=
+        tag("p", "soft",
+            fmt::format("Base model {}, taught {}{} by {}.", escape(context_.base_model), escape(joined(task_names())),
+                        study_.tasks.size() > 1 ? " in this order" : "", escape(joined(study_.methods))));
     const std::size_t planned = study_.sequences.size();
     if (analysis_.complete + analysis_.diverged < planned) {
       out += tag(
@@ -112,19 +112,17 @@ class Page {
     const MethodResult& method = analysis_.methods[m];
     std::string out = tag("h3", "", escape(method.name));
     if (baseline().frontier.empty()) {
-      out += tag("p", "soft", "nothing to hold it against yet");
+      out += tag("p", "soft", "nothing to compare it with yet");
     } else if (m == study_.baseline) {
-      out += tag("div", "big", "1×") + tag("p", "soft", "the baseline that the others are held against");
+      out += tag("div", "big", "1×") + tag("p", "soft", "the baseline that the others are compared with");
     } else if (const RatioAt* at = headline(method)) {
-      out +=
-          tag("div", "big", escape(ratio_text(*at)) + "×") +
-          tag("p", "soft",
-              fmt::format("of {}’s forgetting at the same new loss, {:.3f} ({} at {})", escape(baseline().name),
-                          at->new_loss, escape(baseline().name), rate_name(at->learning_rate)));
+      out += tag("div", "big", escape(ratio_text(*at)) + "×") +
+             tag("p", "soft",
+                 fmt::format("of {}’s forgetting at the same new loss, {:.3f} ({} at {})", escape(baseline().name),
+                             at->new_loss, escape(baseline().name), rate_name(at->learning_rate)));
       if (at != &method.at[0]) {
-        out += tag(
-            "p", "soft",
-            fmt::format("{}’s lowest, {:.3f}, is not reached", escape(baseline().name), method.at[0].new_loss));
+        out += tag("p", "soft",
+                   fmt::format("{}’s lowest, {:.3f}, is not reached", escape(baseline().name), method.at[0].new_loss));
       } else if (method.seed_ratios && method.seed_ratios->values.size() > 1) {
         const auto [least, most] =
             std::minmax_element(method.seed_ratios->values.begin(), method.seed_ratios->values.end());
@@ -134,10 +132,9 @@ class Page {
       }
     } else {
       const bool reached = std::any_of(method.at.begin(), method.at.end(), [](const RatioAt& r) { return r.reached; });
-      out +=
-          tag("div", "big", "–") + tag("p", "soft",
-                                       escape(baseline().name) + (reached ? " forgets nothing to compare with"
-                                                                                  : "’s new losses are not reached"));
+      out += tag("div", "big", "–") + tag("p", "soft",
+                                          escape(baseline().name) + (reached ? " forgets nothing to compare with"
+                                                                             : "’s new losses are not reached"));
     }
     if (method.best) {
       const RateResult& best = method.rates[*method.best];
@@ -200,7 +197,7 @@ class Page {
     std::string taken;
     const auto far = [&](const ChartPoint& point) {
       const bool out = point.x > 2 * x_most - x_least || point.y > 2 * y_most - base_old();
-      if (!point.strong && out) taken += " Beyond the picture: " + escape(point.title) + ".";
+      if (!point.strong && out) taken += " Outside the chart: " + escape(point.title) + ".";
       return !point.strong && out;
     };
     for (ChartSeries& series : all) {
@@ -212,9 +209,9 @@ class Page {
   std::string frontier() const {
     FrontierChart chart;
     const bool by_held = !study_.held.empty();
-    chart.x_title = study_.tasks.size() > 1 ? "new loss: each task right after it was learnt, mean (lower is better)"
+    chart.x_title = study_.tasks.size() > 1 ? "new loss: each task right after it was learned, mean (lower is better)"
                                             : "new loss: " + study_.tasks[0].name + " (lower is better)";
-    chart.y_title = by_held ? "loss on held data in the end (lower is better)" : "forgetting of earlier tasks";
+    chart.y_title = by_held ? "loss on held data at the end (lower is better)" : "forgetting of earlier tasks";
     chart.description = "Old loss against new loss, a line for each method over its learning rates";
     for (std::size_t m = 0; m < analysis_.methods.size(); ++m) chart.series.push_back(frontier_series(m));
     const std::string far = take_far_points(chart.series);
@@ -226,9 +223,8 @@ class Page {
     }
     return tag("h2", "", "Learning against forgetting") +
            tag("p", "soft",
-               "Every point is a learning rate. Down and to the left is better: more learnt, less forgotten. Solid "
-               "lines "
-               "join the points that no other of the method beats in both; bars are deviations over seeds." +
+               "Every point is a learning rate. Down and to the left is better: more learned, less forgotten. Solid "
+               "lines join the points that no other of the method beats in both; bars are deviations over seeds." +
                    far) +
            tag("figure", "card scroll", legend(false) + draw(chart));
   }
@@ -322,16 +318,16 @@ class Page {
       const MethodResult& method = analysis_.methods[m];
       if (!method.best) continue;
       const RateResult& rate = method.rates[*method.best];
-      out += tag("div", "card scroll",
-                 tag("h3", "",
-                     fmt::format("{} <span class=\"soft\">at {}</span>", escape(method.name),
-                                 rate_name(rate.learning_rate))) +
-                     matrix(rate));
+      out += tag(
+          "div", "card scroll",
+          tag("h3", "",
+              fmt::format("{} <span class=\"soft\">at {}</span>", escape(method.name), rate_name(rate.learning_rate))) +
+              matrix(rate));
     }
     if (out.empty()) return "";
     return tag("h2", "", "After every task, every task") +
            tag("p", "soft",
-               "Means over seeds at each method’s learning rate of lowest new loss. Framed: just learnt. Small: the "
+               "Means over seeds at each method’s learning rate of lowest new loss. Framed: just learned. Small: the "
                "change since then (held data: since the base model). Stronger colour is better, by column.") +
            tag("div", "panels", out);
   }
@@ -391,10 +387,9 @@ class Page {
                                       ? fmt::format("{}", rate.seeds.size())
                                       : fmt::format("{}, {} diverged", rate.seeds.size(), rate.diverged.size());
         body += tag("tr", method.best == r ? "best" : "",
-                    tag("th", "", r == 0 ? escape(method.name) : "") +
-                        tag("td", "", rate_name(rate.learning_rate)) + tag("td", "", seeds) + cell(rate.new_loss) +
-                        cell(rate.old_loss) + cell(rate.forgetting, true) + cell(rate.average_shown()) +
-                        cell(rate.transfer_shown(), true));
+                    tag("th", "", r == 0 ? escape(method.name) : "") + tag("td", "", rate_name(rate.learning_rate)) +
+                        tag("td", "", seeds) + cell(rate.new_loss) + cell(rate.old_loss) + cell(rate.forgetting, true) +
+                        cell(rate.average_shown()) + cell(rate.transfer_shown(), true));
       }
     }
     return tag("h2", "", "Every learning rate") +

@@ -137,11 +137,11 @@ void compare(const fs::path& file, const Facts& then, const Facts& now, bool wit
     if (old_value == new_value) continue;
     if (data) {  // a file that is on one side only is told of by the setting that names it
       if (!with_data || old_value.empty() || new_value.empty()) continue;
-      user_error("{}: the {} is not what it was; go on with what the study began with, or choose another output_dir",
+      user_error("{}: the {} has changed; continue with what the study started with, or choose another output_dir",
                  file.string(), key);
     }
     const auto shown = [](const std::string& value) { return value.empty() ? "not given" : "'" + value + "'"; };
-    user_error("{}: {} was {} and is {} now; go on with the study's settings, or choose another output_dir",
+    user_error("{}: {} was {} and is {} now; continue with the study's settings, or choose another output_dir",
                file.string(), key, shown(old_value), shown(new_value));
   }
 }
@@ -202,7 +202,7 @@ void claim_study(const ContinualOptions& options, bool resume) {
   const fs::path output = options.output_dir, record = output / record_name;
   if (!resume && (io::exists(record) || io::exists(output / "metrics.jsonl") || has_weights(output))) {
     user_error("{}: output_dir already holds {}", output.string(),
-               io::exists(record) ? "a study; add --resume to go on with it, or choose another folder"
+               io::exists(record) ? "a study; add --resume to continue it, or choose another folder"
                                   : "a run or a model; choose another folder");
   }
   if (resume && !io::exists(record)) user_error("{}: --resume finds no study there; start without it", output.string());

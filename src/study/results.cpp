@@ -189,7 +189,7 @@ std::string rates_table(const Study& study, const Analysis& analysis) {
     }
   }
   return layout(rows) + "* the method's lowest new loss\n" +
-         (study.held.empty() && study.tasks.size() < 2 ? "nothing old is measured: held is not given\n" : "");
+         (study.held.empty() && study.tasks.size() < 2 ? "forgetting is not measured: held is not given\n" : "");
 }
 
 // What every model along the way scores on every set: one row a stage, at each method's rate of lowest new loss.
@@ -285,21 +285,21 @@ std::vector<Definition> definitions(const Study& study) {
   const bool held = !study.held.empty();
   const char* measure = metrics_alike(study) ? "metric" : "loss (their metrics are partly losses, partly accuracies)";
   return {
-      {"new loss", "Loss on a task's evaluation data right after the task was learnt, averaged over the tasks."},
+      {"new loss", "Loss on a task's evaluation data right after the task was learned, averaged over the tasks."},
       {"old loss", held ? "Loss on the held data after the last task, averaged over the held sets."
                         : "Loss on all tasks but the last after the last task, averaged over them."},
       {"forgetting",
-       held ? "Old loss less the base model's." : "Old loss less what it was right after each task was learnt."},
+       held ? "Old loss minus the base model's." : "Old loss minus the loss right after each task was learned."},
       {"average", fmt::format("Mean over the tasks of their {} after the last task.", measure)},
       {"backward transfer",
-       fmt::format("Mean over all tasks but the last of their {} after the last task less that right after learning "
+       fmt::format("Mean over all tasks but the last of their {} after the last task minus that right after learning "
                    "them. Losses count negated, so that higher is better and negative means forgetting.",
                    measure)},
       {"choice accuracy",
-       "Share of questions whose right choice has the highest mean log-likelihood per token of all its choices."},
+       "Share of questions whose correct choice has the highest mean log-likelihood per token of all its choices."},
       {"forgetting at equal new loss",
        "A method's forgetting by linear interpolation along its frontier (the learning rates that no other one beats "
-       "in new loss and forgetting both), divided by the baseline's at the same new loss. Not reached: the method's "
+       "in both new loss and forgetting), divided by the baseline's at the same new loss. Not reached: the method's "
        "lowest new loss is higher. At most: even its highest new loss is lower."},
       {"over the common range", "The same for the areas under both frontiers over the new losses that both reach."},
       {"spread", "± is the sample standard deviation over seeds."},

@@ -25,13 +25,13 @@ void check_batching(const std::filesystem::path& checkpoint, const std::string& 
   const auto keys = [](const std::string& batching) { return batching.substr(0, batching.find(packing_key)); };
   if (keys(saved) == keys(now)) {
     user_error(
-        "{}: another version of inlay packed this run's documents into other micro-batches: going on, some would be "
-        "missed and others met again; finish the run with that version, or start it again",
+        "{}: another version of inlay packed this run's documents into different micro-batches: some would be skipped "
+        "and others repeated; finish the run with that version, or start again",
         checkpoint.string());
   }
   user_error(
-      "{}: the run's batches were made by {}, but now it is {}: documents would be missed or met again; resume with "
-      "the keys of the run",
+      "{}: the run's batches were made with {}, but now it is {}: documents would be skipped or repeated; resume with "
+      "the run's own keys",
       checkpoint.string(), keys(saved), keys(now));
 }
 

@@ -278,14 +278,14 @@ void load_checkpoint(Engine& engine, const fs::path& folder) {
   engine.optimizer().for_each_state(engine.exec(), [&](const std::string& name, View, Exec&) { left.erase(name); });
   if (!left.empty()) {
     user_error(
-        "{}: holds {}, which does not train in this run (and {} more such tensors); resume with the freeze and osft "
-        "keys of the run",
+        "{}: holds {}, which does not train in this run (and {} more such tensors); resume with the run's own freeze "
+        "and osft keys",
         file.path().string(), *left.begin(), left.size() - 1);
   }
   engine.optimizer().for_each_state(engine.exec(), [&](const std::string& name, View tensor, Exec& home) {
     const ConstView saved = file.tensor(name);
     if (saved.dtype() != tensor.dtype() || saved.shape() != tensor.shape()) {
-      user_error("{}: {} is {} {}, but this run has {} {}; resume with the dtype and optimizer_state of the run",
+      user_error("{}: {} is {} {}, but this run has {} {}; resume with the run's own dtype and optimizer_state",
                  file.path().string(), name, name_of(saved.dtype()), saved.shape().str(), name_of(tensor.dtype()),
                  tensor.shape().str());
     }

@@ -28,14 +28,14 @@ std::set<std::string> frozen_by_name(const std::vector<std::string>& patterns, c
     for (const weights::Part& part : p.parts) (matched(part) ? stays : trains) = &part;
     if (stays == nullptr) return;
     if (trains != nullptr) {
-      user_error("freeze: {} is frozen and {} is not, but they are one product: name both or neither", stays->label(),
-                 trains->label());
+      user_error("freeze: {} is frozen and {} is not, but they are computed together: freeze both or neither",
+                 stays->label(), trains->label());
     }
     frozen.insert(p.name);
   });
   bool any = false;
   parameters.for_each([&](weights::Parameter& p) { any = any || !frozen.contains(p.name); });
-  if (!any) user_error("freeze: nothing of the model is left to train");
+  if (!any) user_error("freeze: no part of the model is left to train");
   for (const std::string& pattern : patterns) {
     if (!used.contains(pattern)) {
       user_error("freeze: '{}' matches no tensor; tensors are named like {}", pattern,

@@ -158,9 +158,9 @@ fs::path Loop::save() {
 
 RunEnd Loop::stop_early() {
   const fs::path folder = save();
-  console_.line(
-      fmt::format("interrupted after step {}; {} holds everything. To go on, run the same command with --resume",
-                  state_.step, folder.string()));
+  console_.line(fmt::format(
+      "interrupted after step {}; everything is saved in {}. To continue, run the same command with --resume",
+      state_.step, folder.string()));
   return RunEnd::interrupted;
 }
 

@@ -84,7 +84,7 @@ class Search {
       options_.loss.chunk = chunk;
       result = attempt();
       if (!result.fits) continue;
-      if (chunk > 0 && !demands_.loss_chunk) result.reason += "; few rows of logits at once, to make it fit";
+      if (chunk > 0 && !demands_.loss_chunk) result.reason += "; few rows of logits at once, so that it fits";
       return result;
     }
     return result;
@@ -130,7 +130,7 @@ class Search {
       fit = try_plan(rung, smallest) && try_tiles(rung, small_tiles);
       if (fit) break;
     }
-    return {.plan = plan_, .fits = fit, .reason = "the MLP's tiles are small to make it fit"};
+    return {.plan = plan_, .fits = fit, .reason = "the MLP's tiles are small so that it fits"};
   }
 
   // The rungs whose memory falls with the tiles: those that make the MLP's inside again.
@@ -164,7 +164,7 @@ class Search {
     MemoryChoice choice;
     for (std::int64_t n = all; n <= std::min(all + 2, config_.layer_count()) && !choice.fits; ++n) {
       choice = try_layers(n);
-      choice.reason = fmt::format("with fewer than {} layers on the host nothing fits", n);
+      choice.reason = fmt::format("it does not fit with fewer than {} layers on the host", n);
     }
     return choice;
   }
@@ -208,7 +208,7 @@ class Search {
               : std::vector{ActivationPolicy::parse("offload_attention"), ActivationPolicy::parse("offload")};
       for (const ActivationPolicy& policy : wanted) {
         if (try_tiles(policy, good_tiles) || try_tiles(policy, small_tiles)) {
-          return {.plan = plan_, .fits = true, .reason = "the host's memory does not suffice: inputs go to the disk"};
+          return {.plan = plan_, .fits = true, .reason = "host memory is not enough: inputs go to the disk"};
         }
       }
     }
@@ -216,10 +216,10 @@ class Search {
   }
 
   std::string advice(const MemoryPlan& plan) const {
-    std::string text = fmt::format("the run needs {} of {} memory, and {} are free", format_bytes(plan.device_peak),
+    std::string text = fmt::format("the run needs {} of {} memory, but only {} is free", format_bytes(plan.device_peak),
                                    name_of(options_.device), format_bytes(budget_.device));
     if (plan.host_peak > budget_.host && options_.device != Device::cpu) {
-      text += fmt::format("; of host memory it needs {}, and {} are free", format_bytes(plan.host_peak),
+      text += fmt::format("; it needs {} of host memory, but only {} is free", format_bytes(plan.host_peak),
                           format_bytes(budget_.host));
     }
     const std::size_t activations = plan.classes[static_cast<std::size_t>(MemoryClass::activations)] +
@@ -229,9 +229,9 @@ class Search {
     } else if (activations > plan.device_peak / 2) {
       text += "; lower micro_batch_size or sequence_len";
     } else {
-      text += "; train fewer numbers (osft with a smaller unfreeze_rank_ratio), or set optimizer_state: bf16";
+      text += "; train fewer parameters (osft with a smaller unfreeze_rank_ratio), or set optimizer_state: bf16";
     }
-    if (plan.host_peak > budget_.host && budget_.disk.empty()) text += "; or name a folder under memory.disk";
+    if (plan.host_peak > budget_.host && budget_.disk.empty()) text += "; or set memory.disk to a folder";
     return text;
   }
 

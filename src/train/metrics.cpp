@@ -15,7 +15,7 @@ void read_metrics(const std::filesystem::path& path,
   data::LineReader lines(path);
   std::string broken;  // the error of a line that turns out not to be the last
   while (const auto line = lines.next()) {
-    if (!broken.empty()) user_error("{}; remove the line to go on", broken);
+    if (!broken.empty()) user_error("{}; remove the line to continue", broken);
     std::optional<io::Json> record;
     try {
       record = io::Json::parse(*line, fmt::format("{}:{}", path.string(), lines.line()));

@@ -59,7 +59,7 @@ bool verify(const fs::path& checkpoint, Console& console) {
 OutputFolder::OutputFolder(fs::path path, const fs::path& base_model, bool resume, Console& console)
     : path_(std::move(path)) {
   if (io::exists(path_) && io::real_path(path_) == io::real_path(base_model)) {
-    user_error("{}: output_dir is the folder of the base model; choose another", path_.string());
+    user_error("{}: output_dir is the base model's folder; choose another", path_.string());
   }
   if (resume && !io::is_folder(path_)) {
     user_error("{}: --resume finds no checkpoint there; start without it", path_.string());
@@ -77,18 +77,17 @@ void OutputFolder::check_start(bool resume) const {
   const bool holds_checkpoint = latest_checkpoint(path_).has_value();
   if (resume && !holds_checkpoint) {
     if (finished()) {
-      user_error("{}: the run is complete, and wrote no checkpoint to go on from; save_steps writes them",
+      user_error("{}: the run is complete and has no checkpoint to continue from; set save_steps to write them",
                  path_.string());
     }
     user_error("{}: --resume finds no checkpoint there; start without it", path_.string());
   }
   if (resume) return;
   if (holds_checkpoint) {
-    user_error("{}: output_dir already holds a run; add --resume to go on with it, or choose another folder",
+    user_error("{}: output_dir already holds a run; add --resume to continue it, or choose another folder",
                path_.string());
   }
-  if (finished())
-    user_error("{}: output_dir already holds a run, which is complete; choose another folder", path_.string());
+  if (finished()) user_error("{}: output_dir already holds a complete run; choose another folder", path_.string());
   // Every run has its metrics: weights without them are somebody's model.
   if (!io::exists(path_ / metrics_file) && !weights_in(path_).empty()) {
     user_error("{}: output_dir already holds a model; choose another folder", path_.string());
@@ -123,24 +122,24 @@ fs::path OutputFolder::verified_checkpoint(Console& console) const {
       continue;
     }
     if (!damage.empty()) {
-      user_error("{}; {} is {}: to go on from it, remove the newer ones", damage, folder.string(),
-                 verified ? "whole" : "older, and of a version that wrote no checksums");
+      user_error("{}; {} is {}: to continue from it, remove the newer ones", damage, folder.string(),
+                 verified ? "whole" : "older, from a version that wrote no checksums");
     }
     if (!verified) {
-      console.line(
-          fmt::format("{}: an earlier version wrote it without checksums, so it cannot be verified", folder.string()));
+      console.line(fmt::format("{}: written by an earlier version without checksums, so it cannot be verified",
+                               folder.string()));
     }
     return folder;
   }
-  user_error("{}; there is no whole checkpoint before it: begin again in another folder", damage);
+  user_error("{}; there is no intact checkpoint before it: start again in another folder", damage);
 }
 
 std::string OutputFolder::advice_to_go_back(std::int64_t bad) const {
   const auto last = latest_checkpoint(path_), good = latest_checkpoint(path_, bad);
-  if (!last) return "No checkpoint was written yet.";
-  if (!good) return fmt::format("The only checkpoint, {}, holds weights that give this already.", last->string());
+  if (!last) return "No checkpoint has been written yet.";
+  if (!good) return fmt::format("The weights of the only checkpoint, {}, already give this.", last->string());
   const std::string text = fmt::format("The last checkpoint whose weights gave a finite loss is {}", good->string());
-  return last == good ? text + "." : fmt::format("{}; to go on from it, remove {}.", text, last->string());
+  return last == good ? text + "." : fmt::format("{}; to continue from it, remove {}.", text, last->string());
 }
 
 void OutputFolder::start_anew(Console& console) {
@@ -150,14 +149,14 @@ void OutputFolder::start_anew(Console& console) {
     io::create_folders(aside);
     for (const fs::path& file : weights) io::rename(file, aside / file.filename());
     console.line(
-        fmt::format("a run that ended here before it was complete: its weights are now in {}", aside.string()));
+        fmt::format("an earlier run here ended before it was complete: its weights are now in {}", aside.string()));
   }
   const fs::path metrics = path_ / metrics_file;
   if (!io::exists(metrics)) return;
   const fs::path aside = free_name(path_, "metrics", ".jsonl");
   io::rename(metrics, aside);
   console.line(
-      fmt::format("a run that ended here before its first checkpoint: its metrics are now {}", aside.string()));
+      fmt::format("an earlier run here ended before its first checkpoint: its metrics are now {}", aside.string()));
 }
 
 void OutputFolder::publish(const std::function<void(const fs::path& folder)>& write) {

@@ -18,13 +18,13 @@ void check_same_run(const TrainerState& saved, const TrainerState& now, const st
                saved.data_fingerprint);
   }
   if (saved.base_fingerprint != now.base_fingerprint) {
-    user_error("{}: {} is not the base model of the run; resume with the one it began with", folder, base_model);
+    user_error("{}: {} is not the run's base model; resume with the one it started from", folder, base_model);
   }
   check_batching(folder, saved.batching, now.batching);
   if (saved.basis_fingerprint != now.basis_fingerprint) {
     user_error(
-        "{}: the directions found now are not those of the run (fingerprint {} now, {} then); resume with the "
-        "base model, osft keys and machine of the run, or with its osft.cache",
+        "{}: the directions found now are not those of the run (fingerprint {} now, {} then); resume with the run's "
+        "base model, osft keys and machine, or with its osft.cache",
         folder, now.basis_fingerprint, saved.basis_fingerprint);
   }
 }
@@ -36,7 +36,7 @@ TrainerState resume_run(Engine& engine, const TrainerState& now, const OutputFol
   const TrainerState saved = read_trainer_state(folder);
   check_same_run(saved, now, base_model, folder.string());
   if (saved.step >= steps && output.finished()) {
-    user_error("{}: the run is complete after {} steps; to go on, raise max_steps or num_epochs",
+    user_error("{}: the run is complete after {} steps; to continue, raise max_steps or num_epochs",
                output.path().string(), saved.step);
   }
   load_checkpoint(engine, folder);

@@ -133,7 +133,7 @@ std::vector<Document> read_plain_text(const std::string& file, const options::Tr
   for (const Document& d : documents) {
     const std::int32_t largest = *std::max_element(d.input_ids.begin(), d.input_ids.end());
     if (largest >= vocab) {
-      user_error("{}: its tokenizer.json has token {}, but the model only {} of them", options.base_model, largest,
+      user_error("{}: its tokenizer.json has token {}, but the model has only {} tokens", options.base_model, largest,
                  vocab);
     }
   }

@@ -9,7 +9,7 @@ namespace inlay::train {
 namespace {
 
 void describe_data(const data::BatchSampler& sampler, Console& console) {
-  console.line(fmt::format("data: {} documents, {} tokens, {} micro-batches an epoch ({:.1f} % full)",
+  console.line(fmt::format("data: {} documents, {} tokens, {} micro-batches per epoch ({:.1f} % full)",
                            format_count(sampler.document_count()), format_count(sampler.tokens_per_epoch()),
                            format_count(sampler.batches_per_epoch(0)), 100 * sampler.efficiency(0)));
   if (sampler.truncated_documents() > 0) {
@@ -47,7 +47,7 @@ void clip(std::vector<Document>& documents, std::int64_t length, Console& consol
 // Rotary positions go on for ever, what a model has learnt of them does not.
 void warn_of_positions(std::int64_t longest, const model::ModelConfig& config, Console& console) {
   if (config.max_positions <= 0 || longest <= config.max_positions) return;
-  console.line(fmt::format("note: documents have up to {} tokens, and config.json knows {} positions",
+  console.line(fmt::format("note: documents have up to {} tokens, but config.json gives {} positions",
                            format_count(longest), format_count(config.max_positions)));
 }
 

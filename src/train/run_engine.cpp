@@ -65,7 +65,7 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
                            format_count(config.parameter_count()), name_of(engine.compute), device, engine.policy.str(),
                            format_bytes(run.plan.device_peak)));
   if (config.attention.given()) {
-    console.line(fmt::format("attention: mask {}, score {}; programs other than inlay do not know them",
+    console.line(fmt::format("attention: mask {}, score {}; other programs will not apply them",
                              config.attention.mask.empty() ? "causal" : config.attention.mask,
                              config.attention.score.empty() ? "s" : config.attention.score));
   }

@@ -177,11 +177,11 @@ TEST_P(CliContinual, AnotherMeaningIsRefusedAndMoreOfTheSameIsNot) {
   EXPECT_THAT(run(fewer, {"--resume"}).err, HasSubstr("was '" + path("held.jsonl") + "' and is not given now"));
   const std::string held = read_text(folder / "held.jsonl");
   folder.write("held.jsonl", held + held);
-  EXPECT_THAT(run(yaml, {"--resume"}).err, HasSubstr("held.jsonl is not what it was"));
+  EXPECT_THAT(run(yaml, {"--resume"}).err, HasSubstr("held.jsonl has changed"));
   folder.write("held.jsonl", held);
   fs::rename(folder / "base", folder / "before");
   ASSERT_EQ(inlay({"init", "--preset", "tiny", "--seed", "1", folder / "base"}).code, 0);
-  EXPECT_THAT(run(yaml, {"--resume"}).err, HasSubstr("the weights in " + path("base") + " is not what it was"));
+  EXPECT_THAT(run(yaml, {"--resume"}).err, HasSubstr("the weights in " + path("base") + " has changed"));
   fs::remove_all(folder / "base");
   fs::rename(folder / "before", folder / "base");
 

@@ -124,9 +124,9 @@ TEST_F(CliData, AHeadBiasThatNothingUsesOrThatDoesNotFitIsRefused) {
     EXPECT_EQ(result.code, 2) << result.err;
     return result.err;
   };
-  EXPECT_THAT(error("{head_bias: [1]}"), HasSubstr("neither mask nor score is given"));
-  EXPECT_THAT(error("{mask: causal, head_bias: [1]}"), HasSubstr("neither mask nor score speaks of it"));
-  EXPECT_THAT(error("{score: head_bias, head_bias: [1]}"), HasSubstr("has 1 numbers, expected 4, one for each head"));
+  EXPECT_THAT(error("{head_bias: [1]}"), HasSubstr("neither a mask nor a score that uses it is given"));
+  EXPECT_THAT(error("{mask: causal, head_bias: [1]}"), HasSubstr("neither mask nor score uses it"));
+  EXPECT_THAT(error("{score: head_bias, head_bias: [1]}"), HasSubstr("has 1 numbers, expected 4, one per head"));
 }
 
 TEST_F(CliData, ATemplateThatIsMissingSaysWhatToDo) {

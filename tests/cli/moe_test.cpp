@@ -104,7 +104,7 @@ TEST_P(CliMoe, FreezesWhatIsNamedAndBalancesWhenAsked) {
   EXPECT_GT(losses().front(), plain + 0.4);  // evenly used experts would still cost the factor times the choices
   fs::remove_all(folder / "run");
   EXPECT_THAT(train("freeze: ['*nothing*']\n").err, HasSubstr("freeze: '*nothing*' matches no tensor"));
-  EXPECT_THAT(train("freeze: ['*q_proj.weight']\n").err, HasSubstr("name both or neither"));
+  EXPECT_THAT(train("freeze: ['*q_proj.weight']\n").err, HasSubstr("freeze both or neither"));
 }
 
 INSTANTIATE_TEST_SUITE_P(, CliMoe,

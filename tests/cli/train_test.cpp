@@ -203,7 +203,7 @@ TEST_P(CliTrain, WeightsThatAreNotFiniteAreNeverSaved) {
     const CommandResult blown = train(std::string(more) + "dtype: fp32\nmax_grad_norm: 0\n");
     EXPECT_EQ(blown.code, 2) << blown.err;
     EXPECT_THAT(blown.err, HasSubstr("not finite"));
-    EXPECT_THAT(blown.err, HasSubstr("No checkpoint was written yet"));
+    EXPECT_THAT(blown.err, HasSubstr("No checkpoint has been written yet"));
     EXPECT_FALSE(fs::exists(folder / "run/model.safetensors") || fs::exists(folder / "run/checkpoint-1"));
   }
 }
@@ -222,7 +222,7 @@ TEST_P(CliTrain, TwoRunsDoNotShareAFolder) {
   const io::FolderLock other(folder / "run");
   const CommandResult result = train();
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, HasSubstr("run: another process is at work in this folder"));
+  EXPECT_THAT(result.err, HasSubstr("run: another process is using this folder"));
 }
 
 TEST_P(CliTrain, ResumingWithOtherBatchesOrLessThatTrainsIsRefused) {
@@ -232,18 +232,18 @@ TEST_P(CliTrain, ResumingWithOtherBatchesOrLessThatTrainsIsRefused) {
   for (const char* other : {"--seed=7", "--gradient_accumulation_steps=1", "--sequence_len=32"}) {
     const CommandResult resumed = train("save_steps: 2\n", {"--resume", other});
     EXPECT_EQ(resumed.code, 2) << other;
-    EXPECT_THAT(resumed.err, HasSubstr("the run's batches were made by seed")) << other;
+    EXPECT_THAT(resumed.err, HasSubstr("the run's batches were made with seed")) << other;
   }
   fs::copy(folder / "run/checkpoint-2", folder / "other");
   const CommandResult based = train("save_steps: 2\n", {"--resume", "--base_model", folder / "other"});
   EXPECT_EQ(based.code, 2);
-  EXPECT_THAT(based.err, HasSubstr("is not the base model of the run"));
+  EXPECT_THAT(based.err, HasSubstr("is not the run's base model"));
   const CommandResult frozen = train("save_steps: 2\nfreeze: ['model.layers.*']\n", {"--resume"});
   EXPECT_EQ(frozen.code, 2);
   EXPECT_THAT(frozen.err, HasSubstr("which does not train in this run"));
   const CommandResult all = train("save_steps: 2\nfreeze: ['*']\n", {"--resume"});
   EXPECT_EQ(all.code, 2);
-  EXPECT_THAT(all.err, HasSubstr("nothing of the model is left to train"));
+  EXPECT_THAT(all.err, HasSubstr("no part of the model is left to train"));
 }
 
 TEST_P(CliTrain, AFullDiskIsAnErrorThatNamesTheFileAndKeepsEarlierCheckpoints) {

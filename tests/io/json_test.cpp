@@ -124,7 +124,7 @@ TEST(IoJson, ReadNamesTheFile) {
   EXPECT_THAT(user_error_of([&] { Json::read(path); }), StartsWith(path.string() + ": not valid JSON"));
   const auto large = folder.write("large.json", "{}");
   std::filesystem::resize_file(large, Json::max_file_bytes + 1);  // sparse: takes no space
-  EXPECT_THAT(user_error_of([&] { Json::read(large); }), HasSubstr("at most 256.0 MiB are read here"));
+  EXPECT_THAT(user_error_of([&] { Json::read(large); }), HasSubstr("at most 256.0 MiB is allowed here"));
 }
 
 }  // namespace

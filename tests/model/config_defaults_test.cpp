@@ -79,8 +79,7 @@ TEST(ModelConfigDefaults, ADefaultThatDoesNotFitIsSaidToBeOne) {
       R"({"model_type":"mistral","hidden_size":60,"intermediate_size":96,"vocab_size":100,"num_attention_heads":6,)"
       R"("num_hidden_layers":2})";
   EXPECT_EQ(user_error_of([&] { model::parse_config(io::Json::parse(text, "config.json")); }),
-            "config.json: num_key_value_heads: 8 does not divide the 6 query heads; it is what this family has where "
-            "the file does not say");
+            "config.json: num_key_value_heads: 8 does not divide the 6 query heads; it is this family's default");
 }
 
 }  // namespace

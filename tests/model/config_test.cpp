@@ -70,7 +70,7 @@ TEST(ModelConfigs, ScalingsBesideOneAnother) {
   const std::string yarn = R"("rope_scaling":{"rope_type":"yarn","factor":4.0})";
   EXPECT_EQ(parse(llama(R"(,"rope_parameters":{},)" + yarn)).rope.kind, model::RopeKind::yarn);
   EXPECT_THAT(error_of(llama(R"(,"rope_parameters":{"rope_theta":5e5,"rope_type":"default"},)" + yarn)),
-              HasSubstr("rope_scaling: is there and rope_parameters too"));
+              HasSubstr("rope_scaling: is given, and so is rope_parameters"));
   EXPECT_EQ(parse(llama("," + yarn)).rope.original_positions, 512);
   EXPECT_EQ(parse(llama(R"(,"original_max_position_embeddings":64,)" + yarn)).rope.original_positions, 64);
   EXPECT_THAT(error_of(llama(R"(,"rope_parameters":{"full_attention":{"rope_theta":5e5}})")),

@@ -252,7 +252,7 @@ TEST_P(ModelGptOss, ErrorsNameTheFileAndTheTensor) {
   config["num_local_experts"] = 3;
   config["intermediate_size"] = 48;  // no multiple of a block
   base.folder.write("config.json", config.dump());
-  EXPECT_THAT(user_error_of([&] { engine(base.folder.path(), true); }), HasSubstr("by config.json it should be"));
+  EXPECT_THAT(user_error_of([&] { engine(base.folder.path(), true); }), HasSubstr("config.json expects"));
 }
 
 TEST_P(ModelGptOss, WeightDecayLeavesBiasesOfExpertsAlone) {

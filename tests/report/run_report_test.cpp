@@ -54,7 +54,7 @@ TEST(ReportRun, ReadsWhatARunLeft) {
                            "models/&lt;b&gt;", "prefers-color-scheme: dark"}) {
     EXPECT_THAT(html, HasSubstr(part));
   }
-  EXPECT_THAT(html, Not(HasSubstr("has not come to its end")));
+  EXPECT_THAT(html, Not(HasSubstr("The run is not complete")));
 }
 
 TEST(ReportRun, AnUnfinishedRunWithoutEvaluationIsShownToo) {
@@ -65,12 +65,12 @@ TEST(ReportRun, AnUnfinishedRunWithoutEvaluationIsShownToo) {
   EXPECT_EQ(run.steps.size(), 2u);
   EXPECT_FALSE(run.finished);
   const std::string html = run_html(run);
-  EXPECT_THAT(html, HasSubstr("how it stood after step 2"));
+  EXPECT_THAT(html, HasSubstr("its state after step 2"));
   EXPECT_THAT(html, Not(HasSubstr("evaluation")));
   EXPECT_THAT(html, Not(HasSubstr("Configuration")));
 
   folder.write("metrics.jsonl", "");
-  EXPECT_THAT(run_html(read_run(folder.path())), HasSubstr("No step is done yet"));
+  EXPECT_THAT(run_html(read_run(folder.path())), HasSubstr("No step is complete yet"));
   folder.write("metrics.jsonl", step_line(1, 3.5));
   EXPECT_THAT(run_html(read_run(folder.path())), HasSubstr("<circle"));  // a line of one point is none
 }

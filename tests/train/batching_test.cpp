@@ -20,7 +20,7 @@ TEST(TrainBatching, OtherOptionsAreNamed) {
   other.seed = options.seed + 1;
   EXPECT_EQ(error_of(batching_of(options), batching_of(options)), "<no error>");
   EXPECT_THAT(error_of(batching_of(options), batching_of(other)),
-              HasSubstr("run/checkpoint-2: the run's batches were made by seed"));
+              HasSubstr("run/checkpoint-2: the run's batches were made with seed"));
 }
 
 // Version 1 sorted documents by length, and did not say its version.

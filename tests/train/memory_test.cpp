@@ -77,7 +77,7 @@ TEST(TrainMemory, LayersGoToTheHostBeforeItGivesUp) {
   o = c.options(256);
   choice = train::choose_memory(c.config, o, {}, {.device = tight, .host = 0});
   EXPECT_FALSE(choice.fits);
-  EXPECT_THAT(choice.reason, HasSubstr("of host memory it needs"));
+  EXPECT_THAT(choice.reason, HasSubstr("of host memory, but only"));
   EXPECT_THAT(choice.reason, HasSubstr("memory.disk"));
 }
 

@@ -37,11 +37,12 @@ std::optional<io::Json> find_scaling(const io::Json& json) {
     const auto object = json.find_object(key);
     if (!object || object->keys().empty()) continue;
     if (found && found->raw() != object->raw()) {
-      json.fail("rope_scaling", "is there and rope_parameters too, and they differ; leave one of them out");
+      json.fail("rope_scaling", "is given, and so is rope_parameters, and they differ; remove one of them");
     }
     found = object;
     for (const std::string& name : object->keys()) {
-      if (object->raw().at(name).is_object()) object->fail(name, "rotations by kinds of layers are not supported");
+      if (object->raw().at(name).is_object())
+        object->fail(name, "rotations that differ between kinds of layers are not supported");
     }
   }
   return found;
@@ -49,7 +50,7 @@ std::optional<io::Json> find_scaling(const io::Json& json) {
 
 void refuse_partial_rotation(const io::Json& json) {
   if (json.find_number("partial_rotary_factor").value_or(1.0) != 1.0) {
-    json.fail("partial_rotary_factor", "is not something that this family has; expected 1");
+    json.fail("partial_rotary_factor", "is not supported by this family; expected 1");
   }
 }
 
@@ -109,7 +110,7 @@ std::int64_t parse_kv_heads(const io::Json& json, std::int64_t heads, std::int64
   const std::int64_t found = absent ? missing : json.find_integer(key, io::positive_integer).value_or(heads);
   if (heads % found != 0) {
     json.fail(key, fmt::format("{} does not divide the {} query heads{}", found, heads,
-                               absent ? "; it is what this family has where the file does not say" : ""));
+                               absent ? "; it is this family's default" : ""));
   }
   return found;
 }
@@ -166,8 +167,7 @@ ModelConfig parse_common(const io::Json& json, const FamilyDefaults& defaults) {
     json.fail("hidden_size",
               fmt::format("{} is not a multiple of {} heads, and head_dim is not given", c.hidden, c.heads));
   }
-  if (c.head_dim > 256)
-    json.fail("head_dim", fmt::format("{} is above 256, the largest head that is supported", c.head_dim));
+  if (c.head_dim > 256) json.fail("head_dim", fmt::format("{} is above 256, the largest supported head", c.head_dim));
   c.max_positions = json.find_integer("max_position_embeddings", io::positive_integer).value_or(defaults.max_positions);
   c.norm_eps = static_cast<float>(json.find_number("rms_norm_eps", io::positive_number).value_or(defaults.norm_eps));
   c.rope = parse_rope(json, c.head_dim, c.max_positions, defaults);
@@ -178,8 +178,7 @@ ModelConfig parse_common(const io::Json& json, const FamilyDefaults& defaults) {
     json.fail("hidden_act", fmt::format("'{}' is not supported; SwiGLU models have silu", activation));
   }
   if (const auto quantized = json.find_object("quantization_config"); quantized && !defaults.quantization_known) {
-    json.fail("quantization_config",
-              "quantized weights of this family are not supported; use the model as it was before");
+    json.fail("quantization_config", "quantized weights of this family are not supported; use the unquantized model");
   }
   if (json.find_number("attention_dropout").value_or(0.0) != 0.0) {
     json.fail("attention_dropout", "dropout inside attention is not supported; set it to 0");

@@ -26,7 +26,7 @@ AttentionText parse_attention(const io::Json& json) {
   if (!given) return text;
   for (const std::string& key : given->expect_object().keys()) {
     if (key != "mask" && key != "score" && key != "head_bias") {
-      given->fail(key, "is not known; this model wants to be computed in a way that this version does not know");
+      given->fail(key, "is not a known key; this model needs a newer version of inlay");
     }
   }
   text.mask = given->find_string("mask").value_or("");

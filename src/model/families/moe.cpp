@@ -17,7 +17,7 @@ void parse_experts(const io::Json& json, ModelConfig& c, const ExpertDefaults& d
   e.count = json.integer(count_key, io::positive_integer);
   e.chosen = json.integer("num_experts_per_tok", io::positive_integer);
   if (e.count > backend::most_groups) {
-    json.fail(count_key, fmt::format("{} is above {}, the most that are supported", e.count, backend::most_groups));
+    json.fail(count_key, fmt::format("{} is above {}, the largest supported number", e.count, backend::most_groups));
   }
   const std::int64_t most = std::min(e.count, ops::most_choices);
   if (e.chosen > most) {
