@@ -52,6 +52,7 @@ RunEnd Loop::run(TrainerState state, std::int64_t steps) {
   const Schedule schedule = schedule_of(options_, steps_);
   BatchStream stream(documents_.sampler(), documents_.train(), state_.epoch, state_.batch);
   const double began = now() - state_.seconds;
+  remove_old_checkpoints(output_.path(), options_.save_total_limit);  // a killed run may have left too many
   if (state_.evaluation_due && state_.step < steps_ && !evaluate_now()) return stop_early();
   while (state_.step < steps_) {
     const double step_began = now();

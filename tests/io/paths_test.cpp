@@ -34,7 +34,7 @@ TEST(IoPaths, WhatIsNotThereIsAnAnswerAndTheRestAnErrorWithItsName) {
     EXPECT_THAT(user_error_of([&] { entries_of(path); }), HasSubstr(name));
     EXPECT_THAT(user_error_of([&] { create_folders(path); }), HasSubstr(name));
   }
-  EXPECT_THAT(user_error_of([&] { create_folders(folder / "file/below"); }), HasSubstr("file/below"));
+  EXPECT_THAT(user_error_of([&] { create_folders(folder / "file/below"); }), HasSubstr("file: cannot be created"));
 }
 
 TEST(IoPaths, FoldersAreMadeWithThoseAbove) {
