@@ -129,11 +129,10 @@ struct Layout {
 // otherwise.
 void write_changed_config(const fs::path& base, const fs::path& folder, const model::ModelConfig& trained, bool decoded,
                           io::FileSums& written) {
-  const bool same_attention = model::load_config(base).attention == trained.attention;
-  if (!decoded && same_attention) return;
+  if (!decoded && !trained.attention.given()) return;
   nlohmann::json config = io::Json::read(base / "config.json").raw();
   if (decoded) config.erase("quantization_config");
-  if (!same_attention) {
+  if (trained.attention.given()) {
     nlohmann::json& attention = config[model::attention_key] = nlohmann::json::object();
     if (!trained.attention.mask.empty()) attention["mask"] = trained.attention.mask;
     if (!trained.attention.score.empty()) attention["score"] = trained.attention.score;
