@@ -26,6 +26,10 @@ std::span<const EnvironmentVariable> environment_variables() {
        {"plain", "tensor", "hopper"},
        "the fastest that can",
        "the kernels of the experts' products on a GPU; hopper: an error where they cannot"},
+      {"INLAY_TEST_FAULT",
+       {},
+       "nothing fails",
+       "for tests: kill:N or enospc:N, what happens at the N-th operation on the disk"},
   };
   return table;
 }

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <string_view>
+#include <string>
+
+#include "core/environment.h"
 
 namespace inlay::io {
 namespace {
@@ -16,12 +18,10 @@ struct Fault {
 };
 
 Fault wanted() {
-  const char* text = std::getenv("INLAY_TEST_FAULT");
-  if (text == nullptr) return {};
-  const std::string_view fault(text);
+  const std::string fault = environment("INLAY_TEST_FAULT").value_or("");
   const std::size_t colon = fault.find(':');
   if (colon == fault.npos) return {};
-  return {.at = std::atoll(text + colon + 1), .kills = fault.starts_with("kill:")};
+  return {.at = std::atoll(fault.c_str() + colon + 1), .kills = fault.starts_with("kill:")};
 }
 
 }  // namespace

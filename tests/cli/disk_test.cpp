@@ -77,7 +77,7 @@ TEST_F(CliDisk, ADamagedFileOfACheckpointIsNamedAndAnOlderOneOffered) {
   folder.write("run/checkpoint-4/trainer_state.json", state.dump(2) + "\n");
   EXPECT_THAT(train("", {"--resume"}).err, HasSubstr("trainer_state.json: is damaged"));
   flip(run / "checkpoint-2/optimizer.safetensors", 1000);
-  EXPECT_THAT(train("", {"--resume"}).err, HasSubstr("there is no whole checkpoint before it"));
+  EXPECT_THAT(train("", {"--resume"}).err, HasSubstr("there is no intact checkpoint before it"));
 }
 
 TEST_F(CliDisk, ACheckpointOfAnEarlierVersionIsTakenWithANote) {
@@ -114,7 +114,7 @@ TEST_F(CliDisk, SomebodysModelIsNotTouched) {
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.err, HasSubstr("already holds a model"));
   run = folder / "base";
-  EXPECT_THAT(train().err, HasSubstr("is the folder of the base model"));
+  EXPECT_THAT(train().err, HasSubstr("is the base model's folder"));
 }
 
 TEST_F(CliDisk, WhatKilledRunsLeftIsRemovedByTheNext) {
@@ -140,8 +140,8 @@ TEST_F(CliDisk, WhatKilledRunsLeftIsRemovedByTheNext) {
 TEST_F(CliDisk, TheOutputFolderIsCheckedBeforeDataIsRead) {
   ASSERT_EQ(train().code, 0);
   data = folder / "nowhere.jsonl";
-  EXPECT_THAT(train().err, HasSubstr("already holds a run"));
-  EXPECT_THAT(train("", {"--resume"}).err, HasSubstr("wrote no checkpoint"));
+  EXPECT_THAT(train().err, HasSubstr("already holds a complete run"));
+  EXPECT_THAT(train("", {"--resume"}).err, HasSubstr("has no checkpoint to continue from"));
 }
 
 TEST_F(CliDisk, DamagedDirectionsAreFoundAgain) {

@@ -29,7 +29,7 @@ __device__ __forceinline__ void arrive_expecting(Barrier* barrier, int bytes) {
 // At the barrier of the same name in block `rank` of the cluster. Here and in wait() the scope is the default, the
 // block's: what is handed over are stages that the copy engine and the tensor cores use, not plain stores, and the
 // scope of the cluster would put a barrier of the whole GPU and an invalidation of L1 into every step
-// (docs/numbers.md).
+// (docs/notes/performance.md).
 __device__ __forceinline__ void arrive_in(Barrier* barrier, int rank) {
   asm volatile(
       "{\n"
