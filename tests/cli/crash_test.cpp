@@ -118,7 +118,7 @@ const std::string osft = "osft: {unfreeze_rank_ratio: 0.5, cache: off, basis: we
 // One death per run, at operation after operation of it: every seventh, or with more time every one.
 TEST_F(CliCrash, AtEveryOperationOnTheDisk) {
   const CrashedRun run("");
-  const int stride = std::getenv("INLAY_CRASH_SECONDS") == nullptr ? 7 : 1;
+  const int stride = std::getenv("INLAY_CRASH_SECONDS") == nullptr ? 3 : 1;
   int operation = 1;
   while (run.survives("kill:" + std::to_string(operation)) && !::testing::Test::HasFailure()) operation += stride;
   EXPECT_GT(operation, 50);
@@ -133,7 +133,7 @@ TEST_F(CliCrash, OnAFullDisk) {
 
 TEST_F(CliCrash, InOsft) {
   const CrashedRun run(osft);
-  for (int operation = 3; run.survives("kill:" + std::to_string(operation)); operation += 31) {
+  for (int operation = 3; run.survives("kill:" + std::to_string(operation)); operation += 13) {
     if (::testing::Test::HasFailure()) break;
   }
 }
