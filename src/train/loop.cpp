@@ -67,7 +67,9 @@ RunEnd Loop::run(TrainerState state, std::int64_t steps) {
     host_peak_ = std::max(host_peak_, resident_bytes());
     check_finite(result);
     const double seconds = now() - step_began;
-    report(result, rate, seconds, peak_ > 0 ? model_flops(plan_, micro_batches) / seconds / peak_ : 0);
+    const double reached = model_flops(plan_, micro_batches) / seconds;
+    if (peak_ > 0) peak_ = std::max(peak_, reached);  // it may have been measured on a busy machine
+    report(result, rate, seconds, peak_ > 0 ? reached / peak_ : 0);
     if (options_.eval_steps > 0 && state_.step % options_.eval_steps == 0 && state_.step < steps_) evaluate_now();
     if (interrupt_requested() && state_.step < steps_) return stop_early();
     if (options_.save_steps > 0 && state_.step % options_.save_steps == 0) save();
