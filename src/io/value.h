@@ -19,12 +19,12 @@ class Value {
   using Data = std::variant<std::monostate, bool, Integer, double, std::string, List, Map>;
 
   Value() = default;  // null
-  explicit Value(std::string text) : data_(std::move(text)) {}
-  explicit Value(List list) : data_(std::move(list)) {}
-  explicit Value(Map map) : data_(std::move(map)) {}
-  static Value boolean(bool value) { return Value(Data(value)); }
-  static Value integer(Integer value) { return Value(Data(value)); }
-  static Value real(double value) { return Value(Data(value)); }
+  explicit Value(std::string text);
+  explicit Value(List list);
+  explicit Value(Map map);
+  static Value boolean(bool value);
+  static Value integer(Integer value);
+  static Value real(double value);
 
   const Data& data() const { return data_; }
   bool is_null() const { return data_.index() == 0; }
@@ -45,7 +45,7 @@ class Value {
   std::size_t bytes() const;
 
  private:
-  explicit Value(Data data) : data_(std::move(data)) {}
+  explicit Value(Data data);
 
   Data data_;
 };
@@ -54,6 +54,15 @@ struct Value::Member {
   std::string key;
   Value value;
 };
+
+// Here, because a map can only be made and destroyed where its members are known.
+inline Value::Value(Data data) : data_(std::move(data)) {}
+inline Value::Value(std::string text) : data_(std::move(text)) {}
+inline Value::Value(List list) : data_(std::move(list)) {}
+inline Value::Value(Map map) : data_(std::move(map)) {}
+inline Value Value::boolean(bool value) { return Value(Data(value)); }
+inline Value Value::integer(Integer value) { return Value(Data(value)); }
+inline Value Value::real(double value) { return Value(Data(value)); }
 
 // A JSON document. What is not JSON, nests more than Json::max_depth levels deep, or has a key twice in one object is a
 // UserError that begins with the source ("messages.json", "rows.jsonl:12").
