@@ -131,8 +131,8 @@ std::vector<double> spread_apart(std::vector<double> wanted, double gap, double 
 }  // namespace
 
 std::string draw_marker(std::size_t style) {
-  return fmt::format(R"(<svg class="key {}" viewBox="0 0 28 14" aria-hidden="true">{}{}</svg>)",
-                     style_class(style), line(1, 7, 27, 7, "strong"), marker(style, 14, 7, true));
+  return fmt::format(R"(<svg class="key {}" viewBox="0 0 28 14" aria-hidden="true">{}{}</svg>)", style_class(style),
+                     line(1, 7, 27, 7, "strong"), marker(style, 14, 7, true));
 }
 
 std::string draw(const FrontierChart& chart) {
