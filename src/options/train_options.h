@@ -30,7 +30,7 @@ struct TrainOptions {
   std::string base_model;
   std::string output_dir;
   std::vector<data::DatasetOptions> datasets, test_datasets;
-  double val_set_size = 0;  // documents of datasets to train::evaluate on instead; below 1: a share of them
+  double val_set_size = 0;  // documents of datasets to evaluate on instead; below 1: a share of them
   std::string chat_template = "tokenizer_default";  // where a dataset names none
   bool train_on_inputs = false;                     // of every dataset
   std::vector<std::string> eot_tokens;              // where a dataset names none
