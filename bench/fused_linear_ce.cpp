@@ -26,14 +26,14 @@ class RecordingHead final : public ops::Linear {
   std::int64_t in_features() const override { return head_.in_features(); }
   std::int64_t out_features() const override { return head_.out_features(); }
   bool trainable() const override { return head_.trainable(); }
-  void forward(backend::Exec& exec, View y, ConstView x) override {
-    record([=, this, &exec] { head_.forward(exec, y, x); });
+  void forward(backend::Exec& exec, View y, backend::Grad mode, ConstView x, const ops::Call& call) override {
+    record([=, this, &exec] { head_.forward(exec, y, mode, x, call); });
   }
-  void backward_input(backend::Exec& exec, View dx, backend::Grad mode, ConstView dy, const float* alpha) override {
-    record([=, this, &exec] { head_.backward_input(exec, dx, mode, dy, alpha); });
+  void backward_input(backend::Exec& exec, View dx, backend::Grad mode, ConstView dy, const ops::Call& call) override {
+    record([=, this, &exec] { head_.backward_input(exec, dx, mode, dy, call); });
   }
-  void accumulate(backend::Exec& exec, ConstView dy, ConstView x, const float* alpha) override {
-    record([=, this, &exec] { head_.accumulate(exec, dy, x, alpha); });
+  void accumulate(backend::Exec& exec, ConstView dy, ConstView x, const ops::Call& call) override {
+    record([=, this, &exec] { head_.accumulate(exec, dy, x, call); });
   }
 
   std::size_t count() const { return products_.size(); }

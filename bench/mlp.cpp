@@ -36,7 +36,7 @@ Report run(const Arguments& a) {
       if (!exec.planning()) fill_random(exec, p->value, 0.02f, ++seed);
     }
     model::MlpBlock block(exec, config, mlp, [](backend::Exec&, weights::Parameter& p) {
-      return std::make_unique<weights::DenseWeight>(p);
+      return std::unique_ptr<weights::Weight>(std::make_unique<weights::DenseWeight>(p));
     });
     const Shape shape{a.tokens, a.hidden};
     const auto stream = [&](const char* name) {

@@ -44,16 +44,10 @@ Report run(const Arguments& a) {
   report["unfreeze_rank_ratio"] = a.unfreeze;
   report["frozen"] = options.osft.enabled ? options.osft.freeze : std::vector<std::string>();
   Report routes;
-  if (engine.osft != nullptr) {
-    model::ModelParameters parameters(config);
-    parameters.for_each([&](const weights::Parameter& p) {
-      const auto* ranks = engine.osft->find(p.name);
-      if (ranks == nullptr || p.layer > 0) return;  // the layers are alike
-      if (const auto* input = std::get_if<weights::InputLayout>(ranks)) {
-        routes[p.name] = fmt::format("{} free, {}", input->free, input->stores_frozen() ? "D" : "B·V");
-      } else {
-        const auto& factors = std::get<weights::FactorLayout>(*ranks);
-        routes[p.name] = fmt::format("{} free, {}", factors.parts.front().free, weights::name_of(factors.route));
+  if (engine.weights != nullptr) {
+    model::ModelParameters(config).for_each([&](const weights::Parameter& p) {
+      if (p.layer <= 0 && engine.weights->kinds.contains(p.name)) {  // the layers are alike
+        routes[p.name] = engine.weights->of(p).describe();
       }
     });
   }

@@ -10,38 +10,24 @@ namespace inlay::bench {
 namespace {
 
 // Rows of about unit length: near enough to orthonormal, and real numbers, which zeros would not be.
-void set_random(backend::Exec& exec, weights::Basis& basis, std::uint64_t seed) {
-  if (basis.absent()) return;
-  const auto size = static_cast<std::size_t>(basis.shape().size());
-  std::vector<float> rows = random_block(size, 1.0f / std::sqrt(static_cast<float>(basis.shape()[1])), seed);
-  const std::size_t period = rows.size();
-  rows.resize(size);
-  for (std::size_t at = period; at < size; at += period) {
-    std::copy_n(rows.data(), std::min(period, size - at), rows.data() + at);
+class RandomStart final : public weights::StartTensors {
+ public:
+  const void* at(const std::string&, DType, const Shape& shape) const override {
+    const auto size = static_cast<std::size_t>(shape.size());
+    const float scale = shape.rank() == 1 ? 1.0f : 1.0f / std::sqrt(static_cast<float>(shape[1]));
+    rows_ = random_block(size, scale, ++seed_);
+    const std::size_t period = rows_.size();
+    rows_.resize(size);
+    for (std::size_t at = period; at < size; at += period) {
+      std::copy_n(rows_.data(), std::min(period, size - at), rows_.data() + at);
+    }
+    return rows_.data();
   }
-  basis.set(exec, rows.data());
-}
 
-void start_osft(train::Engine& engine) {
-  backend::Exec& exec = engine.exec();
-  std::uint64_t seed = 1000;
-  for (weights::SubspaceWeight* weight : engine.decoder().subspaces()) {
-    weight->set_start(exec);
-    if (auto* input = dynamic_cast<weights::InputSubspace*>(weight)) {
-      set_random(exec, input->basis(), ++seed);
-      if (!input->row_mask().absent()) fill_random(exec, input->row_mask(), 1.0f, ++seed);
-      continue;
-    }
-    for (const auto& part : dynamic_cast<weights::FactorSubspace&>(*weight).parts()) {
-      for (weights::FactorSubspace::Side* side : {part->u.get(), part->v.get()}) {
-        set_random(exec, side->start_basis, ++seed);
-        set_random(exec, side->frozen, ++seed);
-      }
-      fill_random(exec, part->scale, 1.0f, ++seed);
-      set_random(exec, part->scaled_frozen, ++seed);
-    }
-  }
-}
+ private:
+  mutable std::vector<float> rows_;
+  mutable std::uint64_t seed_ = 1000;
+};
 
 }  // namespace
 
@@ -56,7 +42,8 @@ Report time_step(const model::ModelConfig& config, const train::EngineOptions& o
     fill_random(home, p.value, p.shape.rank() == 1 ? 1.0f : 0.02f, ++seed);
     if (!p.low.absent()) home.fill_zero(p.low);
   });
-  start_osft(*engine);
+  const RandomStart start;
+  engine->start(&start);
   std::vector<Document> documents(static_cast<std::size_t>(shape.documents));
   const Philox philox{11};
   std::uint64_t counter = 0;

@@ -30,8 +30,10 @@ void for_each_group(const ConstView& offsets, const Body& body) {
 }  // namespace
 
 void grouped_matmul(Exec& exec, View c, ConstView a, std::span<const ConstView> b, Transpose transpose_b,
-                    ConstView offsets) {
+                    ConstView offsets, MatmulScale scale) {
   check_operands(a, c, offsets, b.size());
+  INLAY_ASSERT(scale.device_alpha == nullptr && (scale.beta == 0 || scale.beta == 1),
+               "grouped_matmul: beta {}, expected 0 or 1 and no factor on the device", scale.beta);
   const bool tb = transpose_b == Transpose::yes;
   for (const ConstView& matrix : b) {
     INLAY_ASSERT(matrix.rank() == 2 && matrix.dim(tb ? 1 : 0) == a.dim(1) && matrix.dim(tb ? 0 : 1) == c.dim(1) &&
@@ -41,14 +43,14 @@ void grouped_matmul(Exec& exec, View c, ConstView a, std::span<const ConstView> 
   }
   exec.count_product(a.dtype(), a.dim(0), c.dim(1), a.dim(1));
   if (exec.planning() || c.size() == 0) return;
-  if (exec.on_cuda()) return cuda::grouped_matmul(exec, c, a, b, transpose_b, offsets);
+  if (exec.on_cuda()) return cuda::grouped_matmul(exec, c, a, b, transpose_b, offsets, scale);
   for_each_group(offsets, [&](std::size_t g, std::int64_t begin, std::int64_t end) {
-    matmul(exec, c.slice_rows(begin, end), a.slice_rows(begin, end), Transpose::no, b[g], transpose_b);
+    matmul(exec, c.slice_rows(begin, end), a.slice_rows(begin, end), Transpose::no, b[g], transpose_b, scale);
   });
 }
 
 void grouped_matmul_over_rows(Exec& exec, std::span<const View> c, Grad mode, ConstView a, ConstView b,
-                              ConstView offsets) {
+                              ConstView offsets, float alpha) {
   if (mode == Grad::skip) return;
   check_operands(a, b, offsets, c.size());
   for (const View& matrix : c) {
@@ -61,11 +63,11 @@ void grouped_matmul_over_rows(Exec& exec, std::span<const View> c, Grad mode, Co
   const auto wanted = std::ranges::count_if(c, [](const View& matrix) { return !matrix.absent(); });
   exec.count_product(a.dtype(), a.dim(1), b.dim(1), a.dim(0) * wanted / static_cast<std::int64_t>(c.size()));
   if (exec.planning() || a.dim(1) == 0 || b.dim(1) == 0) return;
-  if (exec.on_cuda()) return cuda::grouped_matmul_over_rows(exec, c, mode, a, b, offsets);
+  if (exec.on_cuda()) return cuda::grouped_matmul_over_rows(exec, c, mode, a, b, offsets, alpha);
   for_each_group(offsets, [&](std::size_t g, std::int64_t begin, std::int64_t end) {
     if (c[g].absent()) return;
     matmul(exec, c[g], a.slice_rows(begin, end), Transpose::yes, b.slice_rows(begin, end), Transpose::no,
-           {.beta = mode == Grad::accumulate ? 1.0f : 0.0f});
+           {.alpha = alpha, .beta = mode == Grad::accumulate ? 1.0f : 0.0f});
   });
 }
 

@@ -12,12 +12,14 @@ namespace inlay::backend {
 
 inline constexpr std::int64_t most_groups = 256;
 
-// C[rows of g] = A[rows of g] · op(B[g]). A [S, K], C [S, N] in A's dtype; B[g] is [K, N], or [N, K] where transposed.
+// C[rows of g] = alpha · A[rows of g] · op(B[g]) + beta · C, beta 0 or 1. A [S, K], C [S, N] in A's dtype; B[g] is [K,
+// N], or [N, K] where transposed. The first offset need not be 0: rows of no group are left alone.
 void grouped_matmul(Exec& exec, View c, ConstView a, std::span<const ConstView> b, Transpose transpose_b,
-                    ConstView offsets);
+                    ConstView offsets, MatmulScale scale = {});
 
-// C[g] = or += A[rows of g]ᵀ · B[rows of g], fp32 [M, N]; A [S, M], B [S, N]. A C[g] that is absent is left out.
+// C[g] = or += alpha · A[rows of g]ᵀ · B[rows of g], fp32 [M, N]; A [S, M], B [S, N]. A C[g] that is absent is left
+// out.
 void grouped_matmul_over_rows(Exec& exec, std::span<const View> c, Grad mode, ConstView a, ConstView b,
-                              ConstView offsets);
+                              ConstView offsets, float alpha = 1.0f);
 
 }  // namespace inlay::backend

@@ -63,7 +63,7 @@ View AttentionBlock::normed(Exec& exec, ConstView x) {
 }
 
 void AttentionBlock::project(Exec& exec, View qkv, ConstView norm, const LayerContext& context) {
-  qkv_->forward(exec, qkv, norm);
+  qkv_->forward(exec, qkv, Grad::overwrite, norm);
   if (config_.qkv_bias) ops::add_bias(exec, qkv, parameters_.qkv_bias.value);
   if (config_.qk_norm) return;  // the rotation then works on the normed copies
   const View qk = qkv.slice_cols(0, config_.q_width() + config_.kv_width());
@@ -90,7 +90,7 @@ void AttentionBlock::attend(Exec& exec, View rotated, const LayerContext& contex
 }
 
 void AttentionBlock::output(Exec& exec, View delta, const Saved& saved) {
-  output_->forward(exec, delta, saved.out);
+  output_->forward(exec, delta, Grad::overwrite, saved.out);
   if (config_.output_bias) ops::add_bias(exec, delta, parameters_.output_bias.value);
 }
 
@@ -181,8 +181,8 @@ void AttentionBlock::backward(Exec& exec, View grad, ConstView x, const LayerCon
     const ScratchScope attention_scope(arena);
     View dout = arena.scratch("attention output gradient", x.dtype(), {tokens, q});
     backward_bias(exec, parameters_.output_bias, grad);
-    output_->accumulate(exec, grad, saved.out, nullptr);
-    output_->backward_input(exec, dout, Grad::overwrite, grad, nullptr);
+    output_->accumulate(exec, grad, saved.out);
+    output_->backward_input(exec, dout, Grad::overwrite, grad);
 
     const View qk = again([&] { return rotated(exec, saved.qkv, context); });
     const View dq = dqkv.slice_cols(0, q).split_cols(config_.heads);
@@ -205,9 +205,9 @@ void AttentionBlock::backward(Exec& exec, View grad, ConstView x, const LayerCon
   }
   backward_bias(exec, parameters_.qkv_bias, dqkv);
   const View norm = again([&] { return saved.norm.absent() ? normed(exec, x) : saved.norm; });
-  qkv_->accumulate(exec, dqkv, norm, nullptr);
+  qkv_->accumulate(exec, dqkv, norm);
   const View dnorm = norm;  // has served; its memory takes the gradient
-  qkv_->backward_input(exec, dnorm, Grad::overwrite, dqkv, nullptr);
+  qkv_->backward_input(exec, dnorm, Grad::overwrite, dqkv);
   ops::rms_norm_backward(exec, norm_grads(grad, Grad::accumulate, parameters_.norm), dnorm, x, parameters_.norm.value,
                          config_.norm_eps);
 }

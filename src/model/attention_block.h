@@ -5,7 +5,7 @@
 #include "model/config.h"
 #include "model/device_batch.h"
 #include "ops/attention/attention.h"
-#include "weights/dense.h"
+#include "weights/weight.h"
 
 // Norm, q/k/v product, rotation, attention, output product. The residual addition that follows belongs to the MLP
 // block, which fuses it with its norm.
@@ -66,7 +66,7 @@ class AttentionBlock {
   const ModelConfig& config_;
   LayerConfig layer_;
   AttentionParameters& parameters_;
-  std::unique_ptr<ops::Linear> qkv_, output_;
+  std::unique_ptr<weights::Weight> qkv_, output_;
   std::shared_ptr<const ops::AttentionRule> rule_;  // absent: causal, within the layer's window
 };
 

@@ -5,7 +5,6 @@
 #include "model/decoding.h"
 #include "model/rope_table.h"
 #include "ops/elementwise.h"
-#include "ops/embedding.h"
 #include "ops/rms_norm.h"
 
 namespace inlay::model {
@@ -16,27 +15,31 @@ using backend::ScratchScope;
 Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& options)
     : config_(config), options_(options), parameters_(config_), stash_place_(options.stash) {
   Arena& arena = exec.arena();
-  if (options_.prepare) options_.prepare(parameters_);
+  static const weights::WeightPlan everything_trains;
+  const weights::WeightPlan& plan = options_.weights != nullptr ? *options_.weights : everything_trains;
   const std::int64_t first_on_host = config_.layer_count() - options_.host_layers;
-  parameters_.for_each_in_layers([&](std::int64_t layer, weights::Parameter& p) {
-    p.on_host = layer >= first_on_host && p.is_matrix();  // vectors are small, and many places read them
+  parameters_.for_each([&](weights::Parameter& p) {
+    p.trainable = !plan.frozen.contains(p.name);
+    if (p.is_matrix()) {
+      // Vectors are small, and many places read them.
+      p.on_host = p.layer >= 0 && p.layer >= first_on_host && plan.of(p).may_live_on_host();
+      return;
+    }
+    weights::allocate_value(exec, p, options_.compute);
+    if (options_.training) weights::allocate_training_state(exec, p);
   });
-  parameters_.for_each([&](weights::Parameter& p) { weights::allocate_value(exec, p, options_.compute); });
-  const auto make_weight = [this](Exec& e, weights::Parameter& p) -> std::unique_ptr<ops::Linear> {
-    if (!options_.make_weight) return std::make_unique<weights::DenseWeight>(p);
-    std::unique_ptr<ops::Linear> weight = options_.make_weight(e, p);
-    if (auto* subspace = dynamic_cast<weights::SubspaceWeight*>(weight.get())) subspaces_.push_back(subspace);
+  const weights::WeightMemory memory{.compute = options_.compute, .training = options_.training};
+  const auto make_weight = [&](Exec& e, weights::Parameter& p) {
+    std::unique_ptr<weights::Weight> weight = plan.of(p).make(e, p, memory);
+    weights_.push_back(weight.get());
     return weight;
   };
+  embedding_ = make_weight(exec, parameters_.embedding);
   for (std::size_t l = 0; l < parameters_.layers.size(); ++l) {
     layers_.push_back(
         std::make_unique<Layer>(exec, config_, config_.layers[l], *parameters_.layers[l], make_weight, balance_));
   }
-  head_ = make_weight(exec, config_.tied_embeddings ? parameters_.embedding : parameters_.head);
-  if (config_.tied_embeddings) tied_ = dynamic_cast<weights::SubspaceWeight*>(head_.get());
-  if (options_.training) {
-    parameters_.for_each([&](weights::Parameter& p) { weights::allocate_training_state(exec, p); });
-  }
+  if (!config_.tied_embeddings) head_ = make_weight(exec, parameters_.head);
   if (options_.host_layers > 0) {
     std::vector<std::vector<weights::Parameter*>> streamed(layers_.size());
     parameters_.for_each_in_layers([&](std::int64_t layer, weights::Parameter& p) {
@@ -85,25 +88,34 @@ void Decoder::for_each_trained(const std::function<void(weights::Parameter&)>& v
   parameters_.for_each([&](weights::Parameter& p) {
     if (p.trainable) visit(p);
   });
-  for (weights::SubspaceWeight* subspace : subspaces_) subspace->for_each_factor(visit);
+  for (weights::Weight* weight : weights_) weight->for_each_own(visit);
 }
 
 void Decoder::finish_gradients(Exec& exec) {
   exec.arena().begin_phase("finishing gradients");
   const backend::CostScope cost(exec, backend::StepPart::optimizer);
-  for (weights::SubspaceWeight* subspace : subspaces_) subspace->finish_gradients(exec);
+  for (weights::Weight* weight : weights_) weight->finish_gradients(exec);
 }
 
 void Decoder::update_weights(Exec& exec) {
   exec.arena().begin_phase("rebuilding weights");
   const backend::CostScope cost(exec, backend::StepPart::optimizer);
-  for (weights::SubspaceWeight* subspace : subspaces_) {
-    if (!subspace->dense().on_host) subspace->update_value(exec);
-  }
+  for (weights::Weight* weight : weights_) weight->updated(exec);
   if (streamed_ != nullptr) streamed_->forget();
 }
 
-void Decoder::begin_step(Exec& exec) {
+void Decoder::start(Exec& exec, const weights::StartTensors* tensors) {
+  for (weights::Weight* weight : weights_) weight->start(exec, tensors);
+}
+
+void Decoder::begin_pass(bool training) {
+  pass_.training = training;
+  for (weights::Weight* weight : weights_) weight->begin_pass(pass_);
+  if (training) ++pass_.micro_batch;
+}
+
+void Decoder::begin_step(Exec& exec, std::int64_t step) {
+  pass_ = {.step = static_cast<std::uint64_t>(step)};
   for_each_trained([](weights::Parameter& p) { p.forget_grad(); });
   exec.fill_zero(loss_);
   exec.fill_zero(correct_);
@@ -147,7 +159,7 @@ void Decoder::head_loss(Exec& exec, View hidden, const DeviceBatch& batch, doubl
   ops::LossOutputs outputs = {.loss = loss_, .correct = correct_};
   if (gradients) {
     outputs.dhidden = hidden;
-    outputs.head_gradient = head_->trainable();
+    outputs.head_gradient = head().trainable();
   }
   ops::LossOptions loss = {
       .reduction = ops::Reduction::mean, .normalizer = normalizer, .chunk_tokens = options_.loss.chunk};
@@ -156,16 +168,17 @@ void Decoder::head_loss(Exec& exec, View hidden, const DeviceBatch& batch, doubl
     loss.z_loss = static_cast<float>(options_.loss.z_loss);
     outputs.z_loss = z_loss_;
   }
-  ops::fused_linear_ce(exec, *head_, inputs, outputs, loss);
+  ops::fused_linear_ce(exec, head(), inputs, outputs, loss);
 }
 
 View Decoder::forward_only(Exec& exec, const DeviceBatch& batch) {
+  begin_pass(false);
   Arena& arena = exec.arena();
   const Shape stream_shape{batch.token_count, config_.hidden};
   const LayerContext layer_context = context(batch);
   View x = arena.scratch("hidden state", options_.compute, stream_shape);
   View next = arena.scratch("next hidden state", options_.compute, stream_shape);
-  ops::embedding_forward(exec, x, batch.tokens, parameters_.embedding.value);
+  embedding_->lookup(exec, x, batch.tokens);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     access_->acquire(exec, static_cast<std::int64_t>(l), weights::Pass::forward);
     LayerSaved nothing;
@@ -181,12 +194,13 @@ void Decoder::observe(Exec& exec, const std::vector<PackedBatch>& batches, Layer
   Arena& arena = exec.arena();
   const std::size_t mark = arena.mark();
   arena.begin_phase("calibration");
+  begin_pass(false);
   std::vector<View> streams;
   for (const PackedBatch& packed : batches) {
     const Shape shape{packed.token_count(), config_.hidden};
     streams.push_back(arena.keep(MemoryClass::activations, "residual stream", options_.compute, shape));
     const std::size_t batch_mark = arena.mark();
-    ops::embedding_forward(exec, streams.back(), upload(exec, packed).tokens, parameters_.embedding.value);
+    embedding_->lookup(exec, streams.back(), upload(exec, packed).tokens);
     exec.synchronize();
     arena.release_to(batch_mark);
   }
@@ -239,6 +253,7 @@ void Decoder::decode(Exec& exec, View logits, ConstView tokens, const KvCache& c
   INLAY_ASSERT(position < cache.capacity() && position < options_.max_positions,
                "position {} of a cache for {} and a decoder for {}", position, cache.capacity(),
                options_.max_positions);
+  begin_pass(false);
   Arena& arena = exec.arena();
   const ScratchScope scope(arena);
   // All tokens stand at one position: the table begins there, and each is at its beginning.
@@ -250,7 +265,7 @@ void Decoder::decode(Exec& exec, View logits, ConstView tokens, const KvCache& c
   const Shape stream_shape{tokens.dim(0), config_.hidden};
   View x = arena.scratch("hidden state", options_.compute, stream_shape);
   View next = arena.scratch("next hidden state", options_.compute, stream_shape);
-  ops::embedding_forward(exec, x, tokens, parameters_.embedding.value);
+  embedding_->lookup(exec, x, tokens);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     access_->acquire(exec, static_cast<std::int64_t>(l), weights::Pass::forward);
     decode_layer(exec, l, next, x, layer_context, cache, position);
@@ -259,7 +274,7 @@ void Decoder::decode(Exec& exec, View logits, ConstView tokens, const KvCache& c
   }
   if (logits.absent()) return;
   ops::rms_norm_forward(exec, next, x, parameters_.final_norm.value, config_.norm_eps);
-  head_->forward(exec, logits, next);
+  head().forward(exec, logits, Grad::overwrite, next);
 }
 
 std::vector<float> Decoder::row_losses(Exec& exec, const PackedBatch& packed) {
@@ -272,7 +287,7 @@ std::vector<float> Decoder::row_losses(Exec& exec, const PackedBatch& packed) {
     const DeviceBatch batch = upload(exec, packed);
     const View hidden = forward_only(exec, batch);
     const View losses = arena.scratch("row losses", DType::f32, {batch.token_count});
-    ops::fused_linear_ce(exec, *head_, {.hidden = hidden, .targets = batch.targets, .rows = batch.valid_rows},
+    ops::fused_linear_ce(exec, head(), {.hidden = hidden, .targets = batch.targets, .rows = batch.valid_rows},
                          {.loss = losses}, {.reduction = ops::Reduction::none, .chunk_tokens = options_.loss.chunk});
     exec.download(result.data(), losses);
   }
@@ -298,7 +313,7 @@ std::vector<float> Decoder::logits(Exec& exec, const PackedBatch& packed, const 
       const std::int64_t n = std::min(most, count - begin);
       exec.upload(index.slice_rows(0, n), rows.data() + begin);
       ops::gather_rows(exec, picked.slice_rows(0, n), hidden, index.slice_rows(0, n));
-      head_->forward(exec, slab.slice_rows(0, n), picked.slice_rows(0, n));
+      head().forward(exec, slab.slice_rows(0, n), Grad::overwrite, picked.slice_rows(0, n));
       exec.download(result.data() + begin * config_.vocab, slab.slice_rows(0, n));
     }
   }
@@ -320,7 +335,7 @@ void Decoder::next_logits(Exec& exec, View logits, const PackedBatch& packed) {
     const View picked = arena.scratch("picked hidden states", options_.compute, {documents, config_.hidden});
     exec.upload(index, last.data());
     ops::gather_rows(exec, picked, hidden, index);
-    head_->forward(exec, logits, picked);
+    head().forward(exec, logits, Grad::overwrite, picked);
   }
   arena.release_to(mark);
 }

@@ -8,8 +8,8 @@
 #include "model/layer_inputs.h"
 #include "model/parameters.h"
 #include "ops/fused_linear_ce.h"
+#include "weights/kind.h"
 #include "weights/streamed.h"
-#include "weights/subspace.h"
 
 namespace inlay::model {
 
@@ -30,9 +30,7 @@ struct DecoderOptions {
   StashPlace stash;                // where what the policy takes off the device goes
   std::int64_t host_layers = 0;    // the last so many layers' matrices, and their training state, live on the host
   bool deterministic_attention = true;
-  // Says what trains before memory is taken, and makes the matrices' weights; absent: everything, and dense ones.
-  std::function<void(ModelParameters&)> prepare;
-  weights::WeightFactory make_weight;
+  std::shared_ptr<const weights::WeightPlan> weights;  // absent: everything trains, as a whole
 };
 
 class KvCache;  // model/decoding.h
@@ -58,15 +56,17 @@ class Decoder {
   weights::StreamedWeights* streamed() { return streamed_; }  // null where all weights stay on the device
   // Bytes that a step has put on a disk.
   std::uint64_t disk_bytes() const { return stash_place_.bytes; }
-  const std::vector<weights::SubspaceWeight*>& subspaces() const { return subspaces_; }
-  // Everything the optimizer works on: parameters that train, and the factors of those that train in a subspace.
+  const std::vector<weights::Weight*>& weights() const { return weights_; }  // of all matrices
+  // Everything the optimizer works on: parameters that train, and what weights train in their place.
   void for_each_trained(const std::function<void(weights::Parameter&)>& visit);
-  // Around the optimizer's step, for weights that train in a subspace or live on the host.
+  // All weights were loaded. Null: no weight needs tensors.
+  void start(Exec& exec, const weights::StartTensors* tensors);
+  // Around the optimizer's step.
   void finish_gradients(Exec& exec);
   void update_weights(Exec& exec);
 
-  // The first call after this overwrites the gradients, later ones add to them.
-  void begin_step(Exec& exec);
+  // The first call after this overwrites the gradients, later ones add to them. Randomness depends on the step.
+  void begin_step(Exec& exec, std::int64_t step = 0);
   // Forward and backward of one micro-batch: gradients of Σ loss / normalizer, into the parameters.
   void forward_backward(Exec& exec, const PackedBatch& batch, double normalizer);
   // Loss alone, divided by the normalizer.
@@ -114,6 +114,8 @@ class Decoder {
     FeedForward::Saved mlp;
   };
 
+  void begin_pass(bool training);
+  weights::Weight& head() { return head_ != nullptr ? *head_ : *embedding_; }
   LayerContext context(const DeviceBatch& batch) const;
   // x_{l+1} from x_l, keeping what the policy says.
   void forward_layer(Exec& exec, std::size_t layer, View out, ConstView x, const LayerContext& context,
@@ -136,9 +138,9 @@ class Decoder {
   DecoderOptions options_;
   ModelParameters parameters_;
   std::vector<std::unique_ptr<Layer>> layers_;
-  std::unique_ptr<ops::Linear> head_;
-  std::vector<weights::SubspaceWeight*> subspaces_;  // those among the layers' weights and the head
-  weights::SubspaceWeight* tied_ = nullptr;          // the head, where it is the embedding too and trains in a subspace
+  std::unique_ptr<weights::Weight> embedding_, head_;  // the embedding is the head too where they are tied
+  std::vector<weights::Weight*> weights_;
+  weights::PassKey pass_;
   std::unique_ptr<weights::WeightAccess> access_ = std::make_unique<weights::ResidentWeights>();
   weights::StreamedWeights* streamed_ = nullptr;
   StashPlace stash_place_;

@@ -1,7 +1,6 @@
 #include "model/decoder.h"
 #include "model/norm_grads.h"
 #include "ops/elementwise.h"
-#include "ops/embedding.h"
 #include "ops/rms_norm.h"
 
 // A micro-batch there and back. What lies between the passes is where the policy says (layer_inputs.h,
@@ -64,6 +63,7 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
   const std::size_t mark = arena.mark(), host_mark = exec.host().arena().mark();
   const ScratchScope step_scope(arena);
   stash_place_.bytes = 0;
+  begin_pass(true);
   const CostScope forward(exec, StepPart::forward);
   arena.begin_phase("forward");
   const DeviceBatch batch = upload(exec, packed);
@@ -76,7 +76,7 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
 
   begin_balance(exec);
   View x = inputs.open(exec, 0);
-  ops::embedding_forward(exec, x, batch.tokens, parameters_.embedding.value);
+  embedding_->lookup(exec, x, batch.tokens);
   inputs.written(exec, 0);
   for (std::int64_t l = 0; l < layers; ++l) {
     LayerSaved& mine = saved[static_cast<std::size_t>(l)];
@@ -121,12 +121,7 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
     arena.release_to(mine.mark);
     access_->release(exec, l, Pass::backward);
   }
-  if (tied_ != nullptr) {
-    tied_->accumulate_lookup(exec, grad, batch.token_groups);
-  } else {
-    weights::Parameter& table = parameters_.embedding;
-    ops::embedding_backward(exec, table.grad, table.next_grad_mode(), grad, batch.token_groups);
-  }
+  if (embedding_->trainable()) embedding_->accumulate_lookup(exec, grad, batch.token_groups);
   arena.release_to(mark);
   exec.host().arena().release_to(host_mark);
 }

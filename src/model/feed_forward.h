@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "model/activations.h"
-#include "weights/dense.h"
+#include "weights/weight.h"
 
 namespace inlay::model {
 

@@ -17,8 +17,8 @@ MlpBlock::MlpBlock(Exec& exec, const ModelConfig& config, MlpParameters& paramet
       gate_up_(make_weight(exec, parameters.gate_up)),
       down_(make_weight(exec, parameters.down)) {}
 
-void MlpBlock::project(Exec& exec, View gate_up, ConstView norm) {
-  gate_up_->forward(exec, gate_up, norm);
+void MlpBlock::project(Exec& exec, View gate_up, ConstView norm, std::int64_t row) {
+  gate_up_->forward(exec, gate_up, Grad::overwrite, norm, {.first_row = row});
   if (config_.mlp_bias) ops::add_bias(exec, gate_up, parameters_.gate_up_bias.value);
 }
 
@@ -45,10 +45,10 @@ void MlpBlock::forward(Exec& exec, View out, View residual, ConstView x, const L
           saved.norm.absent() ? arena.scratch("mlp norm", x.dtype(), rows.shape()) : saved.norm.slice_rows(begin, end);
       ops::residual_rms_norm_forward(exec, norm, rows, x.slice_rows(begin, end), rows, parameters_.norm.value,
                                      config_.norm_eps);
-      project(exec, gate_up, norm);
+      project(exec, gate_up, norm, begin);
     }
     ops::swiglu_forward(exec, act, gate_up);
-    down_->forward(exec, out_rows, act);
+    down_->forward(exec, out_rows, Grad::overwrite, act, {.first_row = begin});
     if (config_.mlp_bias) ops::add_bias(exec, out_rows, parameters_.down_bias.value);
     ops::add(exec, out_rows, rows);
   });
@@ -70,23 +70,23 @@ void MlpBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
     {
       const backend::CostScope again(exec, backend::StepPart::recompute);
       if (saved.norm.absent()) ops::rms_norm_forward(exec, norm, rows, parameters_.norm.value, config_.norm_eps);
-      if (saved.gate_up.absent()) project(exec, gate_up, norm);
+      if (saved.gate_up.absent()) project(exec, gate_up, norm, begin);
     }
     {
       const ScratchScope act_scope(arena);
       View dact = arena.scratch("mlp activation gradient", dtype, {end - begin, width});
-      down_->backward_input(exec, dact, Grad::overwrite, drows, nullptr);
+      down_->backward_input(exec, dact, Grad::overwrite, drows, {.first_row = begin});
       // gate_up becomes its own gradient; dact becomes the activation, for down's weight gradient.
       ops::swiglu_backward(exec, gate_up, dact, dact, gate_up);
-      down_->accumulate(exec, drows, dact, nullptr);
+      down_->accumulate(exec, drows, dact, {.first_row = begin});
     }
     if (config_.mlp_bias) {
       ops::bias_backward(exec, parameters_.down_bias.grad, parameters_.down_bias.next_grad_mode(), drows);
       ops::bias_backward(exec, parameters_.gate_up_bias.grad, parameters_.gate_up_bias.next_grad_mode(), gate_up);
     }
-    gate_up_->accumulate(exec, gate_up, norm, nullptr);
+    gate_up_->accumulate(exec, gate_up, norm, {.first_row = begin});
     const View dnorm = norm;  // has served; its memory takes the gradient
-    gate_up_->backward_input(exec, dnorm, Grad::overwrite, gate_up, nullptr);
+    gate_up_->backward_input(exec, dnorm, Grad::overwrite, gate_up, {.first_row = begin});
     ops::rms_norm_backward(exec, norm_grads(drows, Grad::accumulate, parameters_.norm), dnorm, rows,
                            parameters_.norm.value, config_.norm_eps);
   });

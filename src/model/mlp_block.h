@@ -20,11 +20,11 @@ class MlpBlock final : public FeedForward {
   void backward(Exec& exec, View grad, ConstView residual, std::int64_t tile, const Saved& saved) override;
 
  private:
-  void project(Exec& exec, View gate_up, ConstView norm);
+  void project(Exec& exec, View gate_up, ConstView norm, std::int64_t row);
 
   const ModelConfig& config_;
   MlpParameters& parameters_;
-  std::unique_ptr<ops::Linear> gate_up_, down_;
+  std::unique_ptr<weights::Weight> gate_up_, down_;
 };
 
 }  // namespace inlay::model

@@ -43,10 +43,10 @@ MoeBlock::Routing MoeBlock::take_routing(Exec& exec, std::int64_t begin, std::in
 }
 
 // In fp32, whatever the model computes in: which expert comes first must not hang on rounding.
-View MoeBlock::router_logits(Exec& exec, ConstView norm) {
+View MoeBlock::router_logits(Exec& exec, ConstView norm, std::int64_t row) {
   Arena& arena = exec.arena();
   View logits = arena.scratch("router logits", DType::f32, {norm.dim(0), config_.experts.count});
-  router_->forward(exec, logits, norm);
+  router_->forward(exec, logits, Grad::overwrite, norm, {.first_row = row});
   if (config_.experts.router_bias) {
     const ScratchScope scope(arena);
     View bias = arena.scratch("router bias", DType::f32, {config_.experts.count});
@@ -72,6 +72,7 @@ void MoeBlock::forward(Exec& exec, View out, View residual, ConstView x, const L
   for_each_tile(tokens, tile, [&](std::int64_t begin, std::int64_t end) {
     const ScratchScope scope(arena);
     const std::int64_t pairs = (end - begin) * chosen;
+    const ops::Call call{.first_row = begin * chosen};
     const View stream = residual.slice_rows(begin, end);
     const Routing routing = take_routing(exec, begin, end, saved);
     View sorted = arena.scratch("rows of experts", dtype, {pairs, config_.hidden});
@@ -83,18 +84,18 @@ void MoeBlock::forward(Exec& exec, View out, View residual, ConstView x, const L
           saved.norm.absent() ? arena.scratch("mlp norm", dtype, stream.shape()) : saved.norm.slice_rows(begin, end);
       ops::residual_rms_norm_forward(exec, norm, stream, x.slice_rows(begin, end), stream, parameters_.norm.value,
                                      config_.norm_eps);
-      const View logits = router_logits(exec, norm);
+      const View logits = router_logits(exec, norm, begin);
       ops::moe_route(exec, routing.experts, routing.weights, logits, weighting());
       if (balance_.counting) ops::moe_balance_add(exec, balance_.sums, logits, routing.experts);
       ops::moe_sort(exec, routing.order, routing.experts);
       ops::moe_gather(exec, sorted, norm, routing.order);
     }
-    gate_up_.forward(exec, gate_up, sorted, routing.order.offsets);
+    gate_up_.forward(exec, gate_up, sorted, routing.order.offsets, call);
     const ScratchScope act_scope(arena);
     View act = arena.scratch("mlp activation", dtype, {pairs, width});
     ops::expert_glu_forward(exec, act, gate_up, rows(routing));
     const View answers = sorted;  // has served; its memory takes the experts' answers
-    down_.forward(exec, answers, act, routing.order.offsets);
+    down_.forward(exec, answers, act, routing.order.offsets, call);
     ops::moe_combine(exec, out.slice_rows(begin, end),
                      {.y = answers,
                       .weights = routing.weights,
@@ -107,7 +108,7 @@ void MoeBlock::forward(Exec& exec, View out, View residual, ConstView x, const L
 
 // dnorm += through the router, and the router's own gradients.
 void MoeBlock::backward_router(Exec& exec, View dnorm, ConstView dweights, ConstView norm, ConstView logits,
-                               const Routing& routing) {
+                               const Routing& routing, std::int64_t row) {
   const ScratchScope scope(exec.arena());
   View dlogits = exec.arena().scratch("router gradient", norm.dtype(), logits.shape());
   ops::RouteGrads grads = {.dweights = dweights};
@@ -120,8 +121,8 @@ void MoeBlock::backward_router(Exec& exec, View dnorm, ConstView dweights, Const
     weights::Parameter& bias = parameters_.router_bias;
     ops::bias_backward(exec, bias.grad, bias.next_grad_mode(), dlogits);
   }
-  router_->accumulate(exec, dlogits, norm);
-  router_->backward_input(exec, dnorm, Grad::accumulate, dlogits);
+  router_->accumulate(exec, dlogits, norm, {.first_row = row});
+  router_->backward_input(exec, dnorm, Grad::accumulate, dlogits, {.first_row = row});
 }
 
 void MoeBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t tile, const Saved& saved) {
@@ -130,6 +131,7 @@ void MoeBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
   for_each_tile(residual.dim(0), tile, [&](std::int64_t begin, std::int64_t end) {
     const ScratchScope scope(arena);
     const std::int64_t pairs = (end - begin) * chosen;
+    const ops::Call call{.first_row = begin * chosen};
     const ConstView stream = residual.slice_rows(begin, end);
     const View dstream = grad.slice_rows(begin, end);
     const DType dtype = stream.dtype();
@@ -139,7 +141,7 @@ void MoeBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
     const Routing routing = take_routing(exec, begin, end, saved);
     std::optional<backend::CostScope> again(std::in_place, exec, backend::StepPart::recompute);
     if (saved.norm.absent()) ops::rms_norm_forward(exec, norm, stream, parameters_.norm.value, config_.norm_eps);
-    const View logits = router_logits(exec, norm);
+    const View logits = router_logits(exec, norm, begin);
     if (saved.experts.absent()) ops::moe_route(exec, routing.experts, routing.weights, logits, weighting());
     ops::moe_sort(exec, routing.order, routing.experts);
     const ConstView offsets = routing.order.offsets;
@@ -147,7 +149,7 @@ void MoeBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
     ops::moe_gather(exec, sorted, norm, routing.order);
     View gate_up = saved.gate_up.absent() ? arena.scratch("gate and up", dtype, {pairs, 2 * width})
                                           : saved.gate_up.slice_rows(begin * chosen, end * chosen);
-    if (saved.gate_up.absent()) gate_up_.forward(exec, gate_up, sorted, offsets);
+    if (saved.gate_up.absent()) gate_up_.forward(exec, gate_up, sorted, offsets, call);
     again.reset();
 
     View dweights = arena.scratch("router weight gradients", DType::f32, {end - begin, chosen});
@@ -157,23 +159,23 @@ void MoeBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
       ops::moe_combine_backward(exec, danswers, dweights, dstream,
                                 {.bias = parameters_.down_bias.value, .experts = routing.experts}, routing.order);
       View dact = arena.scratch("mlp activation gradient", dtype, {pairs, width});
-      down_.backward_input(exec, dact, danswers, offsets);
+      down_.backward_input(exec, dact, danswers, offsets, call);
       // gate_up becomes its own gradient; dact becomes the weighted activation, for down's weight gradient.
       ops::expert_glu_backward(exec, {.dgate_up = gate_up, .act = dact, .dweights = dweights}, dact, gate_up,
                                routing.weights, rows(routing));
-      down_.accumulate(exec, danswers, dact, offsets);
+      down_.accumulate(exec, danswers, dact, offsets, call);
       if (config_.experts.bias) {
         weights::Parameter &down = parameters_.down_bias, &both = parameters_.gate_up_bias;
         ops::moe_bias_backward(exec, down.grad, down.next_grad_mode(), danswers, routing.weights, routing.order);
         ops::moe_bias_backward(exec, both.grad, both.next_grad_mode(), gate_up, {}, routing.order);
       }
     }
-    gate_up_.accumulate(exec, gate_up, sorted, offsets);
+    gate_up_.accumulate(exec, gate_up, sorted, offsets, call);
     const View dsorted = sorted;  // has served; its memory takes the gradient
-    gate_up_.backward_input(exec, dsorted, gate_up, offsets);
+    gate_up_.backward_input(exec, dsorted, gate_up, offsets, call);
     View dnorm = arena.scratch("mlp norm gradient", dtype, stream.shape());
     ops::moe_combine(exec, dnorm, {.y = dsorted}, routing.order);
-    backward_router(exec, dnorm, dweights, norm, logits, routing);
+    backward_router(exec, dnorm, dweights, norm, logits, routing, begin);
     ops::rms_norm_backward(exec, norm_grads(dstream, Grad::accumulate, parameters_.norm), dnorm, stream,
                            parameters_.norm.value, config_.norm_eps);
   });

@@ -40,16 +40,16 @@ class MoeBlock final : public FeedForward {
     ops::ExpertOrder order;
   };
   Routing take_routing(Exec& exec, std::int64_t begin, std::int64_t end, const Saved& saved) const;
-  View router_logits(Exec& exec, ConstView norm);
+  View router_logits(Exec& exec, ConstView norm, std::int64_t row);
   ops::ExpertRows rows(const Routing& routing) const;
   ops::RouteWeights weighting() const;
   void backward_router(Exec& exec, View dnorm, ConstView dweights, ConstView norm, ConstView logits,
-                       const Routing& routing);
+                       const Routing& routing, std::int64_t row);
 
   const ModelConfig& config_;
   MoeParameters& parameters_;
   const RouterBalance& balance_;
-  std::unique_ptr<ops::Linear> router_;
+  std::unique_ptr<weights::Weight> router_;
   weights::ExpertWeights gate_up_, down_;
 };
 

@@ -3,19 +3,19 @@
 #include <vector>
 
 #include "io/checkpoint.h"
-#include "weights/parameter.h"
+#include "weights/weight.h"
 
 namespace inlay::model {
 
 // Rows of a parameter's part as a checkpoint holds them, in host memory: the tensor itself, or one expert out of a
 // tensor that stacks them all, turned round; or the same in MXFP4, decoded to bf16. A piece at a time: no second copy
 // of a tensor exists. Every part must be there, in its shape; errors name the file and the tensor.
-class PartReader {
+class PartReader final : public weights::PartSource {
  public:
   PartReader(const io::Checkpoint& checkpoint, const weights::Parameter& parameter, const weights::Part& part);
 
-  // Rows [begin, end) of the part, contiguous; valid until the next call.
-  ConstView rows(std::int64_t begin, std::int64_t end);
+  ConstView rows(std::int64_t begin, std::int64_t end) override;
+  Mxfp4 mxfp4() const override { return {blocks_, scales_}; }
   std::uint64_t file_bytes() const { return file_bytes_; }  // of this part
   // Done with the part: its memory may go once no other part needs the tensor.
   void drop() const;

@@ -12,46 +12,16 @@
 namespace inlay::model {
 
 using backend::ScratchScope;
+using weights::for_each_piece;
 using weights::Parameter;
 using weights::Part;
 
 namespace {
 
-constexpr std::int64_t piece_elements = std::int64_t{8} << 20;
-
-// Splits a part into ranges of its parameter's rows of at most piece_elements (but at least one row).
-template <class Body>
-void for_each_piece(const Parameter& parameter, const Part& part, const Body& body) {
-  const std::int64_t columns = parameter.size() / parameter.rows();
-  const std::int64_t step = std::max<std::int64_t>(1, piece_elements / columns);
-  for (std::int64_t begin = 0; begin < part.rows; begin += step) body(begin, std::min(begin + step, part.rows));
-}
-
 Shape piece_shape(const Parameter& parameter, std::int64_t rows) {
   Shape shape = parameter.shape;
   shape[0] = rows;
   return shape;
-}
-
-void load_piece(Exec& device, Parameter& parameter, std::int64_t row, const ConstView* source, const Shape& shape) {
-  Exec& exec = parameter.home(device);
-  Arena& arena = exec.arena();
-  const ScratchScope scope(arena);
-  // On a GPU the file's bytes travel through scratch. The plan does not know the file's dtype and takes the widest.
-  ConstView from = source != nullptr ? *source : ConstView(arena.scratch("file piece", DType::f32, shape));
-  if (exec.on_cuda() && source != nullptr) {
-    View staged = arena.scratch("file piece", source->dtype(), shape);
-    exec.upload(staged, source->data());
-    from = staged;
-  }
-  const View value = parameter.value.slice_rows(row, row + shape[0]);
-  if (parameter.low.absent()) {
-    ops::cast(exec, value, from);
-    return;
-  }
-  View master = arena.scratch("master piece", DType::f32, shape);
-  ops::cast(exec, master, from);
-  ops::split_master(exec, value, parameter.low.slice_rows(row, row + shape[0]), master);
 }
 
 }  // namespace
@@ -76,10 +46,12 @@ void load_weights(Exec& exec, ModelParameters& parameters, const io::Checkpoint*
     for (const Part& part : parameter.parts) {
       std::optional<PartReader> reader;
       if (checkpoint != nullptr) reader.emplace(*checkpoint, parameter, part);
-      for_each_piece(parameter, part, [&](std::int64_t begin, std::int64_t end) {
-        const ConstView piece = reader ? reader->rows(begin, end) : ConstView();
-        load_piece(exec, parameter, part.row + begin, reader ? &piece : nullptr, piece_shape(parameter, end - begin));
-      });
+      PartReader* source = reader ? &*reader : nullptr;
+      if (parameter.owner != nullptr) {
+        parameter.owner->load(exec, part, source);
+      } else {
+        weights::load_value(exec, parameter, part, source);
+      }
       if (!reader) continue;
       done += reader->file_bytes();
       exec.synchronize();
@@ -91,14 +63,10 @@ void load_weights(Exec& exec, ModelParameters& parameters, const io::Checkpoint*
 
 namespace {
 
-// The rows of a host tensor, in fp32 on the device. The plan does not know the file's dtype and takes the widest.
+// The rows of a host tensor, in fp32 on the device.
 void stage(Exec& exec, View to, const ConstView* from) {
-  Arena& arena = exec.arena();
-  const ScratchScope scope(arena);
-  const DType dtype = from != nullptr ? from->dtype() : DType::f32;
-  View staged = exec.on_cuda() || from == nullptr ? arena.scratch("base piece", dtype, to.shape()) : View();
-  if (from != nullptr && exec.on_cuda()) exec.upload(staged, from->data());
-  ops::cast(exec, to, staged.absent() ? *from : ConstView(staged));
+  const ScratchScope scope(exec.arena());
+  ops::cast(exec, to, weights::staged_rows(exec, from, to.shape()));
 }
 
 // The fp32 values of a piece, in scratch: the trained master, or the base model's tensor and what was learned for it.
@@ -115,7 +83,7 @@ View master_piece(Exec& exec, const Parameter& parameter, const ConstView* base,
     return master;
   }
   stage(exec, master, base);
-  if (parameter.change) parameter.change(exec, master, row);
+  if (parameter.owner != nullptr) parameter.owner->complete(exec, master, row);
   return master;
 }
 

@@ -191,7 +191,7 @@ void fused_linear_ce(Exec& exec, Linear& head, const LossInputs& inputs, const L
       x = inputs.hidden.slice_rows(begin, end);
     }
     const View z = slab.slice_rows(0, rows).slice_cols(0, columns);
-    head.forward(exec, z, x);
+    head.forward(exec, z, Grad::overwrite, x);
     softmax_gradient(exec, {.logits = z,
                             .positions = positions,
                             .first = begin,
@@ -208,15 +208,16 @@ void fused_linear_ce(Exec& exec, Linear& head, const LossInputs& inputs, const L
                             .gradient = head_gradient || bias_gradient || input_gradient});
     // From here on z is dZ. The head reads x before dX takes its place.
     const backend::CostScope backward(exec, backend::StepPart::backward);
-    if (head_gradient) head.accumulate(exec, z, x, alpha);
+    if (head_gradient) head.accumulate(exec, z, x, {.device_alpha = alpha, .first_row = begin});
     if (bias_gradient) column_sums(exec, outputs.dbias, begin == 0 ? outputs.dbias_mode : Grad::accumulate, z, alpha);
     if (!input_gradient) continue;
     if (gathers) {
       const View dx = gathered.slice_rows(0, rows);
-      head.backward_input(exec, dx, Grad::overwrite, z, alpha);
+      head.backward_input(exec, dx, Grad::overwrite, z, {.device_alpha = alpha, .first_row = begin});
       scatter_piece(exec, outputs.dhidden, dx, inputs.rows, begin, end);
     } else {
-      head.backward_input(exec, outputs.dhidden.slice_rows(begin, end), Grad::overwrite, z, alpha);
+      head.backward_input(exec, outputs.dhidden.slice_rows(begin, end), Grad::overwrite, z,
+                          {.device_alpha = alpha, .first_row = begin});
     }
   }
   finish_loss(exec, call);

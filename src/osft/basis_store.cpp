@@ -19,6 +19,13 @@ const BasisStore::Tensor& BasisStore::at(const std::string& name) const {
   return *tensor;
 }
 
+const void* BasisStore::at(const std::string& name, DType dtype, const Shape& shape) const {
+  const Tensor& tensor = at(name);
+  INLAY_ASSERT(tensor.shape == shape && tensor.dtype == dtype, "{} is {} {}, expected {} {}", name,
+               name_of(tensor.dtype), tensor.shape.str(), name_of(dtype), shape.str());
+  return tensor.bytes.data();
+}
+
 std::size_t BasisStore::bytes() const {
   std::size_t total = 0;
   for (const auto& [name, tensor] : tensors_) total += tensor.bytes.size();
@@ -115,38 +122,6 @@ OsftLayout found_layout(const OsftLayout& nominal, const BasisStore& bases) {
     }
   }
   return layout;
-}
-
-namespace {
-
-void set(backend::Exec& exec, weights::Basis& basis, const BasisStore& bases, const std::string& name) {
-  if (basis.absent()) return;
-  const BasisStore::Tensor& tensor = bases.at(name);
-  INLAY_ASSERT(tensor.shape == basis.shape() && tensor.dtype == DType::f32, "{} is {}, expected fp32 {}", name,
-               tensor.shape.str(), basis.shape().str());
-  basis.set(exec, tensor.bytes.data());
-}
-
-}  // namespace
-
-void set_bases(backend::Exec& exec, weights::SubspaceWeight& weight, const BasisStore& bases) {
-  const std::string& name = weight.dense().name;
-  if (auto* input = dynamic_cast<weights::InputSubspace*>(&weight)) {
-    set(exec, input->basis(), bases, name + (input->layout().stores_frozen() ? ".frozen" : ".free"));
-    if (!input->row_mask().absent()) exec.upload(input->row_mask(), bases.at("tokens.free").bytes.data());
-    return;
-  }
-  auto& factors = dynamic_cast<weights::FactorSubspace&>(weight);
-  for (std::size_t i = 0; i < factors.parts().size(); ++i) {
-    weights::FactorSubspace::PartFactors& part = *factors.parts()[i];
-    const std::string prefix = fmt::format("{}.{}", name, i);
-    set(exec, part.u->start_basis, bases, prefix + ".u");
-    set(exec, part.v->start_basis, bases, prefix + ".v");
-    exec.upload(part.scale, bases.at(prefix + ".s").bytes.data());
-    set(exec, part.u->frozen, bases, prefix + ".u.frozen");
-    set(exec, part.v->frozen, bases, prefix + ".v.frozen");
-    set(exec, part.scaled_frozen, bases, prefix + ".v.scaled");
-  }
 }
 
 }  // namespace inlay::osft

@@ -16,7 +16,7 @@ using backend::Exec;
 //                       embedding may change
 //   basis weights:      NAME.PART.u, .v, .s (those that train), .u.frozen and .v.frozen where the projection needs
 //                       them, .v.scaled for the factored route
-class BasisStore {
+class BasisStore final : public weights::StartTensors {
  public:
   struct Tensor {
     DType dtype = DType::f32;
@@ -27,6 +27,7 @@ class BasisStore {
   void put(const std::string& name, Tensor tensor) { tensors_[name] = std::move(tensor); }
   const Tensor* find(const std::string& name) const;
   const Tensor& at(const std::string& name) const;
+  const void* at(const std::string& name, DType dtype, const Shape& shape) const override;
   std::size_t bytes() const;
   // Of all names and contents: two runs with the same fingerprint learn in the same directions.
   std::string fingerprint() const;
@@ -45,7 +46,5 @@ class BasisStore {
 void check_bases(const OsftLayout& nominal, const BasisStore& bases);
 // The layout with the ranks that were found: calibration may see fewer directions than the options would freeze.
 OsftLayout found_layout(const OsftLayout& nominal, const BasisStore& bases);
-// Hands a weight its directions.
-void set_bases(backend::Exec& exec, weights::SubspaceWeight& weight, const BasisStore& bases);
 
 }  // namespace inlay::osft

@@ -164,15 +164,11 @@ class Search {
                  Console* console) {
     const CalibrationOptions& c = inputs_.osft.calibration;
     weights_.clear();
-    model::Decoder decoder(exec, config_,
-                           {.compute = compute_,
-                            .max_positions = c.length,
-                            .deterministic_attention = true,
-                            .make_weight = [&](Exec&, weights::Parameter& p) -> std::unique_ptr<ops::Linear> {
-                              auto weight = std::make_unique<weights::ObservedWeight>(p);
-                              weights_.push_back(weight.get());
-                              return weight;
-                            }});
+    const auto plan = std::make_shared<weights::WeightPlan>();
+    plan->others = std::make_shared<weights::ObservedKind>(weights_);
+    model::Decoder decoder(
+        exec, config_,
+        {.compute = compute_, .max_positions = c.length, .deterministic_attention = true, .weights = plan});
     model::load_weights(exec, decoder.parameters(), checkpoint, [&](std::uint64_t done, std::uint64_t total) {
       stop_where_asked("loading weights");
       console->progress("loading weights", done, total);

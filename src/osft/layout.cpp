@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "core/text.h"
+#include "weights/masked_rows.h"
 #include "weights/rank.h"
 
 namespace inlay::osft {
@@ -172,6 +173,20 @@ OsftLayout nominal_layout(const OsftTargets& targets, const model::ModelConfig& 
     layout.targets[p.name] = factors;
   });
   return layout;
+}
+
+weights::WeightPlan weight_plan(const OsftLayout& layout) {
+  weights::WeightPlan plan;
+  plan.frozen.insert(layout.frozen.begin(), layout.frozen.end());
+  if (layout.masks_embedding) plan.kinds["embedding"] = std::make_shared<weights::MaskedRowsKind>();
+  for (const auto& [name, ranks] : layout.targets) {
+    if (const auto* input = std::get_if<weights::InputLayout>(&ranks)) {
+      plan.kinds[name] = std::make_shared<weights::InputKind>(*input, layout.place);
+    } else {
+      plan.kinds[name] = std::make_shared<weights::FactorKind>(std::get<weights::FactorLayout>(ranks), layout.place);
+    }
+  }
+  return plan;
 }
 
 }  // namespace inlay::osft

@@ -10,6 +10,7 @@
 #include "osft/options.h"
 #include "weights/factor_subspace.h"
 #include "weights/input_subspace.h"
+#include "weights/kind.h"
 
 namespace inlay::osft {
 
@@ -39,7 +40,7 @@ class OsftTargets {
   std::set<std::string> frozen_;
 };
 
-// Everything an engine must know of OSFT: the ranks of every target, and what does not train at all. By the options
+// What OSFT decides: the ranks of every target, and what does not train at all. By the options
 // alone, or as bases that were found say.
 struct OsftLayout {
   using Ranks = std::variant<weights::InputLayout, weights::FactorLayout>;
@@ -53,6 +54,8 @@ struct OsftLayout {
     return found == targets.end() ? nullptr : &found->second;
   }
 };
+
+weights::WeightPlan weight_plan(const OsftLayout& layout);
 
 // How many tokens a call and how many calls a step the gradients will see: what the cheapest route depends on.
 struct StepShape {

@@ -83,8 +83,9 @@ io::FileSum write_optimizer(Engine& engine, const fs::path& path) {
 }
 
 bool unchanged(const model::CheckpointTensor& tensor) {
-  return std::all_of(tensor.parts.begin(), tensor.parts.end(),
-                     [](const auto& part) { return !part.first->trainable && !part.first->change; });
+  return std::all_of(tensor.parts.begin(), tensor.parts.end(), [](const auto& part) {
+    return !part.first->trainable && (part.first->owner == nullptr || !part.first->owner->changes());
+  });
 }
 
 // How a model is written: as the base model has it, tensor by tensor. Experts in MXFP4 stay so where none of them

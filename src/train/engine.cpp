@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "model/decoding.h"
-#include "ops/elementwise.h"
 
 namespace inlay::train {
 
@@ -32,31 +31,13 @@ model::DecoderOptions plain_decoder_options(const EngineOptions& options) {
           .max_positions = std::max(options.max_document, options.decode_length),
           .stash = {.on_disk = !options.spill_folder.empty(), .file = nullptr},
           .host_layers = options.host_layers,
-          .deterministic_attention = options.deterministic};
-}
-
-std::unique_ptr<ops::Linear> make_weight(Exec& exec, weights::Parameter& parameter, const osft::OsftLayout& layout) {
-  const osft::OsftLayout::Ranks* ranks = layout.find(parameter.name);
-  if (ranks == nullptr) return std::make_unique<weights::DenseWeight>(parameter);
-  if (const auto* input = std::get_if<weights::InputLayout>(ranks)) {
-    return std::make_unique<weights::InputSubspace>(exec, parameter, *input, layout.place);
-  }
-  const auto& factors = std::get<weights::FactorLayout>(*ranks);
-  return std::make_unique<weights::FactorSubspace>(exec, parameter, factors, layout.place);
+          .deterministic_attention = options.deterministic,
+          .weights = options.weights};
 }
 
 model::DecoderOptions decoder_options(const EngineOptions& options, std::shared_ptr<backend::SpillFile> spill) {
   model::DecoderOptions result = plain_decoder_options(options);
   result.stash.file = std::move(spill);
-  if (options.osft == nullptr || !options.training) return result;
-  result.prepare = [layout = options.osft](model::ModelParameters& parameters) {
-    parameters.for_each([&](weights::Parameter& p) {
-      p.trainable = std::find(layout->frozen.begin(), layout->frozen.end(), p.name) == layout->frozen.end();
-    });
-  };
-  result.make_weight = [layout = options.osft](Exec& exec, weights::Parameter& p) {
-    return make_weight(exec, p, *layout);
-  };
   return result;
 }
 
@@ -75,12 +56,6 @@ Engine::Engine(Exec exec, const model::ModelConfig& config, const EngineOptions&
                std::shared_ptr<backend::SpillFile> spill)
     : exec_(std::move(exec)), options_(options), decoder_(exec_, config, decoder_options(options, std::move(spill))) {
   exec_.set_messages(options.messages);
-  if (options.training && options.osft != nullptr && options.osft->masks_embedding) {
-    weights::Parameter& embedding = decoder_.parameters().embedding;
-    embedding_mask_ = exec_.arena().keep(MemoryClass::bases, "embedding.row_mask", DType::f32, {config.vocab});
-    embedding.project = [this](Exec& e, View rows, weights::Projected) { ops::scale_rows(e, rows, embedding_mask_); };
-    embedding.decays = false;
-  }
   if (options.training && options.optimizer_state) {
     optimizer_ = std::make_unique<Optimizer>(exec_, decoder_, options.optimizer);
   }
@@ -144,31 +119,25 @@ void Engine::load(const io::Checkpoint& checkpoint, const model::Progress& progr
   model::load_weights(exec_, decoder_.parameters(), &checkpoint, progress);
 }
 
-void Engine::start_osft(const osft::BasisStore& bases) {
-  for (weights::SubspaceWeight* weight : decoder_.subspaces()) {
-    weight->set_start(exec_);
-    osft::set_bases(exec_, *weight, bases);
-  }
-  if (!embedding_mask_.absent()) exec_.upload(embedding_mask_, bases.at("tokens.free").bytes.data());
-}
+void Engine::start(const weights::StartTensors* tensors) { decoder_.start(exec_, tensors); }
 
 double Engine::leak() {
   double most = 0;
-  for (weights::SubspaceWeight* weight : decoder_.subspaces()) {
+  for (weights::Weight* weight : decoder_.weights()) {
     const double leak = weight->leak(exec_);
     if (!(leak <= most)) most = leak;  // NaN stays
   }
   return most;
 }
 
-StepResult Engine::gradients(const std::vector<PackedBatch>& micro_batches) {
+StepResult Engine::gradients(const std::vector<PackedBatch>& micro_batches, std::int64_t step) {
   StepResult result;
   for (const PackedBatch& batch : micro_batches) {
     result.tokens += batch.token_count();
     result.valid += batch.valid_count();
     result.weight += batch.valid_weight();
   }
-  decoder_.begin_step(exec_);
+  decoder_.begin_step(exec_, step);
   for (const PackedBatch& batch : micro_batches) {
     decoder_.forward_backward(exec_, batch, result.weight > 0 ? result.weight : 1.0);
   }
@@ -178,7 +147,7 @@ StepResult Engine::gradients(const std::vector<PackedBatch>& micro_batches) {
 
 StepResult Engine::train_step(const std::vector<PackedBatch>& micro_batches, std::int64_t step, double learning_rate) {
   optimizer_->begin_step(static_cast<int>(micro_batches.size()), step, learning_rate);
-  StepResult result = gradients(micro_batches);
+  StepResult result = gradients(micro_batches, step);
   optimizer_->step(exec_, step, learning_rate);
   decoder_.update_weights(exec_);
   const model::LossSums sums = decoder_.read_loss(exec_);

@@ -7,8 +7,6 @@
 #include "io/checkpoint.h"
 #include "model/decoder.h"
 #include "model/weights_io.h"
-#include "osft/basis_store.h"
-#include "osft/layout.h"
 #include "train/optimizer.h"
 
 namespace inlay::train {
@@ -24,11 +22,12 @@ struct EngineOptions {
   std::string spill_folder;      // what the policy takes off the device goes into a file here; empty: host memory
   bool deterministic = true;
   OptimizerOptions optimizer;
-  bool optimizer_state = true;                   // false: gradients only (inlay grad, benchmarks of the passes alone)
-  std::int64_t max_tokens = 0;                   // of the largest micro-batch
-  std::int64_t max_document = 0;                 // of the longest document
-  std::int64_t logit_rows = 0;                   // rows whose logits are asked for at once; 0: never
-  std::shared_ptr<const osft::OsftLayout> osft;  // absent: plain fine-tuning
+  bool optimizer_state = true;    // false: gradients only (inlay grad, benchmarks of the passes alone)
+  std::int64_t max_tokens = 0;    // of the largest micro-batch
+  std::int64_t max_document = 0;  // of the longest document
+  std::int64_t logit_rows = 0;    // rows whose logits are asked for at once; 0: never
+  // Which matrix is of which kind; absent: everything trains as a whole.
+  std::shared_ptr<const weights::WeightPlan> weights;
   // Of model::sample and train::generate: sequences at once, and tokens of each; 0: never.
   std::int64_t decode_sequences = 0, decode_length = 0;
   bool row_losses = false;  // the loss of every position will be asked for
@@ -82,17 +81,17 @@ class Engine {
   const EngineOptions& options() const { return options_; }
 
   void load(const io::Checkpoint& checkpoint, const model::Progress& progress = {});
-  // Under OSFT, after load(): the weights as loaded are the start, and these the directions.
-  void start_osft(const osft::BasisStore& bases);
-  // Of the target where it is largest: the share of what was learned, as saving would add it, that lies in frozen
-  // directions, by norms; 0 without OSFT. Waits for the device.
+  // After load(): the weights as loaded are the start, and these the directions, adapters, whatever their kinds need.
+  void start(const weights::StartTensors* tensors = nullptr);
+  // Of the matrix where it is largest: the share of what was learned, as saving would add it, that lies in frozen
+  // directions, by norms; 0 where there are none. Waits for the device.
   double leak();
 
   // One optimizer step over the micro-batches; the loss is divided by the valid labels of all of them. step counts
   // from 1.
   StepResult train_step(const std::vector<PackedBatch>& micro_batches, std::int64_t step, double learning_rate);
   // Gradients alone, left in the parameters.
-  StepResult gradients(const std::vector<PackedBatch>& micro_batches);
+  StepResult gradients(const std::vector<PackedBatch>& micro_batches, std::int64_t step = 0);
   // Sums over one batch.
   model::LossSums evaluate(const PackedBatch& batch);
   // The loss of every position of one batch; the options must have announced it.
@@ -107,7 +106,6 @@ class Engine {
   model::Decoder decoder_;
   std::unique_ptr<Optimizer> optimizer_;
   std::uint64_t disk_bytes_ = 0;  // that the rehearsal has counted
-  View embedding_mask_;           // fp32 [vocabulary]: OSFT keeps the embeddings of seen tokens; absent elsewhere
 };
 
 }  // namespace inlay::train

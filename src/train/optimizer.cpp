@@ -2,6 +2,13 @@
 
 namespace inlay::train {
 
+namespace {
+
+// The gradient, or AdamW's change in its place.
+void project(Exec& exec, weights::Parameter& p, weights::Projected what) { p.owner->project(exec, p, p.grad, what); }
+
+}  // namespace
+
 Optimizer::Optimizer(Exec& exec, model::Decoder& decoder, const OptimizerOptions& options) : options_(options) {
   decoder.for_each_trained([&](weights::Parameter& p) {
     Exec& home = p.home(exec);
@@ -12,7 +19,7 @@ Optimizer::Optimizer(Exec& exec, model::Decoder& decoder, const OptimizerOptions
     };
     View m = moment(".m"), v = moment(".v");
     (p.on_host ? host_slots_ : slots_).push_back({&p, m, v});
-    projects_ = projects_ || p.project;
+    projects_ = projects_ || p.projected;
   });
   if (!host_slots_.empty()) start_host(exec, decoder);
   // One more for what is summed on the host.
@@ -31,7 +38,7 @@ void Optimizer::start_host(Exec& exec, model::Decoder& decoder) {
   std::map<std::int64_t, std::vector<HostOptimizer::Slot>> layers;
   for (const Slot& slot : host_slots_) {
     const weights::Parameter& p = *slot.parameter;
-    INLAY_ASSERT(!p.project, "{} lives on the host and cannot be projected there", p.name);
+    INLAY_ASSERT(!p.projected, "{} lives on the host and cannot be projected there", p.name);
     layers[layer_of.at(&p)].push_back(
         {.state = {.value = p.value, .low = p.low, .m = slot.m, .v = slot.v}, .grad = p.grad, .decays = decays(p)});
   }
@@ -78,7 +85,7 @@ void Optimizer::step(Exec& exec, std::int64_t step, double learning_rate) {
   if (projects_) {
     norms(exec, raw_norm_, raw_scale_);
     for (const Slot& slot : slots_) {
-      if (slot.parameter->project) slot.parameter->project(exec, slot.parameter->grad, weights::Projected::gradient);
+      if (slot.parameter->projected) project(exec, *slot.parameter, weights::Projected::gradient);
     }
   }
   norms(exec, norm_, scale_);
@@ -86,9 +93,9 @@ void Optimizer::step(Exec& exec, std::int64_t step, double learning_rate) {
     weights::Parameter& p = *slot.parameter;
     ops::AdamWSettings mine = settings(step, learning_rate);
     if (!decays(p)) mine.weight_decay = 0;
-    if (p.project) {
+    if (p.projected) {
       ops::adamw_update(exec, p.grad, slot.m, slot.v, scale_, mine);
-      p.project(exec, p.grad, weights::Projected::change);
+      project(exec, p, weights::Projected::change);
       ops::add_update(exec, p.value, p.low, p.grad, mine);
     } else {
       ops::adamw_step(exec, {.value = p.value, .low = p.low, .m = slot.m, .v = slot.v}, p.grad, scale_, mine);

@@ -24,12 +24,12 @@ void describe_memory(const EngineOptions& engine, const MemoryPlan& plan, Consol
   }
 }
 
-void describe_osft(Engine& engine, const osft::OsftOptions& options, Console& console) {
+void describe_osft(Engine& engine, const osft::OsftOptions& options, std::size_t targets, Console& console) {
   std::int64_t trained = 0;
   engine.decoder().for_each_trained([&](weights::Parameter& p) { trained += p.size(); });
   const std::int64_t all = engine.decoder().config().parameter_count();
   console.line(fmt::format("osft: basis {}, {} targets, {} trainable parameters ({:.1f} % of the model)",
-                           osft::name_of(options.basis), engine.decoder().subspaces().size(), format_count(trained),
+                           osft::name_of(options.basis), targets, format_count(trained),
                            100.0 * static_cast<double>(trained) / static_cast<double>(all)));
 }
 
@@ -53,7 +53,7 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
   if (options.osft.enabled) {
     found = osft::find_bases(search_inputs(options, config, engine.device, console), config, engine.device,
                              engine.compute, step_shape(options, bounds), console);
-    engine.osft = std::make_shared<osft::OsftLayout>(found.layout);
+    engine.weights = std::make_shared<weights::WeightPlan>(osft::weight_plan(found.layout));
     run.basis_fingerprint = found.bases.fingerprint();
   } else {
     plan_frozen(options, config, engine);
@@ -77,8 +77,8 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
   run.base_fingerprint = fmt::format("{:016x}", weights.sampled_hash());
   load_weights(*run.engine, weights, console);
   if (options.osft.enabled) {
-    run.engine->start_osft(found.bases);
-    describe_osft(*run.engine, options.osft, console);
+    run.engine->start(&found.bases);
+    describe_osft(*run.engine, options.osft, found.layout.targets.size(), console);
   }
   return run;
 }

@@ -54,16 +54,17 @@ std::set<std::string> frozen_of(const options::TrainOptions& options, const mode
 void plan_frozen(const options::TrainOptions& options, const model::ModelConfig& config, EngineOptions& engine) {
   const std::set<std::string> frozen = frozen_of(options, config);
   if (frozen.empty()) return;
-  auto layout = std::make_shared<osft::OsftLayout>();
-  layout->frozen.assign(frozen.begin(), frozen.end());
-  engine.osft = std::move(layout);
+  auto plan = std::make_shared<weights::WeightPlan>();
+  plan->frozen = frozen;
+  engine.weights = std::move(plan);
 }
 
 void plan_osft(const options::TrainOptions& options, const model::ModelConfig& config, const BatchBounds& bounds,
                EngineOptions& engine) {
   if (!options.osft.enabled) return plan_frozen(options, config, engine);
-  engine.osft = std::make_shared<osft::OsftLayout>(osft::nominal_layout(
-      osft::OsftTargets(options.osft, config, frozen_of(options, config)), config, step_shape(options, bounds)));
+  const osft::OsftTargets targets(options.osft, config, frozen_of(options, config));
+  engine.weights = std::make_shared<weights::WeightPlan>(
+      osft::weight_plan(osft::nominal_layout(targets, config, step_shape(options, bounds))));
 }
 
 osft::SearchInputs search_inputs(const options::TrainOptions& options, const model::ModelConfig& config, Device device,

@@ -7,33 +7,79 @@ namespace inlay::weights {
 using backend::matmul;
 using backend::Transpose;
 
-void DenseWeight::forward(Exec& exec, View y, ConstView x) {
-  matmul(exec, y, x, Transpose::no, parameter_->value, Transpose::yes);
-}
+namespace {
 
-void DenseWeight::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const float* device_alpha) {
-  if (mode == Grad::skip) return;
-  matmul(exec, dx, dy, Transpose::no, parameter_->value, Transpose::no,
-         {.beta = mode == Grad::accumulate ? 1.0f : 0.0f, .device_alpha = device_alpha});
-}
+float beta_of(Grad mode) { return mode == Grad::accumulate ? 1.0f : 0.0f; }
 
-void DenseWeight::accumulate(Exec& exec, ConstView dy, ConstView x, const float* device_alpha) {
-  const Grad mode = parameter_->next_grad_mode();
-  if (mode == Grad::skip) return;
-  matmul(exec, parameter_->grad, dy, Transpose::yes, x, Transpose::no,
-         {.beta = mode == Grad::accumulate ? 1.0f : 0.0f, .device_alpha = device_alpha});
-}
+// All were written before in this step, or none.
+class DenseGroup final : public DenseProducts {
+ public:
+  explicit DenseGroup(std::vector<DenseWeight*> dense)
+      : DenseProducts(std::vector<Weight*>(dense.begin(), dense.end())), dense_(std::move(dense)) {}
 
-void DenseWeight::accumulate_group(Exec& exec, std::span<DenseWeight* const> group, ConstView dy, ConstView x,
-                                   ConstView offsets) {
-  std::vector<View> gradients;
-  Grad mode = Grad::skip;
-  for (DenseWeight* weight : group) {
-    gradients.push_back(weight->parameter_->grad);  // absent where frozen
-    const Grad own = weight->parameter_->next_grad_mode();
-    if (own != Grad::skip) mode = own;
+  void accumulate(Exec& exec, ConstView dy, ConstView x, ConstView offsets, const ops::Call&) override {
+    std::vector<View> gradients;
+    Grad mode = Grad::skip;
+    for (DenseWeight* weight : dense_) {
+      Parameter& p = weight->parameter();
+      gradients.push_back(p.grad);  // absent where frozen
+      const Grad own = p.next_grad_mode();
+      if (own != Grad::skip) mode = own;
+    }
+    backend::grouped_matmul_over_rows(exec, gradients, mode, dy, x, offsets);
   }
-  backend::grouped_matmul_over_rows(exec, gradients, mode, dy, x, offsets);
+
+ private:
+  std::vector<DenseWeight*> dense_;
+};
+
+}  // namespace
+
+void DenseWeight::forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call&) {
+  matmul(exec, y, x, Transpose::no, parameter().value, Transpose::yes, {.beta = beta_of(mode)});
+}
+
+void DenseWeight::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const ops::Call& call) {
+  if (mode == Grad::skip) return;
+  matmul(exec, dx, dy, Transpose::no, parameter().value, Transpose::no,
+         {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+}
+
+void DenseWeight::accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call) {
+  const Grad mode = parameter().next_grad_mode();
+  if (mode == Grad::skip) return;
+  matmul(exec, parameter().grad, dy, Transpose::yes, x, Transpose::no,
+         {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+}
+
+void DenseWeight::accumulate_lookup(Exec& exec, ConstView dout, const ops::TokenGroups& groups) {
+  const Grad mode = parameter().next_grad_mode();
+  ops::embedding_backward(exec, parameter().grad, mode, dout, groups);
+}
+
+std::unique_ptr<WeightGroup> DenseWeight::group(std::span<Weight* const> all) {
+  auto dense = all_of<DenseWeight>(all);
+  return dense.empty() ? nullptr : std::make_unique<DenseGroup>(std::move(dense));
+}
+
+std::vector<ConstView> DenseProducts::matrices() const {
+  std::vector<ConstView> result;
+  for (const Weight* weight : all_) result.push_back(weight->parameter().value);
+  return result;
+}
+
+void DenseProducts::forward(Exec& exec, View y, Grad mode, ConstView x, ConstView offsets, const ops::Call&) {
+  backend::grouped_matmul(exec, y, x, matrices(), Transpose::yes, offsets, {.beta = beta_of(mode)});
+}
+
+void DenseProducts::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, ConstView offsets, const ops::Call&) {
+  backend::grouped_matmul(exec, dx, dy, matrices(), Transpose::no, offsets, {.beta = beta_of(mode)});
+}
+
+std::unique_ptr<Weight> DenseKind::make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const {
+  allocate_value(exec, parameter, memory.compute);
+  if (memory.training) allocate_training_state(exec, parameter);
+  return std::make_unique<DenseWeight>(parameter);
 }
 
 }  // namespace inlay::weights

@@ -1,38 +1,54 @@
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <span>
-
-#include "ops/linear.h"
-#include "weights/parameter.h"
+#include "weights/kind.h"
 
 namespace inlay::weights {
 
-// Makes the weight of a matrix whose value has memory already.
-using WeightFactory = std::function<std::unique_ptr<ops::Linear>(Exec&, Parameter&)>;
-
 // A plain matrix [out, in]. Frozen where the parameter has no gradient: accumulate() then does nothing.
-class DenseWeight final : public ops::Linear {
+class DenseWeight : public Weight {
  public:
-  explicit DenseWeight(Parameter& parameter) : parameter_(&parameter) {}
+  explicit DenseWeight(Parameter& parameter) : Weight(parameter) {}
 
-  std::int64_t in_features() const override { return parameter_->shape[1]; }
-  std::int64_t out_features() const override { return parameter_->shape[0]; }
-  bool trainable() const override { return parameter_->trainable && !parameter_->grad.absent(); }
-  ConstView matrix() const override { return parameter_->value; }
+  bool trainable() const override { return parameter().trainable && !parameter().grad.absent(); }
+  void forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call& call = {}) override;
+  void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const ops::Call& call = {}) override;
+  void accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call = {}) override;
+  void accumulate_lookup(Exec& exec, ConstView dout, const ops::TokenGroups& groups) override;
+  std::unique_ptr<WeightGroup> group(std::span<Weight* const> all) override;
+  bool multiplies_plainly() const override { return true; }
+};
 
-  void forward(Exec& exec, View y, ConstView x) override;
-  void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const float* device_alpha) override;
-  void accumulate(Exec& exec, ConstView dy, ConstView x, const float* device_alpha) override;
-
-  // accumulate() of weights that share rows, each its own (backend/grouped_matmul.h). All were written before in this
-  // step, or none.
-  static void accumulate_group(Exec& exec, std::span<DenseWeight* const> group, ConstView dy, ConstView x,
-                               ConstView offsets);
+// The products of plain matrices; what their gradients are is left to the kinds.
+class DenseProducts : public WeightGroup {
+ public:
+  explicit DenseProducts(std::span<Weight* const> all) : all_(all.begin(), all.end()) {}
+  void forward(Exec& exec, View y, Grad mode, ConstView x, ConstView offsets, const ops::Call& call) override;
+  void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, ConstView offsets, const ops::Call& call) override;
 
  private:
-  Parameter* parameter_;
+  // Asked every time: weights that live on the host are in different places of the device.
+  std::vector<ConstView> matrices() const;
+
+  std::vector<Weight*> all_;
+};
+
+// The weights as what they are, where all are of one kind; empty elsewhere.
+template <class Kind>
+std::vector<Kind*> all_of(std::span<Weight* const> weights) {
+  std::vector<Kind*> result;
+  for (Weight* weight : weights) {
+    auto* mine = dynamic_cast<Kind*>(weight);
+    if (mine == nullptr) return {};
+    result.push_back(mine);
+  }
+  return result;
+}
+
+// Trains as a whole, or not at all where the parameter does not.
+class DenseKind final : public WeightKind {
+ public:
+  std::unique_ptr<Weight> make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const override;
+  std::string describe() const override { return "dense"; }
 };
 
 }  // namespace inlay::weights

@@ -1,5 +1,7 @@
 #include "weights/factor_subspace.h"
 
+#include <algorithm>
+
 #include "backend/grouped_matmul.h"
 #include "ops/adamw.h"
 #include "ops/elementwise.h"
@@ -32,9 +34,11 @@ View current_scale(Exec& exec, const FactorSubspace::PartFactors& f) {
 
 }  // namespace
 
-FactorSubspace::Side::Side(Exec& exec, const std::string& name, DType dtype, const FactorLayout::PartRanks& ranks,
-                           std::int64_t width, BasisPlace place, bool needs_frozen) {
+FactorSubspace::Side::Side(Exec& exec, FactorSubspace& owner, const std::string& name,
+                           const FactorLayout::PartRanks& ranks, std::int64_t width, BasisPlace place,
+                           bool needs_frozen) {
   Arena& arena = exec.arena();
+  const DType dtype = owner.parameter().value.dtype();
   stacked = arena.keep(MemoryClass::weights, name, dtype, {2 * ranks.free, width});
   exec.fill_zero(stacked);
   start = stacked.slice_rows(ranks.free, 2 * ranks.free);
@@ -51,7 +55,8 @@ FactorSubspace::Side::Side(Exec& exec, const std::string& name, DType dtype, con
   offset.value = stacked.slice_rows(0, ranks.free);
   allocate_training_state(exec, offset);
   if (!offset.low.absent()) exec.fill_zero(offset.low);
-  offset.project = [this](Exec& e, View rows, Projected what) { projection.apply(e, rows, what); };
+  offset.owner = &owner;
+  offset.projected = true;
 }
 
 ConstView FactorSubspace::Side::value(Exec& exec) const {
@@ -82,8 +87,8 @@ FactorSubspace::FactorSubspace(Exec& exec, Parameter& dense, const FactorLayout&
     auto f = std::make_unique<PartFactors>();
     f->part = dense.parts[i];
     const std::string name = fmt::format("{}.{}", dense.name, i);
-    f->u = std::make_unique<Side>(exec, name + ".u", compute, ranks, f->part.rows, place, factored);
-    f->v = std::make_unique<Side>(exec, name + ".v", compute, ranks, dense.shape[1], place, false);
+    f->u = std::make_unique<Side>(exec, *this, name + ".u", ranks, f->part.rows, place, factored);
+    f->v = std::make_unique<Side>(exec, *this, name + ".v", ranks, dense.shape[1], place, false);
     f->scale = exec.arena().keep(MemoryClass::weights, name + ".s", DType::f32, {ranks.free});
     exec.fill_zero(f->scale);
     f->scale_offset = make_factor(exec, fmt::format(".{}.s", i), DType::f32, {ranks.free});
@@ -98,7 +103,28 @@ FactorSubspace::FactorSubspace(Exec& exec, Parameter& dense, const FactorLayout&
   }
 }
 
-void FactorSubspace::for_each_factor(const std::function<void(Parameter&)>& visit) {
+void FactorSubspace::set_directions(Exec& exec, const StartTensors& tensors) {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    PartFactors& f = *parts_[i];
+    const std::string prefix = fmt::format("{}.{}", parameter().name, i);
+    set_basis(exec, f.u->start_basis, tensors, prefix + ".u");
+    set_basis(exec, f.v->start_basis, tensors, prefix + ".v");
+    exec.upload(f.scale, tensors.at(prefix + ".s", DType::f32, f.scale.shape()));
+    set_basis(exec, f.u->frozen, tensors, prefix + ".u.frozen");
+    set_basis(exec, f.v->frozen, tensors, prefix + ".v.frozen");
+    set_basis(exec, f.scaled_frozen, tensors, prefix + ".v.scaled");
+  }
+}
+
+void FactorSubspace::project(Exec& exec, const Parameter& offset, View rows, Projected what) {
+  for (const auto& f : parts_) {
+    for (const Side* side : {f->u.get(), f->v.get()}) {
+      if (&side->offset == &offset) return side->projection.apply(exec, rows, what);
+    }
+  }
+}
+
+void FactorSubspace::for_each_own(const std::function<void(Parameter&)>& visit) {
   for (const auto& f : parts_) {
     visit(f->u->offset);
     visit(f->scale_offset);
@@ -107,8 +133,8 @@ void FactorSubspace::for_each_factor(const std::function<void(Parameter&)>& visi
 }
 
 // y = (x·(s∘V_h)ᵀ)·U_h + (x·(s∘V)ᵀ)·U, the second product added to the first.
-void FactorSubspace::forward(Exec& exec, View y, ConstView x) {
-  if (layout_.route != Route::factored) return SubspaceWeight::forward(exec, y, x);
+void FactorSubspace::forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call& call) {
+  if (layout_.route != Route::factored) return SubspaceWeight::forward(exec, y, mode, x, call);
   Arena& arena = exec.arena();
   for (const auto& f : parts_) {
     const ScratchScope scope(arena);
@@ -119,7 +145,7 @@ void FactorSubspace::forward(Exec& exec, View y, ConstView x) {
       const ConstView frozen = f->scaled_frozen.rows(exec);
       View inner = arena.scratch("inner", x.dtype(), {x.dim(0), frozen.dim(0)});
       matmul(exec, inner, x, no, frozen, yes);
-      matmul(exec, out, inner, no, f->u->frozen.rows(exec), no);
+      matmul(exec, out, inner, no, f->u->frozen.rows(exec), no, {.beta = beta_of(mode)});
     }
     const std::int64_t free = f->scale.dim(0);
     View right = arena.scratch("scaled factor", x.dtype(), {2 * free, x.dim(1)});
@@ -127,18 +153,18 @@ void FactorSubspace::forward(Exec& exec, View y, ConstView x) {
                      {f->v->start, master_parts(f->v->offset), f->scale, f->scale_offset.value});
     View inner = arena.scratch("inner", x.dtype(), {x.dim(0), free});
     matmul(exec, inner, x, no, right.slice_rows(0, free), yes);
-    matmul(exec, out, inner, no, f->u->value(exec), no, {.beta = any_frozen ? 1.0f : 0.0f});
+    matmul(exec, out, inner, no, f->u->value(exec), no, {.beta = any_frozen ? 1.0f : beta_of(mode)});
   }
 }
 
-void FactorSubspace::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const float* device_alpha) {
-  if (layout_.route != Route::factored) return SubspaceWeight::backward_input(exec, dx, mode, dy, device_alpha);
+void FactorSubspace::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const ops::Call& call) {
+  if (layout_.route != Route::factored) return SubspaceWeight::backward_input(exec, dx, mode, dy, call);
   if (mode == Grad::skip) return;
   Arena& arena = exec.arena();
   const auto add_through = [&](ConstView dout, ConstView u, ConstView scaled_v) {
     View inner = arena.scratch("inner", dy.dtype(), {dy.dim(0), u.dim(0)});
     matmul(exec, inner, dout, no, u, yes);
-    matmul(exec, dx, inner, no, scaled_v, no, {.beta = beta_of(mode), .device_alpha = device_alpha});
+    matmul(exec, dx, inner, no, scaled_v, no, {.beta = beta_of(mode), .device_alpha = call.device_alpha});
     mode = Grad::accumulate;
   };
   for (const auto& f : parts_) {
@@ -157,7 +183,8 @@ void FactorSubspace::backward_input(Exec& exec, View dx, Grad mode, ConstView dy
 }
 
 // Both routes leave V·Gᵀ in U's gradient and U·G in V's, not yet scaled by s.
-void FactorSubspace::accumulate(Exec& exec, ConstView dy, ConstView x, const float* device_alpha) {
+void FactorSubspace::accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call) {
+  const float* device_alpha = call.device_alpha;
   if (layout_.route != Route::dense) {
     for (const auto& f : parts_) accumulate_direct(exec, *f, columns_of(dy, f->part), x, device_alpha);
     return;
@@ -168,7 +195,7 @@ void FactorSubspace::accumulate(Exec& exec, ConstView dy, ConstView x, const flo
     return;
   }
   const ScratchScope scope(exec.arena());
-  View g = exec.arena().scratch("dense gradient", x.dtype(), dense().shape);
+  View g = exec.arena().scratch("dense gradient", x.dtype(), parameter().shape);
   matmul(exec, g, dy, yes, x, no, {.device_alpha = device_alpha});
   accumulate_from(exec, g);
 }
@@ -197,65 +224,79 @@ void FactorSubspace::accumulate_from(Exec& exec, PartFactors& f, ConstView g) {
 void FactorSubspace::accumulate_from(Exec& exec, ConstView g) {
   const ScratchScope scope(exec.arena());
   ConstView rounded = g;
-  if (dense().value.dtype() != g.dtype()) {
-    View cast = exec.arena().scratch("dense gradient", dense().value.dtype(), dense().shape);
+  if (parameter().value.dtype() != g.dtype()) {
+    View cast = exec.arena().scratch("dense gradient", parameter().value.dtype(), parameter().shape);
     ops::cast(exec, cast, g);
     rounded = cast;
   }
   for (const auto& f : parts_) accumulate_from(exec, *f, rounded.slice_rows(f->part.row, f->part.row + f->part.rows));
 }
 
-void FactorSubspace::accumulate_group(Exec& exec, std::span<FactorSubspace* const> group, ConstView dy, ConstView x,
-                                      ConstView offsets) {
-  const FactorLayout& layout = group.front()->layout_;
-  INLAY_ASSERT(layout.route != Route::factored, "{}: no group takes the factored route", group.front()->dense().name);
-  if (layout.route == Route::direct) {
-    for (std::size_t part = 0; part < layout.parts.size(); ++part) {
-      accumulate_group_direct(exec, group, part, dy, x, offsets);
-    }
-    return;
-  }
-  const ScratchScope scope(exec.arena());
-  std::vector<View> gradients;
-  Grad mode = Grad::overwrite;
-  for (FactorSubspace* weight : group) {
-    if (layout.one_call) {
-      gradients.push_back(exec.arena().scratch("dense gradients", DType::f32, weight->dense().shape));
-      continue;
-    }
-    gradients.push_back(weight->dense_gradient_);
-    mode = std::exchange(weight->dense_written_, true) ? Grad::accumulate : Grad::overwrite;
-  }
-  grouped_matmul_over_rows(exec, gradients, mode, dy, x, offsets);
-  for (std::size_t g = 0; layout.one_call && g < group.size(); ++g) group[g]->accumulate_from(exec, gradients[g]);
-}
+class FactorGroup final : public DenseProducts {
+ public:
+  explicit FactorGroup(std::vector<FactorSubspace*> all)
+      : DenseProducts(std::vector<Weight*>(all.begin(), all.end())), all_(std::move(all)) {}
 
-void FactorSubspace::accumulate_group_direct(Exec& exec, std::span<FactorSubspace* const> group, std::size_t part,
-                                             ConstView dy, ConstView x, ConstView offsets) {
-  const auto factors = [&](FactorSubspace* weight) -> PartFactors& { return *weight->parts_[part]; };
-  const ConstView dout = columns_of(dy, factors(group.front()).part);
-  const auto add = [&](std::unique_ptr<Side> PartFactors::*to, std::unique_ptr<Side> PartFactors::*through,
-                       ConstView dy_or_x, ConstView x_or_dy) {
-    const ScratchScope scope(exec.arena());
-    std::vector<ConstView> directions;
-    std::vector<View> gradients;
-    Grad mode = Grad::skip;
-    for (FactorSubspace* weight : group) {
-      PartFactors& f = factors(weight);
-      directions.push_back((f.*through)->value(exec));
-      gradients.push_back((f.*to)->offset.grad);
-      mode = (f.*to)->offset.next_grad_mode();
+  void accumulate(Exec& exec, ConstView dy, ConstView x, ConstView offsets, const ops::Call&) override {
+    const FactorLayout& layout = all_.front()->layout_;
+    if (layout.route == Route::direct) {
+      for (std::size_t part = 0; part < layout.parts.size(); ++part) accumulate_direct(exec, part, dy, x, offsets);
+      return;
     }
-    View inner = exec.arena().scratch("inner", x.dtype(), {x.dim(0), directions.front().dim(0)});
-    grouped_matmul(exec, inner, x_or_dy, directions, yes, offsets);
-    grouped_matmul_over_rows(exec, gradients, mode, inner, dy_or_x, offsets);
-  };
-  add(&PartFactors::u, &PartFactors::v, dout, x);
-  add(&PartFactors::v, &PartFactors::u, x, dout);
+    const ScratchScope scope(exec.arena());
+    std::vector<View> gradients;
+    Grad mode = Grad::overwrite;
+    for (FactorSubspace* weight : all_) {
+      if (layout.one_call) {
+        gradients.push_back(exec.arena().scratch("dense gradients", DType::f32, weight->parameter().shape));
+        continue;
+      }
+      gradients.push_back(weight->dense_gradient_);
+      mode = std::exchange(weight->dense_written_, true) ? Grad::accumulate : Grad::overwrite;
+    }
+    grouped_matmul_over_rows(exec, gradients, mode, dy, x, offsets);
+    for (std::size_t g = 0; layout.one_call && g < all_.size(); ++g) all_[g]->accumulate_from(exec, gradients[g]);
+  }
+
+ private:
+  using PartFactors = FactorSubspace::PartFactors;
+  using SideOfPart = std::unique_ptr<FactorSubspace::Side> PartFactors::*;
+
+  void accumulate_direct(Exec& exec, std::size_t part, ConstView dy, ConstView x, ConstView offsets) {
+    const auto factors = [&](FactorSubspace* weight) -> PartFactors& { return *weight->parts_[part]; };
+    const ConstView dout = columns_of(dy, factors(all_.front()).part);
+    const auto add = [&](SideOfPart to, SideOfPart through, ConstView dy_or_x, ConstView x_or_dy) {
+      const ScratchScope scope(exec.arena());
+      std::vector<ConstView> directions;
+      std::vector<View> gradients;
+      Grad mode = Grad::skip;
+      for (FactorSubspace* weight : all_) {
+        PartFactors& f = factors(weight);
+        directions.push_back((f.*through)->value(exec));
+        gradients.push_back((f.*to)->offset.grad);
+        mode = (f.*to)->offset.next_grad_mode();
+      }
+      View inner = exec.arena().scratch("inner", x.dtype(), {x.dim(0), directions.front().dim(0)});
+      grouped_matmul(exec, inner, x_or_dy, directions, yes, offsets);
+      grouped_matmul_over_rows(exec, gradients, mode, inner, dy_or_x, offsets);
+    };
+    add(&PartFactors::u, &PartFactors::v, dout, x);
+    add(&PartFactors::v, &PartFactors::u, x, dout);
+  }
+
+  std::vector<FactorSubspace*> all_;
+};
+
+std::unique_ptr<WeightGroup> FactorSubspace::group(std::span<Weight* const> all) {
+  auto factors = all_of<FactorSubspace>(all);
+  const auto differs = [&](const FactorSubspace* weight) { return weight->layout_ != layout_; };
+  if (factors.empty() || layout_.route == Route::factored) return nullptr;
+  if (std::any_of(factors.begin(), factors.end(), differs)) return nullptr;
+  return std::make_unique<FactorGroup>(std::move(factors));
 }
 
 void FactorSubspace::accumulate_lookup(Exec&, ConstView, const ops::TokenGroups&) {
-  INLAY_ASSERT(false, "{}: an embedding has no factors", dense().name);
+  INLAY_ASSERT(false, "{}: an embedding has no factors", parameter().name);
 }
 
 void FactorSubspace::finish_gradients(Exec& exec) {
@@ -280,10 +321,10 @@ void FactorSubspace::update_value(Exec& exec) {
   for (const auto& f : parts_) {
     const ScratchScope scope(arena);
     const std::int64_t free = f->scale.dim(0);
-    View right = arena.scratch("change factor", dense().value.dtype(), {2 * free, in_features()});
+    View right = arena.scratch("change factor", parameter().value.dtype(), {2 * free, in_features()});
     ops::change_rows(exec, right.slice_rows(0, free), right.slice_rows(free, 2 * free),
                      {f->v->start, master_parts(f->v->offset), f->scale, f->scale_offset.value});
-    const View rows = dense().value.slice_rows(f->part.row, f->part.row + f->part.rows);
+    const View rows = parameter().value.slice_rows(f->part.row, f->part.row + f->part.rows);
     matmul(exec, rows, f->u->stacked, yes, right, no, {.beta = 1.0f});  // +=, rounded once
   }
 }
@@ -303,6 +344,12 @@ void FactorSubspace::add_change(Exec& exec, View rows, std::int64_t row) {
     const View into = rows.slice_rows(begin - row, end - row);
     matmul(exec, into, left.slice_cols(begin - f->part.row, end - f->part.row), yes, right, no, {.beta = 1.0f});
   }
+}
+
+std::unique_ptr<Weight> FactorKind::make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const {
+  INLAY_ASSERT(memory.training, "{} has directions, but does not train", parameter.name);
+  allocate_value(exec, parameter, memory.compute);
+  return std::make_unique<FactorSubspace>(exec, parameter, layout_, place_);
 }
 
 double FactorSubspace::leak(Exec& exec) {

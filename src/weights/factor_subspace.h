@@ -32,26 +32,24 @@ class FactorSubspace final : public SubspaceWeight {
  public:
   FactorSubspace(Exec& exec, Parameter& dense, const FactorLayout& layout, BasisPlace place);
 
-  ConstView matrix() const override { return layout_.route == Route::factored ? ConstView() : dense().value; }
-  void forward(Exec& exec, View y, ConstView x) override;
-  void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const float* device_alpha) override;
-  void accumulate(Exec& exec, ConstView dy, ConstView x, const float* device_alpha) override;
-  // accumulate() of weights of one layout, not the factored route's, that share rows, each its own
-  // (backend/grouped_matmul.h).
-  static void accumulate_group(Exec& exec, std::span<FactorSubspace* const> group, ConstView dy, ConstView x,
-                               ConstView offsets);
+  bool multiplies_plainly() const override { return layout_.route != Route::factored; }
+  void forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call& call = {}) override;
+  void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const ops::Call& call = {}) override;
+  void accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call = {}) override;
   void accumulate_lookup(Exec& exec, ConstView dout, const ops::TokenGroups& groups) override;
-  void for_each_factor(const std::function<void(Parameter&)>& visit) override;
+  // Of one layout, and not the factored route's.
+  std::unique_ptr<WeightGroup> group(std::span<Weight* const> all) override;
+  void for_each_own(const std::function<void(Parameter&)>& visit) override;
+  void project(Exec& exec, const Parameter& parameter, View rows, Projected what) override;
   void finish_gradients(Exec& exec) override;
   void update_value(Exec& exec) override;
   void add_change(Exec& exec, View rows, std::int64_t row) override;
   double leak(Exec& exec) override;
-  std::string describe() const override { return std::string(name_of(layout_.route)); }
 
   // One side of a part: U's directions in the outputs, or V's in the inputs.
   struct Side {
-    Side(Exec& exec, const std::string& name, DType dtype, const FactorLayout::PartRanks& ranks, std::int64_t width,
-         BasisPlace place, bool needs_frozen);
+    Side(Exec& exec, FactorSubspace& owner, const std::string& name, const FactorLayout::PartRanks& ranks,
+         std::int64_t width, BasisPlace place, bool needs_frozen);
     Side(const Side&) = delete;
     Side& operator=(const Side&) = delete;
 
@@ -72,20 +70,34 @@ class FactorSubspace final : public SubspaceWeight {
     Parameter scale_offset;  // Δs
     Basis scaled_frozen;     // s ∘ the frozen rows of V; for the factored route alone
   };
-  std::vector<std::unique_ptr<PartFactors>>& parts() { return parts_; }
+  const std::vector<std::unique_ptr<PartFactors>>& parts() const { return parts_; }
   const FactorLayout& layout() const { return layout_; }
 
  private:
+  friend class FactorGroup;
+  // From NAME.PART.u, .v, .s and the frozen rows that it needs (osft/basis_store.h).
+  void set_directions(Exec& exec, const StartTensors& tensors) override;
   void accumulate_direct(Exec& exec, PartFactors& f, ConstView dy, ConstView x, const float* device_alpha);
   void accumulate_from(Exec& exec, PartFactors& f, ConstView g);
   void accumulate_from(Exec& exec, ConstView g);  // of all parts, in any dtype
-  static void accumulate_group_direct(Exec& exec, std::span<FactorSubspace* const> group, std::size_t part,
-                                      ConstView dy, ConstView x, ConstView offsets);
 
   FactorLayout layout_;
   std::vector<std::unique_ptr<PartFactors>> parts_;
   View dense_gradient_;  // G over the calls of a step, fp32; absent where there is one call
   bool dense_written_ = false;
+};
+
+class FactorKind final : public WeightKind {
+ public:
+  FactorKind(FactorLayout layout, BasisPlace place) : layout_(std::move(layout)), place_(place) {}
+  std::unique_ptr<Weight> make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const override;
+  std::string describe() const override {
+    return fmt::format("{} free, {}", layout_.parts.front().free, name_of(layout_.route));
+  }
+
+ private:
+  FactorLayout layout_;
+  BasisPlace place_;
 };
 
 }  // namespace inlay::weights

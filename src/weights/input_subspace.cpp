@@ -34,15 +34,22 @@ InputSubspace::InputSubspace(Exec& exec, Parameter& dense, const InputLayout& la
   if (layout_.masks_rows) {
     row_mask_ = exec.arena().keep(MemoryClass::bases, dense.name + ".row_mask", DType::f32, {out});
   }
-  if (!frozen && !layout_.masks_rows) return;  // nothing that B could leave
-  factor_.project = [this](Exec& e, View rows, Projected what) {
-    if (layout_.stores_frozen()) allowed_.apply(e, rows, what);
-    if (!row_mask_.absent()) ops::scale_rows(e, rows, row_mask_);
-  };
+  factor_.projected = frozen || layout_.masks_rows;  // elsewhere there is nothing that B could leave
 }
 
-void InputSubspace::accumulate(Exec& exec, ConstView dy, ConstView x, const float* device_alpha) {
+void InputSubspace::set_directions(Exec& exec, const StartTensors& tensors) {
+  set_basis(exec, basis_, tensors, parameter().name + (layout_.stores_frozen() ? ".frozen" : ".free"));
+  if (!row_mask_.absent()) exec.upload(row_mask_, tensors.at("tokens.free", DType::f32, row_mask_.shape()));
+}
+
+void InputSubspace::project(Exec& exec, const Parameter&, View rows, Projected what) {
+  if (layout_.stores_frozen()) allowed_.apply(exec, rows, what);
+  if (!row_mask_.absent()) ops::scale_rows(exec, rows, row_mask_);
+}
+
+void InputSubspace::accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call) {
   const Grad mode = factor_.next_grad_mode();
+  const float* device_alpha = call.device_alpha;
   if (layout_.stores_frozen()) {
     matmul(exec, factor_.grad, dy, Transpose::yes, x, Transpose::no, scale_of(mode, device_alpha));
     return;
@@ -53,22 +60,37 @@ void InputSubspace::accumulate(Exec& exec, ConstView dy, ConstView x, const floa
   matmul(exec, factor_.grad, dy, Transpose::yes, seen, Transpose::no, scale_of(mode, device_alpha));
 }
 
-void InputSubspace::accumulate_group(Exec& exec, std::span<InputSubspace* const> group, ConstView dy, ConstView x,
-                                     ConstView offsets) {
-  const ScratchScope scope(exec.arena());
-  const InputLayout& layout = group.front()->layout_;
-  std::vector<View> gradients;
-  std::vector<ConstView> bases;
-  Grad mode = Grad::skip;
-  for (InputSubspace* weight : group) {
-    gradients.push_back(weight->factor_.grad);
-    mode = weight->factor_.next_grad_mode();
-    if (!layout.stores_frozen()) bases.push_back(weight->basis_.rows(exec));
+class InputGroup final : public DenseProducts {
+ public:
+  explicit InputGroup(std::vector<InputSubspace*> all)
+      : DenseProducts(std::vector<Weight*>(all.begin(), all.end())), all_(std::move(all)) {}
+
+  void accumulate(Exec& exec, ConstView dy, ConstView x, ConstView offsets, const ops::Call&) override {
+    const ScratchScope scope(exec.arena());
+    const InputLayout& layout = all_.front()->layout_;
+    std::vector<View> gradients;
+    std::vector<ConstView> bases;
+    Grad mode = Grad::skip;
+    for (InputSubspace* weight : all_) {
+      gradients.push_back(weight->factor_.grad);
+      mode = weight->factor_.next_grad_mode();
+      if (!layout.stores_frozen()) bases.push_back(weight->basis_.rows(exec));
+    }
+    if (layout.stores_frozen()) return grouped_matmul_over_rows(exec, gradients, mode, dy, x, offsets);
+    View seen = exec.arena().scratch("input in the subspace", x.dtype(), {x.dim(0), layout.free});
+    grouped_matmul(exec, seen, x, bases, Transpose::yes, offsets);
+    grouped_matmul_over_rows(exec, gradients, mode, dy, seen, offsets);
   }
-  if (layout.stores_frozen()) return grouped_matmul_over_rows(exec, gradients, mode, dy, x, offsets);
-  View seen = exec.arena().scratch("input in the subspace", x.dtype(), {x.dim(0), layout.free});
-  grouped_matmul(exec, seen, x, bases, Transpose::yes, offsets);
-  grouped_matmul_over_rows(exec, gradients, mode, dy, seen, offsets);
+
+ private:
+  std::vector<InputSubspace*> all_;
+};
+
+std::unique_ptr<WeightGroup> InputSubspace::group(std::span<Weight* const> all) {
+  auto inputs = all_of<InputSubspace>(all);
+  const auto differs = [&](const InputSubspace* weight) { return weight->layout_ != layout_; };
+  if (inputs.empty() || std::any_of(inputs.begin(), inputs.end(), differs)) return nullptr;
+  return std::make_unique<InputGroup>(std::move(inputs));
 }
 
 void InputSubspace::accumulate_lookup(Exec& exec, ConstView dout, const ops::TokenGroups& groups) {
@@ -85,12 +107,13 @@ void InputSubspace::accumulate_lookup(Exec& exec, ConstView dout, const ops::Tok
 
 void InputSubspace::update_value(Exec& exec) {
   if (layout_.stores_frozen()) {
-    ops::add_offset(exec, dense().value, start(), master_parts(factor_));
+    ops::add_offset(exec, parameter().value, start_value(), master_parts(factor_));
     return;
   }
   const ScratchScope scope(exec.arena());
   restart(exec);
-  matmul(exec, dense().value, factor_.value, Transpose::no, basis_.rows(exec), Transpose::no, {.beta = 1.0f});  // +=
+  matmul(exec, parameter().value, factor_.value, Transpose::no, basis_.rows(exec), Transpose::no,
+         {.beta = 1.0f});  // +=
 }
 
 void InputSubspace::add_change(Exec& exec, View rows, std::int64_t row) {
@@ -125,10 +148,10 @@ double InputSubspace::leak(Exec& exec) {
   return relative_norm(exec, outside, all);
 }
 
-std::string InputSubspace::describe() const {
-  return layout_.stores_frozen()
-             ? fmt::format("change of {} inputs outside {} frozen directions", in_features(), layout_.frozen)
-             : fmt::format("B of {} free directions", layout_.free);
+std::unique_ptr<Weight> InputKind::make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const {
+  INLAY_ASSERT(memory.training, "{} has directions, but does not train", parameter.name);
+  allocate_value(exec, parameter, memory.compute);
+  return std::make_unique<InputSubspace>(exec, parameter, layout_, place_);
 }
 
 }  // namespace inlay::weights

@@ -24,29 +24,40 @@ class InputSubspace final : public SubspaceWeight {
  public:
   InputSubspace(Exec& exec, Parameter& dense, const InputLayout& layout, BasisPlace place);
 
-  void accumulate(Exec& exec, ConstView dy, ConstView x, const float* device_alpha) override;
-  // accumulate() of weights of one layout that share rows, each its own (backend/grouped_matmul.h).
-  static void accumulate_group(Exec& exec, std::span<InputSubspace* const> group, ConstView dy, ConstView x,
-                               ConstView offsets);
+  void accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call = {}) override;
   void accumulate_lookup(Exec& exec, ConstView dout, const ops::TokenGroups& groups) override;
-  void for_each_factor(const std::function<void(Parameter&)>& visit) override { visit(factor_); }
+  std::unique_ptr<WeightGroup> group(std::span<Weight* const> all) override;  // of one layout
+  void for_each_own(const std::function<void(Parameter&)>& visit) override { visit(factor_); }
+  void project(Exec& exec, const Parameter& parameter, View rows, Projected what) override;
   void update_value(Exec& exec) override;
   void add_change(Exec& exec, View rows, std::int64_t row) override;
   double leak(Exec& exec) override;
-  std::string describe() const override;
 
   const InputLayout& layout() const { return layout_; }
-  // Rows [stored, M]: V, or H where that is the narrower.
-  Basis& basis() { return basis_; }
-  // fp32 [N], 1 for rows that train and 0 for others; absent where the layout has none.
-  View row_mask() { return row_mask_; }
+
+ private:
+  friend class InputGroup;
+  // From NAME.frozen or NAME.free, whichever is stored, and tokens.free.
+  void set_directions(Exec& exec, const StartTensors& tensors) override;
+
+  InputLayout layout_;
+  Basis basis_;         // rows [stored, M]: V, or H where that is the narrower
+  Projection allowed_;  // of the change's rows
+  View row_mask_;       // fp32 [N], 1 for rows that train and 0 for others; absent where the layout has none
+  Parameter factor_;    // B or D
+};
+
+class InputKind final : public WeightKind {
+ public:
+  InputKind(const InputLayout& layout, BasisPlace place) : layout_(layout), place_(place) {}
+  std::unique_ptr<Weight> make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const override;
+  std::string describe() const override {
+    return fmt::format("{} free, {}", layout_.free, layout_.stores_frozen() ? "D" : "B·V");
+  }
 
  private:
   InputLayout layout_;
-  Basis basis_;
-  Projection allowed_;  // of the change's rows
-  View row_mask_;
-  Parameter factor_;  // B or D
+  BasisPlace place_;
 };
 
 }  // namespace inlay::weights

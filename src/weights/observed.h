@@ -7,31 +7,35 @@
 namespace inlay::weights {
 
 // A dense weight whose inputs somebody looks at while the model runs: calibration needs no hooks in the layers.
-class ObservedWeight final : public ops::Linear {
+class ObservedWeight final : public DenseWeight {
  public:
-  explicit ObservedWeight(Parameter& parameter) : parameter_(&parameter), dense_(parameter) {}
+  using DenseWeight::DenseWeight;
 
-  std::int64_t in_features() const override { return dense_.in_features(); }
-  std::int64_t out_features() const override { return dense_.out_features(); }
-  bool trainable() const override { return false; }
-  // Whoever looks must see the inputs of this weight alone.
-  ConstView matrix() const override { return observe ? ConstView() : dense_.matrix(); }
-  void forward(Exec& exec, View y, ConstView x) override {
+  void forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call& call = {}) override {
     if (observe) observe(exec, x);
-    dense_.forward(exec, y, x);
+    DenseWeight::forward(exec, y, mode, x, call);
   }
-  void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const float* device_alpha) override {
-    dense_.backward_input(exec, dx, mode, dy, device_alpha);
-  }
-  void accumulate(Exec&, ConstView, ConstView, const float*) override {}
-
-  const Parameter& parameter() const { return *parameter_; }
+  // Whoever looks must see the inputs of this weight alone.
+  std::unique_ptr<WeightGroup> group(std::span<Weight* const>) override { return nullptr; }
+  bool multiplies_plainly() const override { return false; }
 
   std::function<void(Exec&, ConstView x)> observe;
+};
+
+// Makes them, and remembers them in the order of their making.
+class ObservedKind final : public WeightKind {
+ public:
+  explicit ObservedKind(std::vector<ObservedWeight*>& made) : made_(&made) {}
+  std::unique_ptr<Weight> make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const override {
+    allocate_value(exec, parameter, memory.compute);
+    auto weight = std::make_unique<ObservedWeight>(parameter);
+    made_->push_back(weight.get());
+    return weight;
+  }
+  std::string describe() const override { return "observed"; }
 
  private:
-  Parameter* parameter_;
-  DenseWeight dense_;
+  std::vector<ObservedWeight*>* made_;
 };
 
 }  // namespace inlay::weights

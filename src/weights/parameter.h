@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +11,8 @@ namespace inlay::weights {
 
 using backend::Exec;
 using backend::Grad;
+
+class Weight;  // weights/weight.h
 
 // A checkpoint tensor that makes up some rows of a parameter. Query, key and value share one matrix here, and so do
 // gate and up: one GEMM instead of three.
@@ -46,13 +47,10 @@ struct Parameter {
   View low;    // int16: bf16 value + low = fp32 master, exactly (ops/adamw.h); absent where value is fp32 or frozen
   View grad;   // fp32; absent where frozen
 
-  // Where only some changes are allowed: projects rows of a gradient, or of the optimizer's change, in place (fp32).
-  std::function<void(Exec&, View rows, Projected what)> project;
-  bool decays = true;  // weight decay may reach it; not where rows must stay as they are
-  // Where the value is W₀ + something that trains elsewhere: rows += that something's rows from `row` on, in fp32.
-  std::function<void(Exec&, View rows, std::int64_t row)> change;
-  // Where the value comes from the host: called when it has arrived on the device, to be completed there.
-  std::function<void(Exec&)> arrived;
+  // The weight that the layers multiply by in its place, or that it is a part of; null for vectors of the model.
+  Weight* owner = nullptr;
+  bool projected = false;  // only some changes are allowed: its owner projects gradients and changes
+  bool decays = true;      // weight decay may reach it; not where rows must stay as they are
 
   // Where value, low and gradient are between uses.
   Exec& home(Exec& exec) const { return on_host ? exec.host() : exec; }

@@ -115,7 +115,7 @@ void StreamedWeights::acquire(Exec& exec, std::int64_t layer, Pass pass) {
   buffer->arrived.wait(exec, Lane::compute);
   for (const Matrix& m : layers_[static_cast<std::size_t>(layer)]) {
     m.parameter->value = at(buffer->memory, m.value_offset, m.value);
-    if (buffer->fresh && m.parameter->arrived) m.parameter->arrived(exec);
+    if (buffer->fresh && m.parameter->owner != nullptr) m.parameter->owner->arrived(exec);
   }
   buffer->fresh = false;
   if (pass == Pass::backward) bind_gradients(exec, layer);

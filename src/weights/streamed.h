@@ -5,6 +5,7 @@
 
 #include "backend/lanes.h"
 #include "weights/access.h"
+#include "weights/weight.h"
 
 namespace inlay::weights {
 

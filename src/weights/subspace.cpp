@@ -9,53 +9,57 @@
 
 namespace inlay::weights {
 
-SubspaceWeight::SubspaceWeight(Exec& exec, Parameter& dense, bool keeps_start) : dense_(&dense), product_(dense) {
+using backend::matmul;
+using backend::Transpose;
+
+SubspaceWeight::SubspaceWeight(Exec& exec, Parameter& dense, bool keeps_start) : Weight(dense) {
   dense.trainable = false;  // its factors are
-  dense.change = [this](Exec& e, View rows, std::int64_t row) { add_change(e, rows, row); };
-  if (dense.on_host) {
-    // What lives there is W₀; the change is added whenever it has come.
-    dense.arrived = [this](Exec& e) { update_value(e); };
-    return;
-  }
-  if (!keeps_start) return;
+  // What lives on the host is W₀; the change is added whenever it has come.
+  if (dense.on_host || !keeps_start) return;
   start_ = exec.arena().keep(MemoryClass::master, dense.name + ".start", dense.value.dtype(), dense.shape);
 }
 
-void SubspaceWeight::forward(Exec& exec, View y, ConstView x) { product_.forward(exec, y, x); }
-
-void SubspaceWeight::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const float* device_alpha) {
-  product_.backward_input(exec, dx, mode, dy, device_alpha);
+void SubspaceWeight::forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call&) {
+  matmul(exec, y, x, Transpose::no, parameter().value, Transpose::yes,
+         {.beta = mode == Grad::accumulate ? 1.0f : 0.0f});
 }
 
-View SubspaceWeight::start() const { return dense_->on_host ? dense_->value : start_; }
+void SubspaceWeight::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const ops::Call& call) {
+  if (mode == Grad::skip) return;
+  matmul(exec, dx, dy, Transpose::no, parameter().value, Transpose::no,
+         {.beta = mode == Grad::accumulate ? 1.0f : 0.0f, .device_alpha = call.device_alpha});
+}
+
+View SubspaceWeight::start_value() const { return parameter().on_host ? parameter().value : start_; }
 
 void SubspaceWeight::restart(Exec& exec) {
-  if (!dense_->on_host) ops::cast(exec, dense_->value, start_);
+  if (!parameter().on_host) ops::cast(exec, parameter().value, start_);
 }
 
-void SubspaceWeight::set_start(Exec& exec) {
-  if (!start_.absent()) ops::cast(exec, start_, dense_->value);
+void SubspaceWeight::start(Exec& exec, const StartTensors* tensors) {
+  INLAY_ASSERT(tensors != nullptr, "{} has no directions to start from", parameter().name);
+  if (!start_.absent()) ops::cast(exec, start_, parameter().value);
+  set_directions(exec, *tensors);
+}
+
+void SubspaceWeight::updated(Exec& exec) {
+  if (!parameter().on_host) update_value(exec);
+}
+
+void set_basis(Exec& exec, Basis& basis, const StartTensors& tensors, const std::string& name) {
+  if (!basis.absent()) basis.set(exec, tensors.at(name, DType::f32, basis.shape()));
 }
 
 Parameter SubspaceWeight::make_factor(Exec& exec, const std::string& suffix, DType dtype, Shape shape) {
   Parameter factor;
-  factor.name = dense_->name + suffix;
+  factor.name = parameter().name + suffix;
+  factor.owner = this;
   factor.shape = shape;
   allocate_value(exec, factor, dtype);
   allocate_training_state(exec, factor);
   exec.fill_zero(factor.value);
   if (!factor.low.absent()) exec.fill_zero(factor.low);
   return factor;
-}
-
-ConstView master_of(Exec& exec, const Parameter& factor) { return master_of(exec, factor, 0, factor.rows()); }
-
-ConstView master_of(Exec& exec, const Parameter& factor, std::int64_t row, std::int64_t end) {
-  const View value = factor.value.slice_rows(row, end);
-  if (factor.low.absent()) return value;
-  View master = exec.arena().scratch("fp32 factor", DType::f32, value.shape());
-  ops::join_master(exec, master, value, factor.low.slice_rows(row, end));
-  return master;
 }
 
 double relative_norm(Exec& exec, ConstView part, ConstView all) {

@@ -90,10 +90,13 @@ TEST_P(BackendGroupedMatmul, RowsTimesTheMatrixOfTheirGroup) {
       for (std::int64_t g = 0; g < c.groups(); ++g) {
         matrices.push_back(all.slice(0, g, g + 1).reshape({t ? c.n : c.k, t ? c.k : c.n}));
       }
-      backend::grouped_matmul(bench.exec, out.slice_rows(0, rows).slice_cols(0, c.n),
-                              whole.slice_rows(0, rows).slice_cols(0, c.k), matrices, transpose,
-                              bench.indices(c.offsets()));
-      const auto actual = bench.read(out);
+      const auto multiply = [&](backend::MatmulScale scale) {
+        backend::grouped_matmul(bench.exec, out.slice_rows(0, rows).slice_cols(0, c.n),
+                                whole.slice_rows(0, rows).slice_cols(0, c.k), matrices, transpose,
+                                bench.indices(c.offsets()), scale);
+        return bench.read(out);
+      };
+      const auto actual = multiply({}), added = multiply({.alpha = 0.5f, .beta = 1.0f});
       const auto offsets = c.offsets();
       std::size_t group = 0;
       for (std::int64_t i = 0; i <= rows; ++i) {
@@ -113,6 +116,10 @@ TEST_P(BackendGroupedMatmul, RowsTimesTheMatrixOfTheirGroup) {
             magnitude += std::abs(x * y);
           }
           ASSERT_NEAR(value, sum, allowed(magnitude, sum, dtype())) << "at " << i << ", " << j;
+          // What is added to was rounded before.
+          ASSERT_NEAR(added[static_cast<std::size_t>(i * (c.n + pad) + j)], value + 0.5 * sum,
+                      allowed(magnitude, 1.5 * sum, dtype()))
+              << "at " << i << ", " << j;
         }
       }
     }

@@ -150,11 +150,11 @@ class ModelGptOss : public ::testing::TestWithParam<Device> {
     train::EngineOptions options = {.device = GetParam(), .compute = compute};
     options.max_tokens = options.max_document = 24;
     options.logit_rows = 24;
-    auto layout = std::make_shared<osft::OsftLayout>();
+    auto plan = std::make_shared<weights::WeightPlan>();
     model::ModelParameters(config).for_each([&](weights::Parameter& p) {
-      if (!experts_train && p.name.find(".experts.") != std::string::npos) layout->frozen.push_back(p.name);
+      if (!experts_train && p.name.find(".experts.") != std::string::npos) plan->frozen.insert(p.name);
     });
-    options.osft = layout;
+    options.weights = plan;
     auto result = train::Engine::create(config, options);
     result->load(io::Checkpoint(folder));
     return result;

@@ -60,10 +60,11 @@ TEST_P(OpsFusedLinearCeEdges, AHeadThatOverwritesFirstIsWrittenWithoutRows) {
     std::int64_t in_features() const override { return grad.dim(1); }
     std::int64_t out_features() const override { return grad.dim(0); }
     bool trainable() const override { return true; }
-    void forward(backend::Exec&, View, ConstView) override {}
-    void backward_input(backend::Exec&, View, Grad, ConstView, const float*) override {}
-    void accumulate(backend::Exec& exec, ConstView dy, ConstView x, const float* alpha) override {
-      backend::matmul(exec, grad, dy, backend::Transpose::yes, x, backend::Transpose::no, {.device_alpha = alpha});
+    void forward(backend::Exec&, View, Grad, ConstView, const ops::Call&) override {}
+    void backward_input(backend::Exec&, View, Grad, ConstView, const ops::Call&) override {}
+    void accumulate(backend::Exec& exec, ConstView dy, ConstView x, const ops::Call& call) override {
+      backend::matmul(exec, grad, dy, backend::Transpose::yes, x, backend::Transpose::no,
+                      {.device_alpha = call.device_alpha});
     }
   };
   Overwriting head;

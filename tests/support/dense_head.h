@@ -13,19 +13,19 @@ class DenseHead final : public ops::Linear {
   std::int64_t out_features() const override { return weight_.dim(0); }
   bool trainable() const override { return !grad_.absent(); }
 
-  void forward(backend::Exec& exec, View y, ConstView x) override {
-    backend::matmul(exec, y, x, backend::Transpose::no, weight_, backend::Transpose::yes);
+  void forward(backend::Exec& exec, View y, backend::Grad mode, ConstView x, const ops::Call&) override {
+    backend::matmul(exec, y, x, backend::Transpose::no, weight_, backend::Transpose::yes,
+                    {.beta = mode == backend::Grad::accumulate ? 1.0f : 0.0f});
   }
-  void backward_input(backend::Exec& exec, View dx, backend::Grad mode, ConstView dy,
-                      const float* device_alpha) override {
+  void backward_input(backend::Exec& exec, View dx, backend::Grad mode, ConstView dy, const ops::Call& call) override {
     backend::matmul(exec, dx, dy, backend::Transpose::no, weight_, backend::Transpose::no,
-                    {.beta = mode == backend::Grad::accumulate ? 1.0f : 0.0f, .device_alpha = device_alpha});
+                    {.beta = mode == backend::Grad::accumulate ? 1.0f : 0.0f, .device_alpha = call.device_alpha});
   }
   // grad +=
-  void accumulate(backend::Exec& exec, ConstView dy, ConstView x, const float* device_alpha) override {
+  void accumulate(backend::Exec& exec, ConstView dy, ConstView x, const ops::Call& call) override {
     ++accumulated;
     backend::matmul(exec, grad_, dy, backend::Transpose::yes, x, backend::Transpose::no,
-                    {.beta = 1.0f, .device_alpha = device_alpha});
+                    {.beta = 1.0f, .device_alpha = call.device_alpha});
   }
 
   int accumulated = 0;

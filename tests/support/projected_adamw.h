@@ -5,7 +5,7 @@
 
 #include "ops/adamw.h"
 #include "support/device_tensors.h"
-#include "weights/parameter.h"
+#include "weights/weight.h"
 
 namespace inlay::testing {
 
@@ -23,9 +23,9 @@ class ProjectedAdamW {
       v = bench_.tensor(DType::f32, p.shape, zeros);
     }
     const ops::AdamWSettings settings{.lr = lr, .step = step};
-    if (p.project) p.project(bench_.exec, p.grad, Projected::gradient);
+    if (p.projected) p.owner->project(bench_.exec, p, p.grad, Projected::gradient);
     ops::adamw_update(bench_.exec, p.grad, m, v, {}, settings);
-    if (p.project) p.project(bench_.exec, p.grad, Projected::change);
+    if (p.projected) p.owner->project(bench_.exec, p, p.grad, Projected::change);
     ops::add_update(bench_.exec, p.value, p.low, p.grad, settings);
     p.forget_grad();
   }

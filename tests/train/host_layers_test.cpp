@@ -77,11 +77,11 @@ TEST_P(TrainHostLayers, LayersOnTheHostMayBeFrozen) {
   for (const char* frozen : {"layers.6.", "layers.4.", "layers.0."}) {
     const auto frozen_options = [&](std::int64_t layers) {
       train::EngineOptions o = options(layers, 0.5);
-      auto layout = std::make_shared<osft::OsftLayout>();
+      auto plan = std::make_shared<weights::WeightPlan>();
       model::ModelParameters(model.config).for_each([&](weights::Parameter& p) {
-        if (p.name.starts_with(frozen)) layout->frozen.push_back(p.name);
+        if (p.name.starts_with(frozen)) plan->frozen.insert(p.name);
       });
-      o.osft = layout;
+      o.weights = plan;
       return o;
     };
     const std::vector<double> expected = train(model, *model.engine(frozen_options(0)), 1, 3);

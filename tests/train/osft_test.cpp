@@ -44,10 +44,10 @@ struct OsftRun {
     Console console(true);
     found = osft::find_bases(train::search_inputs(options, fixture.config, device, console), fixture.config, device,
                              dtype, train::step_shape(options, bounds), console);
-    engine_options.osft = std::make_shared<osft::OsftLayout>(found.layout);
+    engine_options.weights = std::make_shared<weights::WeightPlan>(osft::weight_plan(found.layout));
     engine = Engine::create(fixture.config, engine_options);
     engine->load(io::Checkpoint(fixture.folder));
-    engine->start_osft(found.bases);
+    engine->start(&found.bases);
   }
 
   std::int64_t tokens = 0;
@@ -56,6 +56,15 @@ struct OsftRun {
   osft::FoundBases found;
   std::unique_ptr<Engine> engine;
 };
+
+// The weights that train in a subspace.
+std::vector<weights::SubspaceWeight*> subspaces(Engine& engine) {
+  std::vector<weights::SubspaceWeight*> result;
+  for (weights::Weight* weight : engine.decoder().weights()) {
+    if (auto* subspace = dynamic_cast<weights::SubspaceWeight*>(weight)) result.push_back(subspace);
+  }
+  return result;
+}
 
 DoubleMatrix stored(const osft::BasisStore& store, const std::string& name) {
   const osft::BasisStore::Tensor& tensor = store.at(name);
@@ -150,16 +159,16 @@ TEST_P(TrainOsft, GradientsOfBasisActivationsAreThoseOfPlainFineTuningSeenInTheS
       SCOPED_TRACE(folder.filename().string() + " " + osft);
       OsftRun run(fixture, GetParam(), DType::f32, osft);
       run.engine->gradients(batch);
-      for (weights::SubspaceWeight* weight : run.engine->decoder().subspaces()) {
+      for (weights::SubspaceWeight* weight : subspaces(*run.engine)) {
         const auto& input = dynamic_cast<weights::InputSubspace&>(*weight);
-        const std::string& name = weight->dense().name;
+        const std::string& name = weight->parameter().name;
         DoubleMatrix expected = gradients.at(name);
         // An expert that saw few tokens has next to nothing left in its free directions: of G's size is what counts.
         const double size = norm(expected);
         if (!input.layout().stores_frozen()) {
           expected = product(expected, transposed(stored(run.found.bases, name + ".free")));
         }
-        weight->for_each_factor([&](weights::Parameter& p) {
+        weight->for_each_own([&](weights::Parameter& p) {
           const DoubleMatrix actual{p.shape[0], p.shape[1], read(*run.engine, p.grad)};
           EXPECT_LE(norm(difference(actual, expected)), 1e-5 * size) << name;
         });
@@ -178,8 +187,8 @@ TEST_P(TrainOsft, OutputsOnCalibratedInputsDoNotChange) {
     EXPECT_LT(run.engine->leak(), 1e-6);
     std::map<std::string, std::vector<double>> before;
     base->decoder().parameters().for_each([&](weights::Parameter& p) { before[p.name] = read(*base, p.value); });
-    for (weights::SubspaceWeight* weight : run.engine->decoder().subspaces()) {
-      const weights::Parameter& p = weight->dense();
+    for (weights::SubspaceWeight* weight : subspaces(*run.engine)) {
+      const weights::Parameter& p = weight->parameter();
       const DoubleMatrix w0{p.shape[0], p.shape[1], before.at(p.name)};
       const DoubleMatrix change = difference({p.shape[0], p.shape[1], read(*run.engine, p.value)}, w0);
       EXPECT_GT(norm(change), 1e-3 * norm(w0)) << p.name;
@@ -227,15 +236,15 @@ TEST_P(TrainOsft, WhatIsSavedHasNothingNewInFrozenDirections) {
         SCOPED_TRACE(fmt::format("{} {}{}", name, osft, more));
         OsftRun run(fixture, GetParam(), DType::bf16, std::string(osft) + more);
         std::map<const weights::Part*, DoubleMatrix> before;
-        for (weights::SubspaceWeight* weight : run.engine->decoder().subspaces()) {
-          for (const weights::Part& part : weight->dense().parts) {
-            before[&part] = saved(*run.engine, base, weight->dense(), part);
+        for (weights::SubspaceWeight* weight : subspaces(*run.engine)) {
+          for (const weights::Part& part : weight->parameter().parts) {
+            before[&part] = saved(*run.engine, base, weight->parameter(), part);
           }
         }
         for (int step = 1; step <= 20; ++step) run.engine->train_step(batch, step, 3e-3);
         double moved = 0;
-        for (weights::SubspaceWeight* weight : run.engine->decoder().subspaces()) {
-          const weights::Parameter& p = weight->dense();
+        for (weights::SubspaceWeight* weight : subspaces(*run.engine)) {
+          const weights::Parameter& p = weight->parameter();
           for (std::size_t i = 0; i < p.parts.size(); ++i) {
             const DoubleMatrix& start = before.at(&p.parts[i]);
             const DoubleMatrix change = difference(saved(*run.engine, base, p, p.parts[i]), start);
@@ -404,7 +413,7 @@ TEST_P(TrainOsft, GradientsAreClippedAfterTheyAreProjected) {
     clipped.optimizer.max_grad_norm = 1e-3;
     const auto engine = Engine::create(fixture.config, clipped);
     engine->load(io::Checkpoint(fixture.folder));
-    engine->start_osft(run.found.bases);
+    engine->start(&run.found.bases);
     const train::StepResult step = engine->train_step(batches, 1, 1e-3);
     ASSERT_GT(step.grad_norm, 1e-3);
     if (std::string_view(basis).starts_with("basis: weights")) {

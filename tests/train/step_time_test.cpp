@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "osft/layout.h"
 #include "support/imaginary_model.h"
 
 // What a plan counts, against sums made by hand; and what an estimate makes of it.
@@ -28,9 +29,9 @@ train::MemoryPlan plan_of(const train::EngineOptions& options) {
   return train::Engine::plan(imaginary_model(2), options);
 }
 
-train::MemoryPlan plan_of(const std::shared_ptr<const osft::OsftLayout>& layout, DType compute = DType::bf16) {
+train::MemoryPlan plan_of(const osft::OsftLayout& layout, DType compute = DType::bf16) {
   train::EngineOptions options = options_of(compute);
-  options.osft = layout;
+  options.weights = std::make_shared<weights::WeightPlan>(osft::weight_plan(layout));
   return plan_of(options);
 }
 
@@ -123,15 +124,15 @@ TEST(TrainStepTime, LayersOnTheHostGoOverTheLink) {
 }
 
 TEST(TrainStepTime, WhatIsFrozenHasTwo) {
-  auto layout = std::make_shared<osft::OsftLayout>();
-  layout->frozen = {"head", "layers.1.mlp.down"};
+  osft::OsftLayout layout;
+  layout.frozen = {"head", "layers.1.mlp.down"};
   EXPECT_EQ(products(plan_of(layout)),
             3 * forward_products - 2 * (labelled * vocab * hidden + tokens * hidden * intermediate));
 }
 
 TEST(TrainStepTime, ASubspaceOfTheInputsCostsItsDirectionsAndTheRebuilding) {
-  auto layout = std::make_shared<osft::OsftLayout>();
-  layout->targets["layers.0.mlp.down"] = weights::InputLayout{.free = 256, .frozen = 4096 - 256};
+  osft::OsftLayout layout;
+  layout.targets["layers.0.mlp.down"] = weights::InputLayout{.free = 256, .frozen = 4096 - 256};
   const double change = 2 * tokens * 256 * (hidden + intermediate) - 2 * tokens * hidden * intermediate;
   const train::MemoryPlan plan = plan_of(layout);
   EXPECT_EQ(plan.cost.model().product_flops(), 3 * forward_products + change);
@@ -147,9 +148,9 @@ TEST(TrainStepTime, FactorsCostWhatTheirRouteDoes) {
   // Inputs away from what is frozen, and for the change a second time, since bf16 leaves a rest.
   const double projections = 2 * 4 * hidden * rank * rank + 3 * 4 * intermediate * rank * others;
   const auto with = [&](weights::Route route) {
-    auto layout = std::make_shared<osft::OsftLayout>();
+    osft::OsftLayout layout;
     factors.route = route;
-    layout->targets["layers.0.mlp.down"] = factors;
+    layout.targets["layers.0.mlp.down"] = factors;
     return products(plan_of(layout)) - 3 * forward_products + 2 * tokens * dense - projections;
   };
   const double through_factors = 4 * tokens * rank * both;

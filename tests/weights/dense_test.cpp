@@ -55,8 +55,8 @@ TEST_P(WeightsDense, ForwardAndBackwardInput) {
   EXPECT_EQ(weight.in_features(), in);
   EXPECT_EQ(weight.out_features(), out);
   View y = bench.poisoned(dtype, {tokens, out}), dx = bench.poisoned(dtype, {tokens, in});
-  weight.forward(bench.exec, y, bench.tensor(dtype, {tokens, in}, x));
-  weight.backward_input(bench.exec, dx, Grad::overwrite, bench.tensor(dtype, {tokens, out}, dy), nullptr);
+  weight.forward(bench.exec, y, Grad::overwrite, bench.tensor(dtype, {tokens, in}, x));
+  weight.backward_input(bench.exec, dx, Grad::overwrite, bench.tensor(dtype, {tokens, out}, dy));
   const auto at = [](const std::vector<double>& m, std::int64_t i) { return m[static_cast<std::size_t>(i)]; };
   EXPECT_LE(relative_error(bench.read(y), product(tokens, out, in,
                                                   [&](auto t, auto o, auto i) {
@@ -76,13 +76,13 @@ TEST_P(WeightsDense, TheFirstGradientOverwritesAndLaterOnesAdd) {
   const View dy_view = bench.tensor(dtype, {tokens, out}, dy), x_view = bench.tensor(dtype, {tokens, in}, x);
   std::vector<double> expected = expected_gradient();
   EXPECT_FALSE(parameter.grad_written());
-  weight.accumulate(bench.exec, dy_view, x_view, nullptr);
+  weight.accumulate(bench.exec, dy_view, x_view);
   EXPECT_LE(relative_error(bench.read(parameter.grad), expected), 2e-6);
-  weight.accumulate(bench.exec, dy_view, x_view, nullptr);
+  weight.accumulate(bench.exec, dy_view, x_view);
   for (double& value : expected) value *= 2;
   EXPECT_LE(relative_error(bench.read(parameter.grad), expected), 2e-6);
   parameter.forget_grad();
-  weight.accumulate(bench.exec, dy_view, x_view, nullptr);
+  weight.accumulate(bench.exec, dy_view, x_view);
   for (double& value : expected) value /= 2;
   EXPECT_LE(relative_error(bench.read(parameter.grad), expected), 2e-6);
 }
@@ -92,7 +92,7 @@ TEST_P(WeightsDense, AFactorInDeviceMemoryScalesBothGradients) {
   weights::DenseWeight weight(parameter);
   const View alpha = bench.tensor(DType::f32, {1}, {0.25});
   weight.accumulate(bench.exec, bench.tensor(dtype, {tokens, out}, dy), bench.tensor(dtype, {tokens, in}, x),
-                    alpha.as<float>());
+                    {.device_alpha = alpha.as<float>()});
   std::vector<double> expected = expected_gradient();
   for (double& value : expected) value *= 0.25;
   EXPECT_LE(relative_error(bench.read(parameter.grad), expected), 2e-6);
@@ -102,7 +102,7 @@ TEST_P(WeightsDense, AFrozenOneHasNoGradientAndSaysSo) {
   weights::DenseWeight weight(parameter);
   EXPECT_FALSE(weight.trainable());
   EXPECT_EQ(parameter.next_grad_mode(), Grad::skip);
-  weight.accumulate(bench.exec, bench.tensor(dtype, {tokens, out}, dy), bench.tensor(dtype, {tokens, in}, x), nullptr);
+  weight.accumulate(bench.exec, bench.tensor(dtype, {tokens, out}, dy), bench.tensor(dtype, {tokens, in}, x));
   EXPECT_FALSE(parameter.grad_written());
 }
 

@@ -3,6 +3,7 @@
 #include "backend/matmul.h"
 #include "ops/op_cases.h"
 #include "support/directions.h"
+#include "support/named_start.h"
 #include "support/projected_adamw.h"
 
 namespace inlay::weights {
@@ -87,28 +88,29 @@ class Harness {
     dense.shape = {row, c.in};
     dense.value = bench.tensor(dtype, dense.shape, w.data);
     weight = std::make_unique<FactorSubspace>(bench.exec, dense, layout, BasisPlace::device);
-    weight->set_start(bench.exec);
-    for (std::size_t i = 0; i < parts.size(); ++i) upload(*weight->parts()[i], parts[i]);
+    std::map<std::string, std::vector<float>> tensors;
+    for (std::size_t i = 0; i < parts.size(); ++i) add_tensors(tensors, fmt::format("matrix.{}", i), parts[i]);
+    const NamedStart start(std::move(tensors));
+    weight->start(bench.exec, &start);
   }
 
-  void upload(FactorSubspace::PartFactors& to, const Part& part) {
+  static void add_tensors(std::map<std::string, std::vector<float>>& to, const std::string& prefix, const Part& part) {
     const Factors<double> trained = part.trained();
     const std::int64_t frozen = part.full() - part.free;
-    const auto set = [&](Basis& basis, const DoubleMatrix& rows) { basis.set(bench.exec, floats(rows).data()); };
-    set(to.u->start_basis, trained.u);
-    set(to.v->start_basis, trained.v);
-    bench.exec.upload(to.scale, std::vector<float>(trained.s.begin(), trained.s.end()).data());
-    set(to.u->frozen, rows_of(part.u, 0, frozen));
-    set(to.v->frozen, rows_of(part.v, 0, frozen));
+    to[prefix + ".u"] = floats(trained.u);
+    to[prefix + ".v"] = floats(trained.v);
+    to[prefix + ".s"] = std::vector<float>(trained.s.begin(), trained.s.end());
+    to[prefix + ".u.frozen"] = floats(rows_of(part.u, 0, frozen));
+    to[prefix + ".v.frozen"] = floats(rows_of(part.v, 0, frozen));
     const std::vector<double> scale(part.s.begin(), part.s.begin() + frozen);
-    set(to.scaled_frozen, ops::reference::scaled_rows(rows_of(part.v, 0, frozen), scale));
+    to[prefix + ".v.scaled"] = floats(ops::reference::scaled_rows(rows_of(part.v, 0, frozen), scale));
   }
 
   DoubleMatrix read(ConstView view) { return {view.dim(0), view.dim(1), bench.read(view)}; }
 
   void adamw(std::int64_t step, double lr) {
     weight->finish_gradients(bench.exec);
-    weight->for_each_factor([&](Parameter& p) { optimizer.step(p, step, lr); });
+    weight->for_each_own([&](Parameter& p) { optimizer.step(p, step, lr); });
     weight->update_value(bench.exec);
   }
 
@@ -178,7 +180,7 @@ TEST_P(WeightsFactors, GradientsOfEveryRouteAreTheReferences) {
         const std::int64_t cut = one_call ? tokens : 8;
         for (const auto& [begin, end] : {std::pair{std::int64_t{0}, cut}, std::pair{cut, tokens}}) {
           if (begin == end) continue;
-          h.weight->accumulate(h.bench.exec, dy_view.slice_rows(begin, end), x_view.slice_rows(begin, end), nullptr);
+          h.weight->accumulate(h.bench.exec, dy_view.slice_rows(begin, end), x_view.slice_rows(begin, end));
         }
         h.weight->finish_gradients(h.bench.exec);
         std::int64_t row = 0;
@@ -210,9 +212,8 @@ TEST_P(WeightsFactors, TheFactoredRouteMultipliesLikeTheMatrix) {
     DoubleMatrix x = random_matrix(tokens, c.in, 7), dy = random_matrix(tokens, out, 8);
     x.data = rounded(x.data, dtype()), dy.data = rounded(dy.data, dtype());
     const View y = h.bench.poisoned(dtype(), {tokens, out}), dx = h.bench.poisoned(dtype(), {tokens, c.in});
-    h.weight->forward(h.bench.exec, y, h.bench.tensor(dtype(), {tokens, c.in}, x.data));
-    h.weight->backward_input(h.bench.exec, dx, Grad::overwrite, h.bench.tensor(dtype(), {tokens, out}, dy.data),
-                             nullptr);
+    h.weight->forward(h.bench.exec, y, Grad::overwrite, h.bench.tensor(dtype(), {tokens, c.in}, x.data));
+    h.weight->backward_input(h.bench.exec, dx, Grad::overwrite, h.bench.tensor(dtype(), {tokens, out}, dy.data));
     const DoubleMatrix w = stacked_weight(h.used, c.in);
     const double bound = dtype() == DType::bf16 ? 1.2e-2 : 2e-6;  // three roundings on the way
     EXPECT_LT(relative_error(h.bench.read(y), product(x, transposed(w)).data), bound);
@@ -251,10 +252,10 @@ TEST_P(WeightsFactors, FrozenDirectionsStayThroughThousandsOfSteps) {
       const View x = h.bench.tensor(dtype(), {tokens, c.in},
                                     random_values(tokens * c.in, 1000 + static_cast<std::uint64_t>(step)));
       // dy = x·Wᵀ − x·Goalᵀ
-      h.weight->forward(h.bench.exec, dy, x);
+      h.weight->forward(h.bench.exec, dy, Grad::overwrite, x);
       backend::matmul(h.bench.exec, dy, x, backend::Transpose::no, goal_view, backend::Transpose::yes,
                       {.alpha = -1.0f, .beta = 1.0f});
-      h.weight->accumulate(h.bench.exec, dy, x, nullptr);
+      h.weight->accumulate(h.bench.exec, dy, x);
       h.adamw(step, 5e-5);  // moves a direction by about its own length
     }
     const DoubleMatrix learned = h.read(h.dense.value);
@@ -299,7 +300,7 @@ TEST_P(WeightsFactors, SavingAddsTheChangeInFp32) {
   Harness h(device(), dtype(), c, Route::dense);
   const std::int64_t tokens = 6, out = h.dense.shape[0];
   h.weight->accumulate(h.bench.exec, h.bench.tensor(dtype(), {tokens, out}, random_values(tokens * out, 1)),
-                       h.bench.tensor(dtype(), {tokens, c.in}, random_values(tokens * c.in, 2)), nullptr);
+                       h.bench.tensor(dtype(), {tokens, c.in}, random_values(tokens * c.in, 2)));
   h.adamw(1, 1e-2);
   // The whole, and row by row across the tensors' borders.
   DoubleMatrix expected(0, c.in);

@@ -2,6 +2,7 @@
 
 #include "ops/op_cases.h"
 #include "support/directions.h"
+#include "support/named_start.h"
 #include "support/projected_adamw.h"
 
 namespace inlay::weights {
@@ -30,10 +31,10 @@ class Harness {
     dense.shape = {c.out, c.in};
     dense.value = bench.tensor(dtype, dense.shape, w.data);
     weight = std::make_unique<InputSubspace>(bench.exec, dense, layout, BasisPlace::host);
-    weight->set_start(bench.exec);
     frozen = rows_of(directions, 0, c.frozen);
     stored = layout.stores_frozen() ? frozen : rows_of(directions, c.frozen, c.in);
-    weight->basis().set(bench.exec, floats(stored).data());
+    const NamedStart start({{layout.stores_frozen() ? "matrix.frozen" : "matrix.free", floats(stored)}});
+    weight->start(bench.exec, &start);
     stored.data = rounded(stored.data, dtype);  // as a step multiplies by it
   }
 
@@ -46,7 +47,7 @@ class Harness {
   }
   Parameter& factor() {
     Parameter* found = nullptr;
-    weight->for_each_factor([&](Parameter& p) { found = &p; });
+    weight->for_each_own([&](Parameter& p) { found = &p; });
     return *found;
   }
   void adamw(std::int64_t step, double lr) {
@@ -74,10 +75,12 @@ TEST_P(WeightsInputs, TheGradientIsThatOfTheFactor) {
     const View dy_view = h.bench.tensor(dtype(), {tokens, c.out}, dy.data);
     const View alpha = h.bench.tensor(DType::f32, {1}, {0.5});
     const auto* factor_on_device = static_cast<const float*>(alpha.data());
-    h.weight->accumulate(h.bench.exec, dy_view.slice_rows(0, 4), x_view.slice_rows(0, 4), factor_on_device);
-    h.weight->accumulate(h.bench.exec, dy_view.slice_rows(4, tokens), x_view.slice_rows(4, tokens), factor_on_device);
+    h.weight->accumulate(h.bench.exec, dy_view.slice_rows(0, 4), x_view.slice_rows(0, 4),
+                         {.device_alpha = factor_on_device});
+    h.weight->accumulate(h.bench.exec, dy_view.slice_rows(4, tokens), x_view.slice_rows(4, tokens),
+                         {.device_alpha = factor_on_device});
     Parameter& p = h.factor();
-    if (p.project) p.project(h.bench.exec, p.grad, Projected::gradient);
+    if (p.projected) p.owner->project(h.bench.exec, p, p.grad, Projected::gradient);
     DoubleMatrix g = product(transposed(dy), x);
     for (double& value : g.data) value *= 0.5;
     const DoubleMatrix along = product(g, transposed(h.stored));  // [out, stored]
@@ -126,7 +129,7 @@ TEST_P(WeightsInputs, OutputsOfFrozenInputsNeverChange) {
       const auto seed = static_cast<std::uint64_t>(step);
       const View x = h.bench.tensor(dtype(), {4, c.in}, random_values(4 * c.in, 100 + seed));
       const View dy = h.bench.tensor(dtype(), {4, c.out}, random_values(4 * c.out, 7000 + seed));
-      h.weight->accumulate(h.bench.exec, dy, x, nullptr);
+      h.weight->accumulate(h.bench.exec, dy, x);
       h.adamw(step, 1e-2);
     }
     // What was learned is exact in any dtype.

@@ -41,8 +41,9 @@ struct Kind {
 struct Task {
   const std::int32_t* offsets;
   int groups;
-  int m, n, k;      // m: over rows, k: by groups
-  bool accumulate;  // over rows
+  int m, n, k;  // m: over rows, k: by groups
+  bool accumulate;
+  float alpha;
   std::int64_t ldc;
   bf16_t* c;                     // by groups
   GroupPointers<float> results;  // over rows
@@ -224,6 +225,13 @@ __device__ __forceinline__ void transpose_in_quad(std::uint32_t (&word)[4]) {
   }
 }
 
+// Adds what C holds to a pair of neighbouring sums.
+__device__ __forceinline__ void add_before(float& x, float& y, const bf16_t* at) {
+  const float2 before = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(at));
+  x += before.x;
+  y += before.y;
+}
+
 // A thread's sums lie in pairs of columns; four lanes exchange theirs, so that each stores 16 bytes of its own.
 template <int columns>
 __device__ __forceinline__ void write_rows(const float (&sums)[columns / 8][4], const Task& task, const Tile& tile,
@@ -239,7 +247,12 @@ __device__ __forceinline__ void write_rows(const float (&sums)[columns / 8][4], 
     for (int j = 0; j < whole; j += 4) {
       std::uint32_t word[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) word[i] = packed(sums[j + i][2 * side], sums[j + i][2 * side + 1]);
+      for (int i = 0; i < 4; ++i) {
+        float x = task.alpha * sums[j + i][2 * side], y = task.alpha * sums[j + i][2 * side + 1];
+        const int pair = 8 * (j + i) + 2 * quad_lane;
+        if (task.accumulate && exists && tile.column + pair < task.n) add_before(x, y, to + pair);
+        word[i] = packed(x, y);
+      }
       transpose_in_quad(word);
       const int column = 8 * (j + quad_lane);
       if (exists && tile.column + column < task.n) {
@@ -249,7 +262,10 @@ __device__ __forceinline__ void write_rows(const float (&sums)[columns / 8][4], 
 #pragma unroll
     for (int j = whole; j < eights; ++j) {
       if (!exists || tile.column + 8 * j >= task.n) continue;
-      *reinterpret_cast<std::uint32_t*>(to + 8 * j + 2 * quad_lane) = packed(sums[j][2 * side], sums[j][2 * side + 1]);
+      bf16_t* at = to + 8 * j + 2 * quad_lane;
+      float x = task.alpha * sums[j][2 * side], y = task.alpha * sums[j][2 * side + 1];
+      if (task.accumulate) add_before(x, y, at);
+      *reinterpret_cast<std::uint32_t*>(at) = packed(x, y);
     }
   }
 }
@@ -280,7 +296,7 @@ __device__ __forceinline__ void write_result(const float (&sums)[columns / 8][4]
       float before[4] = {};
       if (task.accumulate) load(before, to + column);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) value[i] += before[i];
+      for (int i = 0; i < 4; ++i) value[i] = task.alpha * value[i] + before[i];
       store(to + column, value);
     }
   }
@@ -430,7 +446,7 @@ std::int64_t even_stride(std::span<const ConstView> views) {
 }  // namespace
 
 bool grouped_hopper(Exec& exec, View c, ConstView a, std::span<const ConstView> b, Transpose transpose_b,
-                    ConstView offsets) {
+                    ConstView offsets, MatmulScale scale) {
   if (!on_hopper(exec, a) || !fits(a) || !fits(c) || !fits(b[0])) return false;
   const std::int64_t stride = even_stride(b);
   if (stride == 0) return false;
@@ -439,6 +455,8 @@ bool grouped_hopper(Exec& exec, View c, ConstView a, std::span<const ConstView> 
   task.groups = static_cast<int>(b.size());
   task.n = static_cast<int>(c.dim(1));
   task.k = static_cast<int>(a.dim(1));
+  task.accumulate = scale.beta != 0;
+  task.alpha = scale.alpha;
   task.c = pointer<bf16_t>(c);
   task.ldc = c.ld();
   const Right right{b[0], static_cast<std::int64_t>(b.size()), stride};
@@ -448,7 +466,7 @@ bool grouped_hopper(Exec& exec, View c, ConstView a, std::span<const ConstView> 
 }
 
 bool grouped_hopper_over_rows(Exec& exec, std::span<const View> c, Grad mode, ConstView a, ConstView b,
-                              ConstView offsets) {
+                              ConstView offsets, float alpha) {
   if (!on_hopper(exec, a) || !fits(a) || !fits(b)) return false;
   for (const View& matrix : c) {
     if (!matrix.absent() && !vectors_fit(8, matrix)) return false;
@@ -459,6 +477,7 @@ bool grouped_hopper_over_rows(Exec& exec, std::span<const View> c, Grad mode, Co
   task.m = static_cast<int>(a.dim(1));
   task.n = static_cast<int>(b.dim(1));
   task.accumulate = mode == Grad::accumulate;
+  task.alpha = alpha;
   task.results = group_pointers<float>(c);
   task.ldc = common_ld(c);
   launch<Product::over_rows>(exec, a, {b, 1, b.dim(0) * b.ld()}, task);

@@ -71,7 +71,8 @@ struct Extent {
 template <class T>
 __global__ void __launch_bounds__(threads)
     by_groups(T* c, std::int64_t ldc, const T* a, std::int64_t lda, const __grid_constant__ GroupPointers<const T> b,
-              std::int64_t b_k_stride, std::int64_t b_n_stride, const std::int32_t* offsets, Extent extent) {
+              std::int64_t b_k_stride, std::int64_t b_n_stride, const std::int32_t* offsets, Extent extent,
+              bool accumulate, float alpha) {
   const GroupTile place = find_group_tile(offsets, extent.groups, static_cast<int>(blockIdx.x), tile);
   if (place.group < 0) return;
   const int column0 = static_cast<int>(blockIdx.y) * tile;
@@ -84,8 +85,11 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
     for (int j = 0; j < per; ++j) {
       if (place.first + y + i >= place.end || column0 + x + j >= extent.n) continue;
-      const float value[1] = {sums[i][j]};
-      store(c + (place.first + y + i) * ldc + column0 + x + j, value);
+      T* at = c + (place.first + y + i) * ldc + column0 + x + j;
+      float value[1] = {};
+      if (accumulate) load(value, at);
+      value[0] += alpha * sums[i][j];
+      store(at, value);
     }
   }
 }
@@ -93,7 +97,7 @@ __global__ void __launch_bounds__(threads)
 template <class T>
 __global__ void __launch_bounds__(threads)
     over_rows(const __grid_constant__ GroupPointers<float> c, std::int64_t ldc, const T* a, std::int64_t lda,
-              const T* b, std::int64_t ldb, const std::int32_t* offsets, Extent extent, bool accumulate) {
+              const T* b, std::int64_t ldb, const std::int32_t* offsets, Extent extent, bool accumulate, float alpha) {
   float* const to = c.data[blockIdx.z];
   if (to == nullptr) return;
   const int row0 = static_cast<int>(blockIdx.y) * tile, column0 = static_cast<int>(blockIdx.x) * tile;
@@ -107,14 +111,15 @@ __global__ void __launch_bounds__(threads)
     for (int j = 0; j < per; ++j) {
       if (row0 + y + i >= extent.m || column0 + x + j >= extent.n) continue;
       float& target = to[(row0 + y + i) * ldc + column0 + x + j];
-      target = accumulate ? target + sums[i][j] : sums[i][j];
+      target = (accumulate ? target : 0.0f) + alpha * sums[i][j];
     }
   }
 }
 
 unsigned tiles_of(std::int64_t extent) { return static_cast<unsigned>((extent + tile - 1) / tile); }
 
-void plain(Exec& exec, View c, ConstView a, std::span<const ConstView> b, Transpose transpose_b, ConstView offsets) {
+void plain(Exec& exec, View c, ConstView a, std::span<const ConstView> b, Transpose transpose_b, ConstView offsets,
+           MatmulScale scale) {
   const bool tb = transpose_b == Transpose::yes;
   const std::int64_t ldb = common_ld(b);
   const Extent extent{static_cast<int>(b.size()), 0, static_cast<int>(c.dim(1)), static_cast<int>(a.dim(1))};
@@ -122,21 +127,22 @@ void plain(Exec& exec, View c, ConstView a, std::span<const ConstView> b, Transp
   const dim3 blocks(static_cast<unsigned>(row_tiles), tiles_of(c.dim(1)));
   with_activation_type(c.dtype(), [&](auto type) {
     using T = decltype(type);
-    by_groups<T><<<blocks, threads, 0, stream_of(exec)>>>(pointer<T>(c), c.ld(), pointer<T>(a), a.ld(),
-                                                          group_pointers<const T>(b), tb ? 1 : ldb, tb ? ldb : 1,
-                                                          pointer<std::int32_t>(offsets), extent);
+    by_groups<T><<<blocks, threads, 0, stream_of(exec)>>>(
+        pointer<T>(c), c.ld(), pointer<T>(a), a.ld(), group_pointers<const T>(b), tb ? 1 : ldb, tb ? ldb : 1,
+        pointer<std::int32_t>(offsets), extent, scale.beta != 0, scale.alpha);
   });
   check_launch("grouped_matmul");
 }
 
-void plain_over_rows(Exec& exec, std::span<const View> c, Grad mode, ConstView a, ConstView b, ConstView offsets) {
+void plain_over_rows(Exec& exec, std::span<const View> c, Grad mode, ConstView a, ConstView b, ConstView offsets,
+                     float alpha) {
   const Extent extent{static_cast<int>(c.size()), static_cast<int>(a.dim(1)), static_cast<int>(b.dim(1)), 0};
   const dim3 blocks(tiles_of(b.dim(1)), tiles_of(a.dim(1)), static_cast<unsigned>(c.size()));
   with_activation_type(a.dtype(), [&](auto type) {
     using T = decltype(type);
     over_rows<T><<<blocks, threads, 0, stream_of(exec)>>>(group_pointers<float>(c), common_ld(c), pointer<T>(a), a.ld(),
                                                           pointer<T>(b), b.ld(), pointer<std::int32_t>(offsets), extent,
-                                                          mode == Grad::accumulate);
+                                                          mode == Grad::accumulate, alpha);
   });
   check_launch("grouped_matmul_over_rows");
 }
@@ -149,25 +155,25 @@ void plain_over_rows(Exec& exec, std::span<const View> c, Grad mode, ConstView a
 }  // namespace
 
 void grouped_matmul(Exec& exec, View c, ConstView a, std::span<const ConstView> b, Transpose transpose_b,
-                    ConstView offsets) {
+                    ConstView offsets, MatmulScale scale) {
   const Route route = wanted_route();
   if (route == Route::any || route == Route::hopper) {
-    if (grouped_hopper(exec, c, a, b, transpose_b, offsets)) return;
+    if (grouped_hopper(exec, c, a, b, transpose_b, offsets, scale)) return;
     if (route == Route::hopper && a.dtype() == DType::bf16) refuse(a);
   }
-  if (route != Route::plain && grouped_tensor(exec, c, a, b, transpose_b, offsets)) return;
-  plain(exec, c, a, b, transpose_b, offsets);
+  if (route != Route::plain && grouped_tensor(exec, c, a, b, transpose_b, offsets, scale)) return;
+  plain(exec, c, a, b, transpose_b, offsets, scale);
 }
 
 void grouped_matmul_over_rows(Exec& exec, std::span<const View> c, Grad mode, ConstView a, ConstView b,
-                              ConstView offsets) {
+                              ConstView offsets, float alpha) {
   const Route route = wanted_route();
   if (route == Route::any || route == Route::hopper) {
-    if (grouped_hopper_over_rows(exec, c, mode, a, b, offsets)) return;
+    if (grouped_hopper_over_rows(exec, c, mode, a, b, offsets, alpha)) return;
     if (route == Route::hopper && a.dtype() == DType::bf16) refuse(a);
   }
-  if (route != Route::plain && grouped_tensor_over_rows(exec, c, mode, a, b, offsets)) return;
-  plain_over_rows(exec, c, mode, a, b, offsets);
+  if (route != Route::plain && grouped_tensor_over_rows(exec, c, mode, a, b, offsets, alpha)) return;
+  plain_over_rows(exec, c, mode, a, b, offsets, alpha);
 }
 
 }  // namespace inlay::backend::cuda

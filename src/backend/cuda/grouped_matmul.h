@@ -6,18 +6,18 @@ namespace inlay::backend::cuda {
 
 // backend::grouped_matmul and grouped_matmul_over_rows on the device, arguments checked by the caller.
 void grouped_matmul(Exec& exec, View c, ConstView a, std::span<const ConstView> b, Transpose transpose_b,
-                    ConstView offsets);
+                    ConstView offsets, MatmulScale scale);
 void grouped_matmul_over_rows(Exec& exec, std::span<const View> c, Grad mode, ConstView a, ConstView b,
-                              ConstView offsets);
+                              ConstView offsets, float alpha);
 
 // The routes of grouped_matmul.cu. Each answers whether it could.
 bool grouped_hopper(Exec& exec, View c, ConstView a, std::span<const ConstView> b, Transpose transpose_b,
-                    ConstView offsets);
+                    ConstView offsets, MatmulScale scale);
 bool grouped_hopper_over_rows(Exec& exec, std::span<const View> c, Grad mode, ConstView a, ConstView b,
-                              ConstView offsets);
+                              ConstView offsets, float alpha);
 bool grouped_tensor(Exec& exec, View c, ConstView a, std::span<const ConstView> b, Transpose transpose_b,
-                    ConstView offsets);
+                    ConstView offsets, MatmulScale scale);
 bool grouped_tensor_over_rows(Exec& exec, std::span<const View> c, Grad mode, ConstView a, ConstView b,
-                              ConstView offsets);
+                              ConstView offsets, float alpha);
 
 }  // namespace inlay::backend::cuda

@@ -151,22 +151,29 @@ struct Extent {
 };
 
 template <Along b_along>
-__global__ void __launch_bounds__(threads) by_groups(bf16_t* c, std::int64_t ldc, const bf16_t* a, std::int64_t lda,
-                                                     const __grid_constant__ GroupPointers<const bf16_t> b,
-                                                     std::int64_t ldb, const std::int32_t* offsets, Extent extent) {
+__global__ void __launch_bounds__(threads)
+    by_groups(bf16_t* c, std::int64_t ldc, const bf16_t* a, std::int64_t lda,
+              const __grid_constant__ GroupPointers<const bf16_t> b, std::int64_t ldb, const std::int32_t* offsets,
+              Extent extent, bool accumulate, float alpha) {
   const GroupTile place = find_group_tile(offsets, extent.groups, static_cast<int>(blockIdx.x), tile);
   if (place.group < 0) return;
   const int column0 = static_cast<int>(blockIdx.y) * tile;
   multiply_tile<Along::k, b_along>({a, lda, place.first, place.end}, {b.data[place.group], ldb, column0, extent.n}, 0,
-                                   extent.k, [&](int row, int column, const float(&values)[vector]) {
+                                   extent.k, [&](int row, int column, float(&values)[vector]) {
                                      if (place.first + row >= place.end || column0 + column >= extent.n) return;
-                                     store(c + (place.first + row) * ldc + column0 + column, values);
+                                     bf16_t* at = c + (place.first + row) * ldc + column0 + column;
+                                     float before[vector] = {};
+                                     if (accumulate) load(before, at);
+#pragma unroll
+                                     for (int e = 0; e < vector; ++e) values[e] = alpha * values[e] + before[e];
+                                     store(at, values);
                                    });
 }
 
 __global__ void __launch_bounds__(threads)
     over_rows(const __grid_constant__ GroupPointers<float> c, std::int64_t ldc, const bf16_t* a, std::int64_t lda,
-              const bf16_t* b, std::int64_t ldb, const std::int32_t* offsets, Extent extent, bool accumulate) {
+              const bf16_t* b, std::int64_t ldb, const std::int32_t* offsets, Extent extent, bool accumulate,
+              float alpha) {
   float* const to = c.data[blockIdx.z];
   if (to == nullptr) return;
   const int row0 = static_cast<int>(blockIdx.y) * tile, column0 = static_cast<int>(blockIdx.x) * tile;
@@ -177,7 +184,8 @@ __global__ void __launch_bounds__(threads)
                                               float before[vector] = {};
                                               if (accumulate) load(before, at);
 #pragma unroll
-                                              for (int e = 0; e < vector; ++e) values[e] += before[e];
+                                              for (int e = 0; e < vector; ++e)
+                                                values[e] = alpha * values[e] + before[e];
                                               store(at, values);
                                             });
 }
@@ -198,7 +206,7 @@ bool all_fit(std::span<const AnyView> views) {
 }  // namespace
 
 bool grouped_tensor(Exec& exec, View c, ConstView a, std::span<const ConstView> b, Transpose transpose_b,
-                    ConstView offsets) {
+                    ConstView offsets, MatmulScale scale) {
   if (a.dtype() != DType::bf16 || !has_tensor_cores(exec) || !vectors_fit(vector, c, a) || !all_fit(b)) return false;
   const Extent extent{static_cast<int>(b.size()), 0, static_cast<int>(c.dim(1)), static_cast<int>(a.dim(1))};
   const std::int64_t row_tiles = c.dim(0) / tile + extent.groups;
@@ -206,19 +214,19 @@ bool grouped_tensor(Exec& exec, View c, ConstView a, std::span<const ConstView> 
   const auto kernel = transpose_b == Transpose::yes ? by_groups<Along::k> : by_groups<Along::other>;
   kernel<<<blocks, threads, 0, stream_of(exec)>>>(pointer<bf16_t>(c), c.ld(), pointer<bf16_t>(a), a.ld(),
                                                   group_pointers<const bf16_t>(b), common_ld(b),
-                                                  pointer<std::int32_t>(offsets), extent);
+                                                  pointer<std::int32_t>(offsets), extent, scale.beta != 0, scale.alpha);
   check_launch("grouped_matmul");
   return true;
 }
 
 bool grouped_tensor_over_rows(Exec& exec, std::span<const View> c, Grad mode, ConstView a, ConstView b,
-                              ConstView offsets) {
+                              ConstView offsets, float alpha) {
   if (a.dtype() != DType::bf16 || !has_tensor_cores(exec) || !vectors_fit(vector, a, b) || !all_fit(c)) return false;
   const Extent extent{static_cast<int>(c.size()), static_cast<int>(a.dim(1)), static_cast<int>(b.dim(1)), 0};
   const dim3 blocks(tiles_of(b.dim(1)), tiles_of(a.dim(1)), static_cast<unsigned>(c.size()));
   over_rows<<<blocks, threads, 0, stream_of(exec)>>>(group_pointers<float>(c), common_ld(c), pointer<bf16_t>(a), a.ld(),
                                                      pointer<bf16_t>(b), b.ld(), pointer<std::int32_t>(offsets), extent,
-                                                     mode == Grad::accumulate);
+                                                     mode == Grad::accumulate, alpha);
   check_launch("grouped_matmul_over_rows");
   return true;
 }

@@ -39,8 +39,12 @@ void copy_to_host(Context&, void*, const void*, std::size_t) { unavailable(); }
 void fill_zero(Context&, void*, std::size_t) { unavailable(); }
 void synchronize(Context&) { unavailable(); }
 void matmul(Exec&, View, View, ConstView, Transpose, ConstView, Transpose, MatmulScale) { unavailable(); }
-void grouped_matmul(Exec&, View, ConstView, std::span<const ConstView>, Transpose, ConstView) { unavailable(); }
-void grouped_matmul_over_rows(Exec&, std::span<const View>, Grad, ConstView, ConstView, ConstView) { unavailable(); }
+void grouped_matmul(Exec&, View, ConstView, std::span<const ConstView>, Transpose, ConstView, MatmulScale) {
+  unavailable();
+}
+void grouped_matmul_over_rows(Exec&, std::span<const View>, Grad, ConstView, ConstView, ConstView, float) {
+  unavailable();
+}
 void matmul_f64(Exec&, View, View, ConstView, Transpose, ConstView, Transpose, double, double) { unavailable(); }
 CompiledCode compile_at_run_time(const CompileRequest&, const CompileProgress&) {
   return {.error = "built without CUDA"};

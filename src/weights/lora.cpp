@@ -1,0 +1,273 @@
+#include "weights/lora.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "backend/grouped_matmul.h"
+#include "ops/adamw.h"
+#include "ops/elementwise.h"
+#include "weights/dense.h"
+#include "weights/masters.h"
+
+namespace inlay::weights {
+
+using backend::grouped_matmul;
+using backend::grouped_matmul_over_rows;
+using backend::matmul;
+using backend::ScratchScope;
+
+namespace {
+
+constexpr auto no = backend::Transpose::no, yes = backend::Transpose::yes;
+
+float beta_of(Grad mode) { return mode == Grad::accumulate ? 1.0f : 0.0f; }
+
+Parameter make_own(Exec& exec, Weight& owner, const std::string& name, Shape shape, const WeightMemory& memory) {
+  Parameter own;
+  own.name = name;
+  own.role = owner.parameter().role;
+  own.layer = owner.parameter().layer;
+  own.expert = owner.parameter().expert;
+  own.shape = shape;
+  own.owner = &owner;
+  allocate_value(exec, own, memory.compute);
+  if (memory.training) allocate_training_state(exec, own);
+  return own;
+}
+
+// body(part's number, part, its first column among the ranks of all) for every part.
+template <class Body>
+void for_each_part(const LoraLayout& layout, const Body& body) {
+  std::int64_t column = 0;
+  for (std::size_t i = 0; i < layout.parts.size(); ++i) {
+    body(i, layout.parts[i], column);
+    column += layout.parts[i].rank;
+  }
+}
+
+}  // namespace
+
+std::int64_t LoraLayout::rank() const {
+  return std::accumulate(parts.begin(), parts.end(), std::int64_t{0},
+                         [](std::int64_t sum, const LoraPart& part) { return sum + part.rank; });
+}
+
+bool LoraLayout::same_extents(const LoraLayout& other) const {
+  return std::equal(parts.begin(), parts.end(), other.parts.begin(), other.parts.end(),
+                    [](const LoraPart& x, const LoraPart& y) {
+                      return x.row == y.row && x.rows == y.rows && x.rank == y.rank && x.scale == y.scale;
+                    });
+}
+
+LoraWeight::LoraWeight(Exec& exec, Parameter& parameter, std::unique_ptr<Weight> base, const LoraLayout& layout,
+                       const WeightMemory& memory)
+    : Weight(parameter), layout_(layout), base_(std::move(base)), training_(memory.training) {
+  const std::int64_t in = parameter.shape[1];
+  a_ = make_own(exec, *this, parameter.name + ".lora_a", {layout.rank(), in}, memory);
+  b_.reserve(layout.parts.size());
+  for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t) {
+    b_.push_back(make_own(exec, *this, fmt::format("{}.lora_b.{}", parameter.name, i), {part.rows, part.rank}, memory));
+  });
+}
+
+void LoraWeight::for_each_own(const std::function<void(Parameter&)>& visit) {
+  visit(a_);
+  for (Parameter& b : b_) visit(b);
+}
+
+void LoraWeight::start(Exec& exec, const StartTensors* tensors) {
+  base_->start(exec, tensors);
+  INLAY_ASSERT(tensors != nullptr, "{} has no adapter to start from", parameter().name);
+  for_each_own([&](Parameter& own) { set_master(exec, own, tensors->at(own.name, DType::f32, own.shape)); });
+}
+
+void LoraWeight::begin_pass(const PassKey& pass) {
+  base_->begin_pass(pass);
+  drops_ = pass.training && layout_.dropout > 0;
+}
+
+bool LoraWeight::covers_all_rows() const {
+  std::int64_t rows = 0;
+  for (const LoraPart& part : layout_.parts) rows += part.rows;
+  return rows == out_features();
+}
+
+ConstView LoraWeight::dropped(Exec&, ConstView x, const ops::Call&) const { return x; }
+
+View LoraWeight::project_input(Exec& exec, ConstView x) const {
+  View inner = exec.arena().scratch("adapter input", x.dtype(), {x.dim(0), a_.rows()});
+  matmul(exec, inner, x, no, a_.value, yes);
+  return inner;
+}
+
+View LoraWeight::project_output(Exec& exec, ConstView dy) const {
+  View inner = exec.arena().scratch("adapter output gradient", dy.dtype(), {dy.dim(0), a_.rows()});
+  for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
+    matmul(exec, inner.slice_cols(column, column + part.rank), dy.slice_cols(part.row, part.row + part.rows), no,
+           b_[i].value, no, {.alpha = static_cast<float>(part.scale)});
+  });
+  return inner;
+}
+
+void LoraWeight::forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call& call) {
+  const ScratchScope scope(exec.arena());
+  const View inner = project_input(exec, dropped(exec, x, call));
+  const auto add = [&](Grad how) {
+    for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
+      matmul(exec, y.slice_cols(part.row, part.row + part.rows), inner.slice_cols(column, column + part.rank), no,
+             b_[i].value, yes, {.alpha = static_cast<float>(part.scale), .beta = beta_of(how)});
+    });
+  };
+  // The base's product is bound by arithmetic, so that what it adds to costs it next to nothing.
+  const bool first = covers_all_rows();
+  if (first) add(mode);
+  base_->forward(exec, y, first ? Grad::accumulate : mode, x, call);
+  if (!first) add(Grad::accumulate);
+}
+
+void LoraWeight::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const ops::Call& call) {
+  if (mode == Grad::skip) return;
+  const ScratchScope scope(exec.arena());
+  const View inner = project_output(exec, dy);
+  matmul(exec, dx, inner, no, a_.value, no, {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+  base_->backward_input(exec, dx, Grad::accumulate, dy, call);
+}
+
+void LoraWeight::accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call) {
+  if (!training_) return;
+  const ScratchScope scope(exec.arena());
+  const ConstView seen = dropped(exec, x, call);
+  const View inner = project_input(exec, seen);
+  for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
+    const Grad mode = b_[i].next_grad_mode();
+    matmul(exec, b_[i].grad, dy.slice_cols(part.row, part.row + part.rows), yes,
+           inner.slice_cols(column, column + part.rank), no,
+           {.alpha = static_cast<float>(part.scale), .beta = beta_of(mode), .device_alpha = call.device_alpha});
+  });
+  const Grad mode = a_.next_grad_mode();
+  matmul(exec, a_.grad, project_output(exec, dy), yes, seen, no,
+         {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+}
+
+void LoraWeight::lookup(Exec& exec, View out, ConstView tokens) { base_->lookup(exec, out, tokens); }
+
+void LoraWeight::accumulate_lookup(Exec&, ConstView, const ops::TokenGroups&) {}
+
+void LoraWeight::read_rows(Exec& exec, View rows, std::int64_t row) {
+  base_->read_rows(exec, rows, row);
+  complete(exec, rows, row);
+}
+
+void LoraWeight::complete(Exec& exec, View rows, std::int64_t row) {
+  base_->complete(exec, rows, row);
+  const ScratchScope scope(exec.arena());
+  for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
+    const std::int64_t begin = std::max(row, part.row), end = std::min(row + rows.dim(0), part.row + part.rows);
+    if (begin >= end) return;
+    const ScratchScope part_scope(exec.arena());
+    matmul(exec, rows.slice_rows(begin - row, end - row), master_of(exec, b_[i], begin - part.row, end - part.row), no,
+           master_of(exec, a_, column, column + part.rank), no,
+           {.alpha = static_cast<float>(part.scale), .beta = 1.0f});
+  });
+}
+
+// The adapters of all experts at once, over whatever their bases do together.
+class LoraGroup final : public WeightGroup {
+ public:
+  LoraGroup(std::vector<LoraWeight*> all, std::unique_ptr<WeightGroup> base)
+      : all_(std::move(all)), base_(std::move(base)), layout_(all_.front()->layout_) {}
+
+  void forward(Exec& exec, View y, Grad mode, ConstView x, ConstView offsets, const ops::Call& call) override {
+    const ScratchScope scope(exec.arena());
+    const View inner = project_input(exec, x, offsets);
+    for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
+      grouped_matmul(exec, y.slice_cols(part.row, part.row + part.rows), inner.slice_cols(column, column + part.rank),
+                     b_values(i), yes, offsets, {.alpha = static_cast<float>(part.scale), .beta = beta_of(mode)});
+    });
+    base_->forward(exec, y, Grad::accumulate, x, offsets, call);
+  }
+
+  void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, ConstView offsets, const ops::Call& call) override {
+    const ScratchScope scope(exec.arena());
+    grouped_matmul(exec, dx, project_output(exec, dy, offsets), a_values(), no, offsets, {.beta = beta_of(mode)});
+    base_->backward_input(exec, dx, Grad::accumulate, dy, offsets, call);
+  }
+
+  void accumulate(Exec& exec, ConstView dy, ConstView x, ConstView offsets, const ops::Call&) override {
+    const ScratchScope scope(exec.arena());
+    const View inner = project_input(exec, x, offsets);
+    for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
+      sum(
+          exec, [&](LoraWeight& weight) -> Parameter& { return weight.b_[i]; },
+          dy.slice_cols(part.row, part.row + part.rows), inner.slice_cols(column, column + part.rank), offsets,
+          static_cast<float>(part.scale));
+    });
+    sum(
+        exec, [](LoraWeight& weight) -> Parameter& { return weight.a_; }, project_output(exec, dy, offsets), x,
+        offsets);
+  }
+
+ private:
+  std::vector<ConstView> a_values() const {
+    std::vector<ConstView> result;
+    for (const LoraWeight* weight : all_) result.push_back(weight->a_.value);
+    return result;
+  }
+  std::vector<ConstView> b_values(std::size_t part) const {
+    std::vector<ConstView> result;
+    for (const LoraWeight* weight : all_) result.push_back(weight->b_[part].value);
+    return result;
+  }
+
+  View project_input(Exec& exec, ConstView x, ConstView offsets) const {
+    View inner = exec.arena().scratch("adapter input", x.dtype(), {x.dim(0), layout_.rank()});
+    grouped_matmul(exec, inner, x, a_values(), yes, offsets);
+    return inner;
+  }
+  View project_output(Exec& exec, ConstView dy, ConstView offsets) const {
+    View inner = exec.arena().scratch("adapter output gradient", dy.dtype(), {dy.dim(0), layout_.rank()});
+    for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
+      grouped_matmul(exec, inner.slice_cols(column, column + part.rank), dy.slice_cols(part.row, part.row + part.rows),
+                     b_values(i), no, offsets, {.alpha = static_cast<float>(part.scale)});
+    });
+    return inner;
+  }
+  template <class Own>
+  void sum(Exec& exec, const Own& own, ConstView dy, ConstView x, ConstView offsets, float alpha = 1.0f) const {
+    std::vector<View> gradients;
+    Grad mode = Grad::skip;
+    for (LoraWeight* weight : all_) {
+      gradients.push_back(own(*weight).grad);
+      mode = own(*weight).next_grad_mode();
+    }
+    grouped_matmul_over_rows(exec, gradients, mode, dy, x, offsets, alpha);
+  }
+
+  std::vector<LoraWeight*> all_;
+  std::unique_ptr<WeightGroup> base_;
+  LoraLayout layout_;
+};
+
+std::unique_ptr<WeightGroup> LoraWeight::group(std::span<Weight* const> all) {
+  auto mine = all_of<LoraWeight>(all);
+  if (mine.empty() || layout_.dropout > 0 || !covers_all_rows()) return nullptr;
+  std::vector<Weight*> bases;
+  for (LoraWeight* weight : mine) {
+    if (!weight->layout_.same_extents(layout_)) return nullptr;
+    bases.push_back(weight->base_.get());
+  }
+  auto base = bases.front()->group(bases);
+  return base == nullptr ? nullptr : std::make_unique<LoraGroup>(std::move(mine), std::move(base));
+}
+
+std::unique_ptr<Weight> LoraKind::make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const {
+  INLAY_ASSERT(!parameter.trainable, "{} trains itself, and cannot have an adapter", parameter.name);
+  auto base = base_->make(exec, parameter, memory);
+  return std::make_unique<LoraWeight>(exec, parameter, std::move(base), layout_, memory);
+}
+
+std::string LoraKind::describe() const {
+  return fmt::format("LoRA of rank {} over {}", layout_.parts.front().rank, base_->describe());
+}
+
+}  // namespace inlay::weights

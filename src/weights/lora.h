@@ -1,0 +1,84 @@
+#pragma once
+
+#include <vector>
+
+#include "weights/kind.h"
+
+namespace inlay::weights {
+
+// Adapters of a matrix: W + s·B·A for some of its rows. A matrix of several checkpoint tensors (query, key and value;
+// gate and up) has one for each, or one for all of them, or none for some; they share one product x·Aᵀ.
+struct LoraPart {
+  std::int64_t row = 0, rows = 0;  // of the matrix
+  std::int64_t rank = 0;
+  double scale = 1;  // s
+};
+
+struct LoraLayout {
+  std::vector<LoraPart> parts;  // in the order of their rows, which do not overlap
+  double dropout = 0;           // of the adapters' input; a layer's parts share the mask
+  std::uint64_t seed = 0;       // of the dropout
+
+  std::int64_t rank() const;  // of all parts together
+  bool same_extents(const LoraLayout& other) const;
+};
+
+// LoRA over any base that does not train itself. A [r, in] and B [rows, r] train; gradients of the base's matrix are
+// never formed. The low-rank product is written first and the base's added to it, in its own pass over y.
+class LoraWeight final : public Weight {
+ public:
+  LoraWeight(Exec& exec, Parameter& parameter, std::unique_ptr<Weight> base, const LoraLayout& layout,
+             const WeightMemory& memory);
+
+  bool trainable() const override { return training_; }
+  void forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call& call = {}) override;
+  void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const ops::Call& call = {}) override;
+  void accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call = {}) override;
+  void lookup(Exec& exec, View out, ConstView tokens) override;
+  void accumulate_lookup(Exec& exec, ConstView dout, const ops::TokenGroups& groups) override;
+  std::unique_ptr<WeightGroup> group(std::span<Weight* const> all) override;  // of one layout
+  void for_each_own(const std::function<void(Parameter&)>& visit) override;
+
+  void load(Exec& exec, const Part& part, PartSource* source) override { base_->load(exec, part, source); }
+  // From NAME.lora_a and NAME.lora_b.PART, in fp32.
+  void start(Exec& exec, const StartTensors* tensors) override;
+  void begin_pass(const PassKey& pass) override;
+  void arrived(Exec& exec) override { base_->arrived(exec); }
+  bool changes() const override { return true; }
+  void complete(Exec& exec, View rows, std::int64_t row) override;
+  void read_rows(Exec& exec, View rows, std::int64_t row) override;
+
+ private:
+  friend class LoraGroup;
+
+  bool covers_all_rows() const;
+  // The adapters' input: x itself, or with dropout a copy in scratch.
+  ConstView dropped(Exec& exec, ConstView x, const ops::Call& call) const;
+  // x·Aᵀ, and s·dy·B beside each other, in scratch.
+  View project_input(Exec& exec, ConstView x) const;
+  View project_output(Exec& exec, ConstView dy) const;
+
+  LoraLayout layout_;
+  std::unique_ptr<Weight> base_;
+  Parameter a_;               // [ranks of all parts, in]
+  std::vector<Parameter> b_;  // of every part, [rows, rank]
+  bool training_ = false;
+  std::uint64_t site_ = 0;  // the dropout's randomness in this pass
+  bool drops_ = false;
+};
+
+class LoraKind final : public WeightKind {
+ public:
+  // base: of what the matrix itself is; it must not train.
+  LoraKind(LoraLayout layout, std::shared_ptr<const WeightKind> base)
+      : layout_(std::move(layout)), base_(std::move(base)) {}
+  std::unique_ptr<Weight> make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const override;
+  std::string describe() const override;
+  bool may_live_on_host() const override { return base_->may_live_on_host(); }
+
+ private:
+  LoraLayout layout_;
+  std::shared_ptr<const WeightKind> base_;
+};
+
+}  // namespace inlay::weights
