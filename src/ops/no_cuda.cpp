@@ -7,6 +7,7 @@
 #include "ops/factors.h"
 #include "ops/moe_permute.h"
 #include "ops/moe_route.h"
+#include "ops/quantised.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/sample.h"
@@ -73,5 +74,9 @@ void clip_scale(Exec&, View, View, ConstView, float) { unreachable(); }
 void add_offset(Exec&, View, ConstView, const Master&) { unreachable(); }
 void row_dot(Exec&, View, ConstView, ConstView) { unreachable(); }
 void change_rows(Exec&, View, View, const FactorRows&) { unreachable(); }
+
+void quantise_rows(Exec&, const Quantised&, std::int64_t, ConstView, View) { unreachable(); }
+void finish_quantising(Exec&, const Quantised&, View, std::optional<float>) { unreachable(); }
+void dequantise_rows(Exec&, View, std::span<const Quantised>, std::int64_t) { unreachable(); }
 
 }  // namespace inlay::ops::cuda

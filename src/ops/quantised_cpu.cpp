@@ -1,0 +1,297 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ops/quant_codes.h"
+#include "ops/quantised.h"
+#include "ops/rows.h"
+
+namespace inlay::ops::cpu {
+
+namespace {
+
+using backend::cpu::i32x16;
+using backend::cpu::u32x16;
+using u8x16 = std::uint8_t __attribute__((vector_size(16)));
+using i8x16 = std::int8_t __attribute__((vector_size(16)));
+
+template <class Body>
+void with_source(DType dtype, const Body& body) {
+  if (dtype == DType::f16) return body(f16{});
+  with_activation(dtype, body);
+}
+
+f32x16 magnitude(f32x16 x) { return (f32x16)((u32x16)x & 0x7fffffffu); }
+
+// table[index[i]]; only the lower four bits of an index count.
+f32x16 look_up(f32x16 table, u32x16 index) {
+#ifdef __AVX512F__
+  return (f32x16)_mm512_maskz_permutexvar_ps(0xffff, (__m512i)index, (__m512)table);
+#else
+  f32x16 result;
+  for (std::int64_t i = 0; i < lanes; ++i) result[i] = table[index[i] & 15u];
+  return result;
+#endif
+}
+
+// A product that the compiler must not fuse with the sum it is part of.
+float rounded_product(float a, float b) { return static_cast<float>(double{a} * double{b}); }
+
+// ---- opening --------------------------------------------------------------------------------------------------------
+
+// What differs between the formats of two codes a byte.
+struct Nf4 {
+  static constexpr std::int64_t block = quant::nf4_block;
+  static constexpr const auto& values = quant::nf4_values;
+  static constexpr bool upper_first = true;
+  static float scale(const Quantised& q, std::int64_t block) {
+    const float coded = quant::dynamic_values[q.scales.as<std::uint8_t>()[block]];
+    return rounded_product(coded, q.nested_scales.as<float>()[block / quant::nested_block]) + *q.offset.as<float>();
+  }
+};
+struct Mxfp4 {
+  static constexpr std::int64_t block = quant::mxfp4_block;
+  static constexpr const auto& values = quant::e2m1_values;
+  static constexpr bool upper_first = false;
+  static float scale(const Quantised& q, std::int64_t block) {
+    return quant::e8m0_value(q.scales.as<std::uint8_t>()[block]);
+  }
+};
+
+// to[0, end - begin) = numbers [begin, end) of the flattened matrix.
+template <class Format, class T>
+void open_pairs(T* to, const Quantised& q, std::int64_t begin, std::int64_t end) {
+  const auto* codes = q.codes.as<std::uint8_t>();
+  const f32x16 table = backend::cpu::load(Format::values.data());
+  u32x16 shifts;
+  for (std::uint32_t i = 0; i < lanes; ++i) shifts[i] = Format::upper_first ? (i % 8 * 4) ^ 4u : i % 8 * 4;
+  to -= begin;
+  for (std::int64_t i = begin; i < end;) {
+    const std::int64_t stop = std::min(end, (i / Format::block + 1) * Format::block);
+    const float scale = Format::scale(q, i / Format::block);
+    const auto open_one = [&] {
+      const bool upper = (i % 2 == 0) == Format::upper_first;
+      to[i] = T(Format::values[codes[i / 2] >> (upper ? 4 : 0) & 15] * scale);
+      ++i;
+    };
+    while (i < stop && i % lanes != 0) open_one();
+    for (; i + lanes <= stop; i += lanes) {
+      std::uint32_t words[2];
+      std::memcpy(words, codes + i / 2, sizeof words);
+      u32x16 index;
+      for (std::int64_t k = 0; k < lanes; ++k) index[k] = words[k / 8];
+      store(to + i, look_up(table, index >> shifts) * scale, Whole{});
+    }
+    while (i < stop) open_one();
+  }
+}
+
+// Sixteen codes of a byte each as numbers.
+f32x16 int8_numbers(const std::byte* codes) {
+  i8x16 bytes;
+  std::memcpy(&bytes, codes, sizeof bytes);
+  return __builtin_convertvector(bytes, f32x16);
+}
+f32x16 fp8_numbers(const std::byte* codes) {
+  u8x16 bytes;
+  std::memcpy(&bytes, codes, sizeof bytes);
+  const u32x16 code = __builtin_convertvector(bytes, u32x16), magnitude = code & 0x7fu;
+  const auto small = (u32x16)(__builtin_convertvector((i32x16)magnitude, f32x16) * 0x1p-9f);
+  u32x16 bits = (i32x16)magnitude < 8 ? small : (magnitude << 20) + (120u << 23);
+  bits = (i32x16)magnitude == 0x7f ? bits | 0x7fc00000u : bits;
+  return (f32x16)(bits | (code & 0x80u) << 24);
+}
+
+// The same for formats of a byte a code and a scale a row.
+template <QuantFormat format, class T>
+void open_bytes(T* to, const Quantised& q, std::int64_t begin, std::int64_t end) {
+  const auto* codes = static_cast<const std::byte*>(q.codes.data());
+  const auto* scales = q.scales.as<float>();
+  to -= begin;
+  const auto open = [&](const std::byte* from, float scale) {
+    if constexpr (format == QuantFormat::int8) return int8_numbers(from) * scale * quant::int8_step;
+    return fp8_numbers(from) * scale;
+  };
+  for (std::int64_t i = begin; i < end;) {
+    const std::int64_t row = i / q.cols, stop = std::min(end, (row + 1) * q.cols);
+    for (; i + lanes <= stop; i += lanes) store(to + i, open(codes + i, scales[row]), Whole{});
+    if (i < stop) {
+      std::byte some[lanes] = {};
+      std::memcpy(some, codes + i, static_cast<std::size_t>(stop - i));
+      store(to + i, open(some, scales[row]), Part{stop - i});
+      i = stop;
+    }
+  }
+}
+
+template <class T>
+void open_stretch(T* to, const Quantised& q, std::int64_t begin, std::int64_t end) {
+  switch (q.format) {
+    case QuantFormat::nf4: return open_pairs<Nf4>(to, q, begin, end);
+    case QuantFormat::mxfp4: return open_pairs<Mxfp4>(to, q, begin, end);
+    case QuantFormat::int8: return open_bytes<QuantFormat::int8>(to, q, begin, end);
+    case QuantFormat::fp8: return open_bytes<QuantFormat::fp8>(to, q, begin, end);
+  }
+}
+
+// ---- quantising -----------------------------------------------------------------------------------------------------
+
+// Up to 64 numbers as fp32, the rest of them zero, and their largest magnitude.
+struct Block {
+  f32x16 x[4] = {};
+  float absmax = 0;
+
+  template <class T>
+  Block(const T* from, std::int64_t count) {
+    each_vector(0, count, [&](std::int64_t i, auto part) { x[i / lanes] = load(from + i, part); });
+    f32x16 largest{};
+    for (const f32x16& v : x) largest = backend::cpu::maximum(largest, magnitude(v));
+    absmax = backend::cpu::largest(largest);
+  }
+};
+
+// How many of NF4's midpoints lie below, in bytes.
+u8x16 nf4_codes(f32x16 x) {
+  i32x16 code{};
+  for (const float midpoint : quant::nf4_midpoints) code -= x > splat(midpoint);
+  return __builtin_convertvector(code, u8x16);
+}
+
+template <class T>
+void quantise_nf4(const Quantised& to, std::int64_t first, const T* from, std::int64_t count, float* pending) {
+  auto* codes = to.codes.as<std::uint8_t>() + first / 2;
+  pending += first / quant::nf4_block;
+  parallel_for((count + quant::nf4_block - 1) / quant::nf4_block, 256, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t b = begin; b < end; ++b) {
+      const std::int64_t at = b * quant::nf4_block, size = std::min(quant::nf4_block, count - at);
+      const Block block(from + at, size);
+      const float inverse = quant::nf4_inverse(block.absmax);
+      std::uint8_t wide[quant::nf4_block];
+      for (std::int64_t v = 0; v < 4; ++v) {
+        const u8x16 some = nf4_codes(block.x[v] * inverse);
+        std::memcpy(wide + v * lanes, &some, sizeof some);
+      }
+      for (std::int64_t i = 0; i < (size + 1) / 2; ++i) {
+        codes[at / 2 + i] = static_cast<std::uint8_t>(wide[2 * i] << 4 | wide[2 * i + 1]);
+      }
+      pending[b] = block.absmax;
+    }
+  });
+}
+
+template <class T>
+void quantise_mxfp4(const Quantised& to, std::int64_t first, const T* from, std::int64_t count) {
+  auto* codes = to.codes.as<std::uint8_t>() + first / 2;
+  auto* scales = to.scales.as<std::uint8_t>() + first / quant::mxfp4_block;
+  parallel_for(count / quant::mxfp4_block, 512, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t b = begin; b < end; ++b) {
+      const Block block(from + b * quant::mxfp4_block, quant::mxfp4_block);
+      scales[b] = quant::e8m0_of(block.absmax);
+      const float inverse = quant::e8m0_inverse(scales[b]);
+      float x[quant::mxfp4_block];
+      std::memcpy(x, block.x, sizeof x);
+      std::uint8_t* const bytes = codes + b * quant::mxfp4_block / 2;
+      for (std::int64_t i = 0; i < quant::mxfp4_block / 2; ++i) {
+        bytes[i] = static_cast<std::uint8_t>(quant::e2m1_code(x[2 * i] * inverse) |
+                                             quant::e2m1_code(x[2 * i + 1] * inverse) << 4);
+      }
+    }
+  });
+}
+
+template <class T>
+void quantise_by_row(const Quantised& to, std::int64_t row, const T* from, std::int64_t rows) {
+  const std::int64_t cols = to.cols;
+  auto* codes = static_cast<std::uint8_t*>(to.codes.data()) + row * cols;
+  float* scales = to.scales.as<float>() + row;
+  parallel_for(rows, row_grain(cols), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const T* x = from + r * cols;
+      std::uint8_t* code = codes + r * cols;
+      f32x16 largest{};
+      each_vector(0, cols, [&](std::int64_t i, auto part) {
+        largest = backend::cpu::maximum(largest, magnitude(load(x + i, part)));
+      });
+      const float absmax = backend::cpu::largest(largest);
+      if (to.format == QuantFormat::int8) {
+        scales[r] = absmax;
+        const float inverse = quant::int8_inverse(absmax);
+        for (std::int64_t i = 0; i < cols; ++i) {
+          code[i] = static_cast<std::uint8_t>(static_cast<std::int8_t>(std::rint(static_cast<float>(x[i]) * inverse)));
+        }
+      } else {
+        scales[r] = absmax / quant::e4m3_largest;
+        for (std::int64_t i = 0; i < cols; ++i) {
+          code[i] = scales[r] > 0 ? quant::e4m3_code(static_cast<float>(x[i]) / scales[r]) : 0;
+        }
+      }
+    }
+  });
+}
+
+// In fp64: every 1024th to one of 1024 sums, and these in a tree, as the GPU does it.
+float mean_of(const float* values, std::int64_t count) {
+  constexpr std::int64_t ways = 1024;
+  double sums[ways] = {};
+  for (std::int64_t i = 0; i < count; ++i) sums[i % ways] += double{values[i]};
+  for (std::int64_t width = ways / 2; width > 0; width /= 2) {
+    for (std::int64_t i = 0; i < width; ++i) sums[i] += sums[i + width];
+  }
+  return static_cast<float>(sums[0] / static_cast<double>(count));
+}
+
+}  // namespace
+
+void dequantise_rows(Exec&, View out, std::span<const Quantised> matrices, std::int64_t row) {
+  const std::int64_t cols = matrices.front().cols, rows = out.dim(out.rank() - 2);
+  const std::int64_t first = row * cols, last = first + rows * cols;
+  // In stretches that begin at whole blocks of any format.
+  constexpr std::int64_t stretch = 8192;
+  const std::int64_t skipped = first / stretch, stretches = (last + stretch - 1) / stretch - skipped;
+  with_activation(out.dtype(), [&](auto type) {
+    auto* to = out.as<decltype(type)>();
+    parallel_for(static_cast<std::int64_t>(matrices.size()) * stretches, 2, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t item = begin; item < end; ++item) {
+        const std::int64_t matrix = item / stretches, at = (item % stretches + skipped) * stretch;
+        const std::int64_t from = std::max(at, first), until = std::min(at + stretch, last);
+        open_stretch(to + matrix * rows * cols + (from - first), matrices[static_cast<std::size_t>(matrix)], from,
+                     until);
+      }
+    });
+  });
+}
+
+void quantise_rows(Exec&, const Quantised& to, std::int64_t row, ConstView values, View pending) {
+  with_source(values.dtype(), [&](auto type) {
+    const auto* from = values.as<decltype(type)>();
+    switch (to.format) {
+      case QuantFormat::nf4: return quantise_nf4(to, row * to.cols, from, values.size(), pending.as<float>());
+      case QuantFormat::mxfp4: return quantise_mxfp4(to, row * to.cols, from, values.size());
+      case QuantFormat::int8:
+      case QuantFormat::fp8: return quantise_by_row(to, row, from, values.dim(0));
+    }
+  });
+}
+
+void finish_quantising(Exec&, const Quantised& to, View pending, std::optional<float> given) {
+  const std::int64_t count = pending.size();
+  const float* values = pending.as<float>();
+  float* offset = to.offset.as<float>();
+  if (!given) *offset = mean_of(values, count);
+  auto* codes = to.scales.as<std::uint8_t>();
+  float* nested = to.nested_scales.as<float>();
+  parallel_for(to.nested_scales.size(), 64, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t b = begin; b < end; ++b) {
+      const std::int64_t at = b * quant::nested_block, stop = std::min(count, at + quant::nested_block);
+      float absmax = 0;
+      for (std::int64_t i = at; i < stop; ++i) absmax = std::max(absmax, std::fabs(values[i] - *offset));
+      nested[b] = absmax;
+      const float inverse = quant::nested_inverse(absmax);
+      for (std::int64_t i = at; i < stop; ++i) {
+        codes[i] = quant::dynamic_code((values[i] - *offset) * inverse, quant::dynamic_midpoints.data());
+      }
+    }
+  });
+}
+
+}  // namespace inlay::ops::cpu
