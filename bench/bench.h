@@ -37,6 +37,7 @@ Benchmark mlp_benchmark();
 Benchmark train_step_benchmark();
 Benchmark osft_benchmark();
 Benchmark moe_benchmark();
+Benchmark dequantise_benchmark();
 Benchmark tokenize_benchmark();
 
 void add_common(CLI::App& command, Common& common);

@@ -40,9 +40,9 @@ struct Sources {
 
 // The part of every matrix that is opened, in vectors of V numbers.
 struct Stretch {
-  std::uint32_t vectors;      // of one matrix
-  std::int64_t first_vector;  // of the flattened matrix
-  std::uint32_t row_vectors;  // of a row; formats with a scale a row alone know rows
+  std::uint32_t vectors;       // of one matrix
+  std::uint32_t first_vector;  // of the flattened matrix
+  std::uint32_t row_vectors;   // of a row; formats with a scale a row alone know rows
   std::uint32_t first_row;
 };
 
@@ -73,21 +73,22 @@ struct Coded {
   std::uint8_t scale_code;  // nf4, mxfp4
 
   __device__ __forceinline__ void load(const Source& from, const Stretch& stretch, std::uint32_t at) {
-    const std::int64_t vector = stretch.first_vector + at;
+    const std::uint32_t vector = stretch.first_vector + at;
     word = reinterpret_cast<const Word*>(from.codes)[V == 1 && pairs ? vector / 2 : vector];
     if constexpr (format == QuantFormat::nf4) {
-      const std::int64_t block = vector / (quant::nf4_block / V);
+      const std::uint32_t block = vector / (static_cast<std::uint32_t>(quant::nf4_block) / V);
       scale_code = static_cast<const std::uint8_t*>(from.scales)[block];
-      scale = from.nested[block / quant::nested_block];
+      scale = from.nested[block / static_cast<std::uint32_t>(quant::nested_block)];
     } else if constexpr (format == QuantFormat::mxfp4) {
-      scale_code = static_cast<const std::uint8_t*>(from.scales)[vector / (quant::mxfp4_block / V)];
+      scale_code =
+          static_cast<const std::uint8_t*>(from.scales)[vector / (static_cast<std::uint32_t>(quant::mxfp4_block) / V)];
     } else {
       scale = static_cast<const float*>(from.scales)[stretch.first_row + at / stretch.row_vectors];
     }
   }
 
   __device__ __forceinline__ void open(float (&x)[V], const Tables<format>& tables, float offset,
-                                       std::int64_t vector) const {
+                                       std::uint32_t vector) const {
     if constexpr (pairs) {
       // Rounded where bitsandbytes rounds: never fused.
       const float factor = format == QuantFormat::nf4 ? __fadd_rn(__fmul_rn(tables.scales[scale_code], scale), offset)
@@ -95,7 +96,7 @@ struct Coded {
       constexpr unsigned upper_first = format == QuantFormat::nf4 ? 4 : 0;
 #pragma unroll
       for (int i = 0; i < V; ++i) {
-        const unsigned place = V == 1 ? static_cast<unsigned>(vector % 2) : i;
+        const unsigned place = V == 1 ? vector % 2 : i;
         x[i] = tables.values[word >> ((4 * place) ^ upper_first) & 15u] * factor;
       }
     } else if constexpr (format == QuantFormat::int8) {
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(threads)
     open_matrices(T* out, const __grid_constant__ Sources sources, Stretch stretch) {
   __shared__ Tables<format> tables;
   tables.fill();
-  const Source& from = sources.matrix[blockIdx.y];
+  const Source from = sources.matrix[blockIdx.y];
   const float offset = format == QuantFormat::nf4 ? *from.offset : 0.0f;
   out += std::int64_t{blockIdx.y} * stretch.vectors * V;
   const std::uint32_t step = gridDim.x * threads;
@@ -268,7 +269,8 @@ void dequantise_rows(Exec& exec, View out, std::span<const Quantised> matrices, 
   bool vectors = like.cols % full == 0 || (like.format == QuantFormat::nf4 && size % full == 0 && first % full == 0);
   for (const Quantised& matrix : matrices) vectors &= reinterpret_cast<std::uintptr_t>(matrix.codes.data()) % 8 == 0;
   vectors &= reinterpret_cast<std::uintptr_t>(out.data()) % 16 == 0;
-  INLAY_ASSERT(size < std::int64_t{1} << 31, "dequantise_rows: {} numbers of a matrix at once", size);
+  INLAY_ASSERT(like.rows * like.cols < std::int64_t{1} << 32, "dequantise_rows: a matrix [{}, {}] is too large",
+               like.rows, like.cols);
 
   const auto launch = [&](auto format, auto type, auto width, std::span<const Quantised> some, View to) {
     using T = decltype(type);
@@ -280,7 +282,7 @@ void dequantise_rows(Exec& exec, View out, std::span<const Quantised> matrices, 
                            .offset = pointer<float>(some[i].offset)};
     }
     const Stretch stretch{.vectors = static_cast<std::uint32_t>(size / width),
-                          .first_vector = first / width,
+                          .first_vector = static_cast<std::uint32_t>(first / width),
                           .row_vectors = static_cast<std::uint32_t>(like.cols / width),
                           .first_row = static_cast<std::uint32_t>(row)};
     // A few rounds of blocks a multiprocessor: enough for an even end, few enough to fill tables seldom.
