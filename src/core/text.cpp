@@ -50,6 +50,15 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return pieces;
 }
 
+std::string join(std::span<const std::string> texts, std::string_view separator) {
+  std::string joined;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (i > 0) joined += separator;
+    joined += texts[i];
+  }
+  return joined;
+}
+
 bool matches(std::string_view text, std::string_view pattern) {
   // Where the last * stood, and how much of the text it has taken: the only place worth going back to.
   std::size_t at = 0, p = 0, star = std::string_view::npos, taken = 0;

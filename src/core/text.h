@@ -12,6 +12,7 @@ namespace inlay {
 std::string nearest(std::string_view word, std::span<const std::string_view> candidates);
 
 std::vector<std::string> split(std::string_view text, char separator);
+std::string join(std::span<const std::string> texts, std::string_view separator);
 // Whether the whole text matches the pattern, in which * stands for anything, nothing included.
 bool matches(std::string_view text, std::string_view pattern);
 
