@@ -1,6 +1,8 @@
 #include "ops/adamw.h"
 #include "ops/attention/decode.h"
 #include "ops/attention/sinks.h"
+#include "ops/columns.h"
+#include "ops/dropout.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/expert_glu.h"
@@ -74,6 +76,12 @@ void clip_scale(Exec&, View, View, ConstView, float) { unreachable(); }
 void add_offset(Exec&, View, ConstView, const Master&) { unreachable(); }
 void row_dot(Exec&, View, ConstView, ConstView) { unreachable(); }
 void change_rows(Exec&, View, View, const FactorRows&) { unreachable(); }
+
+void dropout(Exec&, View, Grad, ConstView, const Dropout&) { unreachable(); }
+
+void column_dot(Exec&, View, Grad, ConstView, ConstView, View) { unreachable(); }
+void scale_columns(Exec&, View, ConstView, ConstView) { unreachable(); }
+void square_roots(Exec&, View) { unreachable(); }
 
 void quantise_rows(Exec&, const Quantised&, std::int64_t, ConstView, View) { unreachable(); }
 void finish_quantising(Exec&, const Quantised&, View, std::optional<float>) { unreachable(); }
