@@ -71,6 +71,19 @@ class Finder {
     problems_.raise();
   }
 
+  std::vector<std::string> linear_names() const {
+    std::vector<std::string> names;
+    for (const Candidate& c : candidates_) {
+      if (!c.linear) continue;
+      const std::string word = last_word(c.module);
+      const bool ambiguous = std::ranges::any_of(candidates_, [&](const Candidate& other) {
+        return !other.linear && other.experts == nullptr && ends_with_name(other.module, word);
+      });
+      remember(names, ambiguous ? c.module : word);
+    }
+    return names;
+  }
+
   AdapterTargets find() {
     choose_modules();
     choose_parameters();
@@ -411,9 +424,9 @@ class Finder {
     }
   }
 
-  const AdapterConfig& config_;
+  const AdapterConfig config_;
   bool tied_;
-  const NameSource& source_;
+  const NameSource source_;
   model::ModelParameters parameters_;
   std::vector<Candidate> candidates_;
   std::set<std::size_t> chosen_, by_parameter_;  // of candidates_
@@ -427,5 +440,7 @@ class Finder {
 AdapterTargets find_targets(const AdapterConfig& config, const model::ModelConfig& model, const NameSource& source) {
   return Finder(config, model, source).find();
 }
+
+std::vector<std::string> linear_names(const model::ModelConfig& model) { return Finder({}, model, {}).linear_names(); }
 
 }  // namespace inlay::adapter

@@ -50,4 +50,7 @@ struct NameSource {
 // Which of a model's matrices a configuration means, by PEFT's rules. Everything wrong is one UserError.
 AdapterTargets find_targets(const AdapterConfig& config, const model::ModelConfig& model, const NameSource& source);
 
+// All linear layers but the head as a list of target_modules: the shortest names that mean no more.
+std::vector<std::string> linear_names(const model::ModelConfig& model);
+
 }  // namespace inlay::adapter

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/file.h"
+#include "options/adapter_fields.h"
 #include "options/dataset_fields.h"
 
 namespace inlay::options {
@@ -172,6 +173,7 @@ const std::vector<Field>& fields() {
   };
   static const std::vector<Field> all = [] {
     std::vector<Field> joined = table;
+    joined.insert(joined.end(), adapter_fields().begin(), adapter_fields().end());
     joined.insert(joined.end(), osft_fields().begin(), osft_fields().end());
     return joined;
   }();
@@ -251,6 +253,7 @@ void validate(const TrainOptions& o, const std::string& source) {
       user_error("{}: osft.route belongs to basis weights; with basis activations there is one route", source);
     }
   }
+  validate_adapter(o, source);
 }
 
 std::vector<OptionKey> keys_of(const std::vector<Field>& table, const TrainOptions& defaults,
@@ -336,6 +339,7 @@ std::string to_yaml(const TrainOptions& options) {
   std::vector<std::string> open;  // maps begun
   for (const Field& field : fields()) {
     if (field.name.starts_with("osft.") && !options.osft.enabled) continue;
+    if (!options.adapter.enabled() && is_adapter_key(field.name)) continue;
     std::vector<std::string> path = split(field.name, '.');
     const std::string leaf = path.back();
     path.pop_back();

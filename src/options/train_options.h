@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapter/options.h"
 #include "core/device.h"
 #include "core/dtype.h"
 #include "data/dataset.h"
@@ -86,6 +87,7 @@ struct TrainOptions {
   } memory;
 
   osft::OsftOptions osft;
+  adapter::AdapterOptions adapter;
 };
 
 // One key of the configuration, for the reference, the schema and the messages.

@@ -1,0 +1,175 @@
+#include "options/adapter_fields.h"
+
+#include "adapter/problems.h"
+#include "core/text.h"
+
+namespace inlay::options::option {
+
+namespace {
+
+using adapter::AdapterKind;
+using adapter::LoraInit;
+using adapter::ModuleNames;
+
+bool is_plain_name(const std::string& text) {
+  return text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") == text.npos;
+}
+
+// Names of modules: a list, or a text that is a pattern, or else a single name.
+template <class Member>
+Field modules(std::string name, Member member, std::string meaning) {
+  const std::string type = "list of names, or a regular expression";
+  return {name,
+          type,
+          std::move(meaning),
+          [member, type](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            ModuleNames& into = std::invoke(member, o);
+            into = {};
+            const std::vector<std::string> entries = entries_of(node, place, type);
+            std::set<std::string> seen;
+            for (const std::string& entry : entries) {
+              if (entry.empty()) place.fail("expected {}, got nothing", type);
+              if (!seen.insert(entry).second) place.fail("'{}' is given twice", entry);
+            }
+            ModuleNames word{.pattern = entries.size() == 1 ? entries.front() : ""};
+            if (word.all_linear() || (node.IsScalar() && !is_plain_name(word.pattern))) {
+              into = word;
+            } else {
+              into.names = entries;
+            }
+          },
+          [member](const TrainOptions& o, YAML::Emitter& out) {
+            const ModuleNames& names = std::invoke(member, o);
+            if (!names.pattern.empty()) {
+              out << YAML::DoubleQuoted << names.pattern;
+              return;
+            }
+            out << YAML::Flow << YAML::BeginSeq;
+            for (const std::string& entry : names.names) out << YAML::DoubleQuoted << entry;
+            out << YAML::EndSeq;
+          },
+          one_or_list({{"type", "string"}, {"minLength", 1}})};
+}
+
+std::string value_of(const Field& field, const TrainOptions& options) {
+  YAML::Emitter out;
+  field.emit(options, out);
+  return out.c_str();
+}
+
+// axolotl's files have keys of adapters without a value where there is none.
+Field nullable(Field field) {
+  field.set = [set = field.set, otherwise = value_of(field, {})](TrainOptions& o, const YAML::Node& node,
+                                                                 const Place& place) {
+    set(o, node.IsNull() ? YAML::Load(otherwise) : node, place);
+  };
+  field.schema = {{"anyOf", {field.schema, {{"type", "null"}}}}};
+  return field;
+}
+
+}  // namespace
+
+const std::vector<Field>& adapter_fields() {
+#define INLAY_MEMBER(path) \
+  [](auto& o) -> auto& { return o.adapter.path; }
+  static const std::vector<Field> table = [] {
+    const std::string parameters = "list of names";
+    std::vector<Field> fields = {
+        choice("adapter", INLAY_MEMBER(kind),
+               {{"none", AdapterKind::none}, {"lora", AdapterKind::lora}, {"qlora", AdapterKind::qlora}},
+               "train an adapter beside the base model, which stays as it is; qlora: and is held in four bits"),
+        or_auto("lora_r", INLAY_MEMBER(rank), 1, "rank of an adapter; auto: as lora_model_dir has it"),
+        or_auto("lora_alpha", INLAY_MEMBER(alpha), 0,
+                "what is added to a weight is B·A times lora_alpha / lora_r; auto: as lora_model_dir has it"),
+        number("lora_dropout", INLAY_MEMBER(dropout), 0, 0.999999, "share of an adapter's inputs that is dropped"),
+        modules("lora_target_modules", INLAY_MEMBER(target_modules),
+                "linear layers to adapt: names that theirs end with, a regular expression of whole names, or "
+                "all-linear"),
+        boolean("lora_target_linear", INLAY_MEMBER(target_linear),
+                "adapt all linear layers but the head; experts and routers are no linear layers"),
+        optional_texts("lora_target_parameters", INLAY_MEMBER(target_parameters), parameters,
+                       "tensors to adapt that are no layers: experts.gate_up_proj, experts.down_proj, router.weight"),
+        modules("lora_exclude_modules", INLAY_MEMBER(exclude_modules), "linear layers not to adapt"),
+        optional_texts("lora_modules_to_save", INLAY_MEMBER(modules_to_save), parameters,
+                       "modules of the base model that train whole and are saved with the adapter: embed_tokens, "
+                       "lm_head"),
+        numbers("peft_layers_to_transform", INLAY_MEMBER(layers), "layers to adapt, counted from 0; none: all"),
+        boolean("peft_use_rslora", INLAY_MEMBER(rslora), "lora_alpha / sqrt(lora_r) in place of lora_alpha / lora_r"),
+        boolean("peft_use_dora", INLAY_MEMBER(dora), "DoRA: adapt direction and magnitude of each row separately"),
+        choice("lora_init", INLAY_MEMBER(init),
+               {{"auto", {}}, {"gaussian", LoraInit::gaussian}, {"pissa", LoraInit::pissa}, {"free", LoraInit::free}},
+               "what an adapter begins with: gaussian: random; pissa: the weights' largest directions; free: "
+               "directions that carry the least of what the model knows; auto: gaussian"),
+        optional_text("lora_model_dir", INLAY_MEMBER(model_dir), "folder", "an adapter to go on from"),
+        boolean("load_in_4bit", INLAY_MEMBER(load_in_4bit), "hold the base model's matrices in four bits (NF4)"),
+        boolean("load_in_8bit", INLAY_MEMBER(load_in_8bit), "hold the base model's matrices in eight bits"),
+    };
+    for (Field& field : fields) field = nullable(std::move(field));
+    return fields;
+  }();
+#undef INLAY_MEMBER
+  return table;
+}
+
+bool is_adapter_key(const std::string& name) {
+  return std::ranges::any_of(adapter_fields(), [&](const Field& field) { return field.name == name; });
+}
+
+void validate_adapter(const TrainOptions& options, const std::string& source) {
+  const adapter::AdapterOptions& a = options.adapter;
+  adapter::Problems problems;
+  const auto refuse = [&](bool wrong, const char* what) {
+    if (wrong) problems.add("{}: {}", source, what);
+  };
+  if (!a.enabled()) {
+    std::vector<std::string> given;
+    for (const Field& field : adapter_fields()) {
+      const bool set = value_of(field, options) != value_of(field, {});
+      if (set && !field.name.starts_with("load_in_")) given.push_back(field.name);
+    }
+    if (!given.empty()) {
+      problems.add("{}: {} {} for adapters, but adapter is not given; add adapter: lora, or leave {} out", source,
+                   join(given, ", "), given.size() == 1 ? "is" : "are", given.size() == 1 ? "it" : "them");
+    }
+    for (const auto& [key, given_too] : {std::pair("load_in_4bit", a.load_in_4bit), {"load_in_8bit", a.load_in_8bit}}) {
+      if (!given_too) continue;
+      problems.add("{}: {} without an adapter: quantized weights cannot train; add adapter: {}, or leave it out",
+                   source, key, key == std::string_view("load_in_4bit") ? "qlora" : "lora");
+    }
+    return problems.raise();
+  }
+  refuse(options.osft.enabled,
+         "adapter and osft are both given: osft trains the weights themselves, which an adapter leaves as they are; "
+         "leave one out (lora_init: free keeps an adapter to the directions that osft would train)");
+  refuse(options.freeze != std::vector<std::string>{"none"},
+         "freeze: with an adapter all of the base model is frozen, save for lora_modules_to_save; leave it out");
+  refuse(a.kind == AdapterKind::qlora && !a.load_in_4bit, "adapter: qlora needs load_in_4bit: true");
+  refuse(a.load_in_4bit && a.load_in_8bit, "load_in_4bit and load_in_8bit are both given; one of them is enough");
+  refuse(a.alpha && !(*a.alpha > 0), "lora_alpha: expected a number above 0; with 0 nothing would be learned");
+  if (a.model_dir.empty()) {
+    refuse(!a.rank, "lora_r is required with an adapter: an integer above 0, such as 16");
+    refuse(!a.alpha, "lora_alpha is required with an adapter: a number above 0, such as 16");
+    refuse(!a.names_targets(),
+           "an adapter needs something to adapt: lora_target_linear: true, or names in lora_target_modules or "
+           "lora_target_parameters");
+  } else {
+    refuse(a.init.has_value(), "lora_init is for a new adapter; the one in lora_model_dir goes on as it is");
+  }
+  const bool pattern = !a.target_modules.pattern.empty() && !a.target_modules.all_linear();
+  refuse(
+      pattern && a.target_linear,
+      "lora_target_linear and a pattern in lora_target_modules are both given; a pattern can name all layers itself");
+  refuse(pattern && !a.layers.empty(),
+         "peft_layers_to_transform is for a list of lora_target_modules; a pattern can name the layers itself");
+  for (const std::int64_t layer : a.layers) {
+    if (layer < 0) problems.add("{}: peft_layers_to_transform: layers are counted from 0, got {}", source, layer);
+  }
+  if (!a.target_parameters.empty()) {
+    // PEFT refuses to load such adapters.
+    refuse(a.dropout > 0, "lora_dropout must be 0 with lora_target_parameters: their inputs cannot be dropped alone");
+    refuse(a.dora, "peft_use_dora does not go with lora_target_parameters: DoRA is for linear layers");
+  }
+  problems.raise();
+}
+
+}  // namespace inlay::options::option
