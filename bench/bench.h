@@ -36,6 +36,7 @@ Benchmark fused_linear_ce_benchmark();
 Benchmark mlp_benchmark();
 Benchmark train_step_benchmark();
 Benchmark osft_benchmark();
+Benchmark lora_benchmark();
 Benchmark moe_benchmark();
 Benchmark dequantise_benchmark();
 Benchmark tokenize_benchmark();

@@ -36,7 +36,7 @@ Report run(const Arguments& a) {
   if (!a.train_head) options.osft.freeze = {"embeddings", "head"};
   const train::BatchBounds bounds{.tokens = a.tokens, .document = a.tokens / a.documents};
   train::EngineOptions engine = train::engine_options(options, bounds);
-  train::plan_osft(options, config, bounds, engine);
+  train::plan_weights(options, config, bounds, engine);
   train::resolve_memory(options, config, engine);
   Report report =
       time_step(config, engine, {.documents = a.documents, .length = bounds.document, .iterations = a.iterations});

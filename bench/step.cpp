@@ -29,6 +29,40 @@ class RandomStart final : public weights::StartTensors {
   mutable std::uint64_t seed_ = 1000;
 };
 
+// Numbers like a trained matrix's, for weights that are quantised as they are loaded.
+class RandomRows final : public weights::PartSource {
+ public:
+  RandomRows(std::int64_t rows, std::int64_t columns, bool mxfp4, std::uint64_t seed)
+      : columns_(columns), block_(random_block(std::size_t{1} << 20, 0.02f, seed)) {
+    if (!mxfp4) return;
+    shape_ = {rows, columns / 32};
+    blocks_.resize(static_cast<std::size_t>(rows * columns / 2));
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {  // any bits are numbers
+      blocks_[i] = static_cast<std::uint8_t>(0x10000 * block_[i % block_.size()]);
+    }
+    scales_.assign(static_cast<std::size_t>(rows * columns / 32), 121);  // 2⁻⁶
+  }
+
+  ConstView rows(std::int64_t begin, std::int64_t end) override {
+    rows_.resize(static_cast<std::size_t>((end - begin) * columns_));
+    for (std::size_t at = 0; at < rows_.size(); at += block_.size()) {
+      std::copy_n(block_.data(), std::min(block_.size(), rows_.size() - at), rows_.data() + at);
+    }
+    return ConstView(rows_.data(), DType::f32, {end - begin, columns_});
+  }
+  Mxfp4 mxfp4() const override {
+    if (blocks_.empty()) return {};
+    return {ConstView(blocks_.data(), DType::u8, {shape_[0], shape_[1], 16}),
+            ConstView(scales_.data(), DType::u8, shape_)};
+  }
+
+ private:
+  std::int64_t columns_;
+  std::vector<float> block_, rows_;
+  Shape shape_;
+  std::vector<std::uint8_t> blocks_, scales_;
+};
+
 }  // namespace
 
 Report time_step(const model::ModelConfig& config, const train::EngineOptions& options, const StepArguments& shape) {
@@ -38,6 +72,13 @@ Report time_step(const model::ModelConfig& config, const train::EngineOptions& o
   const auto engine = train::Engine::create(config, options);
   std::uint64_t seed = 0;
   engine->decoder().parameters().for_each([&](weights::Parameter& p) {
+    if (p.value.absent()) {  // not in the compute dtype: it makes its own of what it is given
+      for (const weights::Part& part : p.parts) {
+        RandomRows rows(part.rows, p.shape[1], shape.mxfp4_experts && p.expert >= 0, ++seed);
+        p.owner->load(engine->exec(), part, &rows);
+      }
+      return;
+    }
     backend::Exec& home = p.home(engine->exec());
     fill_random(home, p.value, p.shape.rank() == 1 ? 1.0f : 0.02f, ++seed);
     if (!p.low.absent()) home.fill_zero(p.low);

@@ -31,8 +31,8 @@ int main(int argc, char** argv) {
     program.app.set_version_flag("--version", "inlay 0.1.0");
     for (const auto add :
          {cli::add_train, cli::add_eval, cli::add_info, cli::add_plan, cli::add_grad, cli::add_init, cli::add_generate,
-          cli::add_bench, cli::add_continual, cli::add_tokenize, cli::add_template, cli::add_data, cli::add_report,
-          cli::add_config_schema, cli::add_init_config, cli::add_completion}) {
+          cli::add_merge, cli::add_bench, cli::add_continual, cli::add_tokenize, cli::add_template, cli::add_data,
+          cli::add_report, cli::add_config_schema, cli::add_init_config, cli::add_completion}) {
       add(program);
     }
     try {

@@ -20,7 +20,7 @@ std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, cons
   // Gradients are those of one batch of everything.
   options.max_tokens =
       options.training ? std::max(total, longest) : std::clamp(total, longest, std::max(longest, arguments.max_tokens));
-  return train::load_engine(arguments.model, config, options, console);
+  return train::load_engine(arguments.model, config, options, console, arguments.adapter);
 }
 
 std::unique_ptr<train::Engine> load_generator(const ModelArguments& arguments, const model::ModelConfig& config,

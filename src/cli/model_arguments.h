@@ -15,7 +15,7 @@ namespace inlay::cli {
 
 // What the commands that hold a model against a file of documents have in common.
 struct ModelArguments {
-  std::string model, data;
+  std::string model, data, adapter;
   std::string device = "auto", dtype = "fp32", policy = "keep";
   std::int64_t max_tokens = 16384;
   bool json = false, quiet = false;
@@ -28,6 +28,7 @@ struct ModelArguments {
     add_machine_to(command);
   }
   void add_machine_to(CLI::App& command) {
+    command.add_option("--adapter", adapter, "Folder of an adapter of the model, of inlay train or PEFT");
     command.add_option("--device", device, "auto, cpu or cuda");
     command.add_option("--dtype", dtype, "fp32 or bf16 (auto: as training would)");
     command.add_flag("--quiet", quiet, "Print errors and results only");

@@ -165,7 +165,7 @@ int run(const std::string& file, const options::Overrides& overrides, bool as_js
   std::size_t document_bytes = 0;
   const train::BatchBounds batch = bounds(p.options, p.config.vocab, document_bytes, p.from_data, console);
   p.engine = train::engine_options(p.options, batch);
-  train::plan_osft(p.options, p.config, batch, p.engine);
+  train::plan_weights(p.options, p.config, batch, p.engine);
   p.budget = train::budget_of(p.options, p.engine.device);
   if (max_context) {
     const std::int64_t most = std::max<std::int64_t>(p.config.max_positions, std::int64_t{4} << 20);

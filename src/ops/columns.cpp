@@ -49,4 +49,16 @@ void row_norms(Exec& exec, View out, ConstView x) {
   cpu::square_roots(exec, out);
 }
 
+void quotients(Exec& exec, View out, ConstView a, ConstView b) {
+  constexpr std::string_view op = "quotients";
+  INLAY_ASSERT(out.rank() == 1, "{}: out is {}, expected [n]", op, out.shape().str());
+  check_shape(op, "a", a, out.shape());
+  check_shape(op, "b", b, out.shape());
+  for (const ConstView& view : {ConstView(out), a, b}) check_dtype(op, "an operand", view, DType::f32);
+  exec.count_bytes({out, a, b});
+  if (exec.planning() || out.size() == 0) return;
+  if (exec.on_cuda()) return cuda::quotients(exec, out, a, b);
+  cpu::quotients(exec, out, a, b);
+}
+
 }  // namespace inlay::ops

@@ -11,6 +11,8 @@ void column_dot(Exec& exec, View out, Grad mode, ConstView a, ConstView b);
 void scale_columns(Exec& exec, View y, ConstView x, ConstView factors);
 // out[i] = the Euclidean norm of row i of x [R, C], fp32 or bf16; out fp32 [R].
 void row_norms(Exec& exec, View out, ConstView x);
+// out[i] = a[i] / b[i], fp32 [n], 0 where b[i] is 0; out may be either.
+void quotients(Exec& exec, View out, ConstView a, ConstView b);
 
 // What the devices answer. Shapes are checked by then, and there is something to do (no empty tensors, no planning, no
 // skipping). scratch: fp32 [min(T, 512), N] for partial column sums.
@@ -18,12 +20,14 @@ namespace cpu {
 void column_dot(Exec& exec, View out, Grad mode, ConstView a, ConstView b, View scratch);
 void scale_columns(Exec& exec, View y, ConstView x, ConstView factors);
 void square_roots(Exec& exec, View x);
+void quotients(Exec& exec, View out, ConstView a, ConstView b);
 }  // namespace cpu
 
 namespace cuda {
 void column_dot(Exec& exec, View out, Grad mode, ConstView a, ConstView b, View scratch);
 void scale_columns(Exec& exec, View y, ConstView x, ConstView factors);
 void square_roots(Exec& exec, View x);
+void quotients(Exec& exec, View out, ConstView a, ConstView b);
 }  // namespace cuda
 
 }  // namespace inlay::ops

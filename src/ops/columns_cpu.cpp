@@ -45,4 +45,10 @@ void square_roots(Exec&, View x) {
   for (std::int64_t i = 0; i < x.size(); ++i) values[i] = std::sqrt(values[i]);
 }
 
+void quotients(Exec&, View out, ConstView a, ConstView b) {
+  auto* to = out.as<float>();
+  const auto *above = a.as<float>(), *below = b.as<float>();
+  for (std::int64_t i = 0; i < out.size(); ++i) to[i] = below[i] == 0 ? 0.0f : above[i] / below[i];
+}
+
 }  // namespace inlay::ops::cpu

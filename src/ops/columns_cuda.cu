@@ -59,6 +59,11 @@ __global__ void __launch_bounds__(256)
   store(y + at.row * y_ld + at.col, value);
 }
 
+__global__ void divide(float* out, const float* a, const float* b, std::int64_t count) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < count) out[i] = b[i] == 0 ? 0.0f : a[i] / b[i];
+}
+
 __global__ void __launch_bounds__(256) take_roots(float* x, std::int64_t size) {
   const std::int64_t i = std::int64_t{blockIdx.x} * 256 + threadIdx.x;
   if (i < size) x[i] = __fsqrt_rn(x[i]);
@@ -118,6 +123,13 @@ void scale_columns(Exec& exec, View y, ConstView x, ConstView factors) {
 void square_roots(Exec& exec, View x) {
   take_roots<<<static_cast<unsigned>((x.size() + 255) / 256), 256, 0, stream_of(exec)>>>(pointer<float>(x), x.size());
   check_launch("row_norms");
+}
+
+void quotients(Exec& exec, View out, ConstView a, ConstView b) {
+  const std::int64_t count = out.size();
+  divide<<<static_cast<unsigned>((count + 255) / 256), 256, 0, stream_of(exec)>>>(
+      pointer<float>(out), pointer<float>(a), pointer<float>(b), count);
+  check_launch("quotients");
 }
 
 }  // namespace inlay::ops::cuda

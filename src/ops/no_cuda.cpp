@@ -82,6 +82,7 @@ void dropout(Exec&, View, Grad, ConstView, const Dropout&) { unreachable(); }
 void column_dot(Exec&, View, Grad, ConstView, ConstView, View) { unreachable(); }
 void scale_columns(Exec&, View, ConstView, ConstView) { unreachable(); }
 void square_roots(Exec&, View) { unreachable(); }
+void quotients(Exec&, View, ConstView, ConstView) { unreachable(); }
 
 void quantise_rows(Exec&, const Quantised&, std::int64_t, ConstView, View) { unreachable(); }
 void finish_quantising(Exec&, const Quantised&, View, std::optional<float>) { unreachable(); }

@@ -14,6 +14,8 @@
 #include "io/paths.h"
 #include "io/safetensors_writer.h"
 #include "model/families/family.h"
+#include "train/adapters.h"
+#include "train/model_folder.h"
 
 namespace inlay::train {
 
@@ -27,23 +29,6 @@ constexpr const char* optimizer_file = "optimizer.safetensors";
 constexpr const char* manifest_file = "checkpoint.json";
 // Of trainer_state.json. From 2 on a checkpoint has a manifest.
 constexpr std::int64_t state_version = 2;
-
-// Everything of the base model that is not weights: configuration, tokenizer, templates, licences.
-void copy_companions(const fs::path& base, const fs::path& folder, io::FileSums& written) {
-  for (const fs::path& file : io::entries_of(base)) {
-    if (!io::is_file(file)) continue;
-    const std::string name = file.filename().string(), extension = file.extension().string();
-    // Where the base is itself the result of a run, what that run reported is not this one's.
-    const bool ours = name == state_file || name == optimizer_file || name == manifest_file || name == "summary.json" ||
-                      name == "evaluation.json" || name == "samples.json";
-    const bool weights = extension == ".safetensors" || extension == ".bin" || extension == ".pt" ||
-                         extension == ".pth" || extension == ".gguf" || name.ends_with(".index.json");
-    const bool text = extension == ".json" || extension == ".jinja" || extension == ".txt" || extension == ".model" ||
-                      extension == ".md" || extension == ".tiktoken" || name == "LICENSE" || name == "NOTICE";
-    if (ours || weights || !text || written.contains(name)) continue;
-    written[name] = io::write_file_atomic(folder / name, io::MappedFile(file).bytes());
-  }
-}
 
 std::optional<std::int64_t> step_of(const fs::path& folder) {
   const std::string name = folder.filename().string();
@@ -82,85 +67,12 @@ io::FileSum write_optimizer(Engine& engine, const fs::path& path) {
   return writer.sum();
 }
 
-bool unchanged(const model::CheckpointTensor& tensor) {
-  return std::all_of(tensor.parts.begin(), tensor.parts.end(), [](const auto& part) {
-    return !part.first->trainable && (part.first->owner == nullptr || !part.first->owner->changes());
-  });
-}
-
-// How a model is written: as the base model has it, tensor by tensor. Experts in MXFP4 stay so where none of them
-// changed, byte for byte; otherwise all become bf16, which holds every such number.
-struct Layout {
-  Layout(model::Decoder& decoder, const io::Checkpoint& source)
-      : tensors(model::checkpoint_tensors(decoder.parameters())) {
-    std::set<std::string> packed;  // the tensors that MXFP4 ones are made of
-    for (const model::CheckpointTensor& tensor : tensors) {
-      by_name[tensor.name] = &tensor;
-      if (!model::is_mxfp4(source, tensor.name)) continue;
-      packed.insert({tensor.name + "_blocks", tensor.name + "_scales"});
-      decodes = decodes || !unchanged(tensor);
-    }
-    // A tied model may carry its head as a tensor of its own: it is the embedding once more.
-    const model::NameMap& names = decoder.config().names;
-    if (decoder.config().tied_embeddings) by_name[names.head] = by_name.at(names.embedding);
-
-    for (const std::string& name : source.names()) {
-      const io::TensorInfo& info = *source.find(name);
-      if (!info.dtype) {
-        user_error("{}: tensor {} is {}, which cannot be written back", source.path_of(name).string(), name,
-                   info.format_dtype);
-      }
-      if (!decodes || !packed.contains(name)) specs.push_back({name, *info.dtype, info.shape});
-    }
-    for (const model::CheckpointTensor& tensor : tensors) {
-      if (decodes && model::is_mxfp4(source, tensor.name)) {
-        specs.push_back({tensor.name, DType::bf16, tensor.shape.extents()});
-      }
-    }
-    io::widest_first(specs);
-  }
-
-  std::vector<model::CheckpointTensor> tensors;
-  std::map<std::string, const model::CheckpointTensor*> by_name;
-  std::vector<io::TensorSpec> specs;
-  bool decodes = false;  // the base model's MXFP4
-};
-
-// The base model's configuration where the trained model is no longer what it says: not quantised, or attending
-// otherwise.
-void write_changed_config(const fs::path& base, const fs::path& folder, const model::ModelConfig& trained, bool decoded,
-                          io::FileSums& written) {
-  if (!decoded && !trained.attention.given()) return;
-  nlohmann::json config = io::Json::read(base / "config.json").raw();
-  if (decoded) config.erase("quantization_config");
-  if (trained.attention.given()) {
-    nlohmann::json& attention = config[model::attention_key] = nlohmann::json::object();
-    if (!trained.attention.mask.empty()) attention["mask"] = trained.attention.mask;
-    if (!trained.attention.score.empty()) attention["score"] = trained.attention.score;
-    if (!trained.attention.head_bias.empty()) attention["head_bias"] = trained.attention.head_bias;
-  }
-  written["config.json"] = io::write_file_atomic(folder / "config.json", config.dump(2) + "\n");
-}
-
-// Whether every number's exponent is less than the largest, which infinities and NaN have.
-template <class Bits>
-bool finite(std::span<const std::byte> bytes, Bits exponent) {
-  Bits bad = 0;  // without a branch, so that it takes no longer than reading
-  for (std::size_t at = 0; at + sizeof(Bits) <= bytes.size(); at += sizeof(Bits)) {
-    Bits bits;
-    std::memcpy(&bits, bytes.data() + at, sizeof(Bits));
-    bad |= static_cast<Bits>((bits & exponent) == exponent);
-  }
-  return bad == 0;
-}
-
-bool finite(std::span<const std::byte> bytes, DType dtype) {
-  switch (dtype) {
-    case DType::f32: return finite<std::uint32_t>(bytes, 0x7F800000u);
-    case DType::bf16: return finite<std::uint16_t>(bytes, 0x7F80u);
-    case DType::f16: return finite<std::uint16_t>(bytes, 0x7C00u);
-    default: return true;
-  }
+io::FileSums save_weights(Engine& engine, const ModelOrigin& origin, const fs::path& folder) {
+  return write_model(
+      {.base = origin.base, .folder = folder}, engine.decoder().config(), engine.decoder().parameters(),
+      [](const weights::Parameter& p) { return p.trainable || (p.owner != nullptr && p.owner->changes()); },
+      [&](const weights::Parameter& p, const weights::Part& part, DType dtype, const io::Checkpoint& base,
+          const PieceSink& sink) { model::read_part(engine.exec(), p, part, dtype, &base, sink); });
 }
 
 }  // namespace
@@ -168,35 +80,14 @@ bool finite(std::span<const std::byte> bytes, DType dtype) {
 io::FileSums save_model(Engine& engine, const ModelOrigin& origin, const fs::path& folder) {
   io::create_folders(folder);
   engine.optimizer().settle();
-  const io::Checkpoint source(origin.base);
-  const Layout layout(engine.decoder(), source);
-  io::ShardedWriter writer(folder, layout.specs);
-  for (const io::TensorSpec& spec : layout.specs) {
-    const auto found = layout.by_name.find(spec.name);
-    if (found == layout.by_name.end()) {  // not a tensor that trains: as it was
-      writer.write(spec.name, source.tensor(spec.name));
-      source.drop(spec.name);
-      continue;
-    }
-    std::uint64_t offset = 0;
-    for (const auto& [parameter, part] : found->second->parts) {
-      model::read_part(engine.exec(), *parameter, *part, spec.dtype, &source, [&](std::span<const std::byte> piece) {
-        if (!finite(piece, spec.dtype)) {
-          throw NotFinite(fmt::format("{} holds numbers that are not finite in {}", spec.name, name_of(spec.dtype)));
-        }
-        writer.write_part(spec.name, offset, piece);
-        offset += piece.size();
-      });
-    }
-  }
-  writer.finish();
-  io::FileSums written = writer.sums();
-  write_changed_config(origin.base, folder, engine.decoder().config(), layout.decodes, written);
+  io::FileSums written =
+      origin.adapter != nullptr ? save_adapter(engine, *origin.adapter, folder) : save_weights(engine, origin, folder);
   if (!origin.chat_template.empty()) {
     written["chat_template.jinja"] =
         io::write_file_atomic(folder / "chat_template.jinja", io::MappedFile(origin.chat_template).bytes());
   }
-  copy_companions(origin.base, folder, written);
+  copy_companions(origin.base, folder, origin.adapter != nullptr ? Companions::of_adapter : Companions::of_model,
+                  written);
   return written;
 }
 

@@ -9,11 +9,14 @@
 
 #include "io/safetensors_writer.h"
 #include "train/engine.h"
+#include "train/model_folder.h"
 
 // What a run leaves on disk. A checkpoint is a Hugging Face model folder with three more files: trainer_state.json
 // (where the run stands), optimizer.safetensors (every bit that training needs to go on as if it had never stopped) and
 // checkpoint.json (the checksum of each of its files).
 namespace inlay::train {
+
+struct EngineAdapter;  // train/adapters.h
 
 // Where a run stands after `step` optimizer steps.
 struct TrainerState {
@@ -34,16 +37,12 @@ struct TrainerState {
 // the base model's own.
 struct ModelOrigin {
   std::filesystem::path base, chat_template;
-};
-
-// A trained tensor holds infinities or NaN, or numbers that are too large for the dtype it is written in.
-class NotFinite : public UserError {
- public:
-  using UserError::UserError;
+  std::shared_ptr<const EngineAdapter> adapter;  // what is saved is an adapter alone; null: a whole model
 };
 
 // Writes the model as Hugging Face has it: the base model's tensor names and dtypes, its configuration and tokenizer
-// files, with the trained values. Returns what it wrote. NotFinite leaves nothing behind.
+// files, with the trained values; or the adapter as PEFT has it, with the tokenizer files. Returns what it wrote.
+// NotFinite leaves nothing behind.
 io::FileSums save_model(Engine& engine, const ModelOrigin& origin, const std::filesystem::path& folder);
 
 // Writes output_dir/checkpoint-STEP whole or not at all.

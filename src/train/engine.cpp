@@ -22,6 +22,12 @@ PackedBatch largest_batch(const EngineOptions& options) {
   return pack(documents);
 }
 
+// What a plan's weights start from.
+struct Nothing final : weights::StartTensors {
+  bool has(const std::string&) const override { return false; }
+  const void* at(const std::string&, DType, const Shape&) const override { return nullptr; }
+};
+
 model::DecoderOptions plain_decoder_options(const EngineOptions& options) {
   return {.compute = options.compute,
           .training = options.training,
@@ -66,6 +72,8 @@ void Engine::rehearse() {
   Arena& arena = exec_.arena();
   arena.begin_phase("loading");
   model::load_weights(exec_, decoder_.parameters(), nullptr);
+  const Nothing nothing;
+  decoder_.start(exec_, &nothing);
   const PackedBatch batch = largest_batch(options_);
   if (options_.training) {
     decoder_.begin_step(exec_);

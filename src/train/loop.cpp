@@ -43,7 +43,7 @@ Loop::Loop(const options::TrainOptions& options, const RunDocuments& documents, 
       peak_(engine.peak),
       output_(output),
       console_(console),
-      origin_{options.base_model, own_template(options)} {}
+      origin_{options.base_model, own_template(options), engine.adapter} {}
 
 RunEnd Loop::run(TrainerState state, std::int64_t steps) {
   state_ = std::move(state);
@@ -196,8 +196,9 @@ RunEnd Loop::finish() {
     write_finite([&] { return save_model(engine_, origin_, folder); });
     io::write_file_atomic(folder / "summary.json", summary.dump(2) + "\n");
   });
-  console_.line(fmt::format("done: {} steps in {}, loss {:.4f}; the model is in {}", state_.step,
-                            format_duration(state_.seconds), state_.loss, output_.path().string()));
+  console_.line(fmt::format("done: {} steps in {}, loss {:.4f}; the {} is in {}", state_.step,
+                            format_duration(state_.seconds), state_.loss,
+                            origin_.adapter != nullptr ? "adapter" : "model", output_.path().string()));
   return RunEnd::finished;
 }
 

@@ -33,6 +33,30 @@ void describe_osft(Engine& engine, const osft::OsftOptions& options, std::size_t
                            100.0 * static_cast<double>(trained) / static_cast<double>(all)));
 }
 
+// A new adapter, or the one to go on from, in the engine.
+std::shared_ptr<const EngineAdapter> start_adapter(const options::TrainOptions& options,
+                                                   const model::ModelConfig& config, Engine& engine,
+                                                   const io::Checkpoint& base, Console& console) {
+  auto adapter = std::make_shared<EngineAdapter>(*adapter_of(options, config));
+  adapter->origin.base = adapter::base_fingerprint(base);
+  if (options.adapter.model_dir.empty()) {
+    train::start_adapter(engine, adapter->targets,
+                         adapter::start_at_random(adapter->targets, static_cast<std::uint64_t>(options.seed)));
+  } else {
+    const adapter::AdapterFile file(options.adapter.model_dir, config);
+    file.check_base(base);
+    if (!file.origin().init.empty()) adapter->origin.init = file.origin().init;
+    train::start_adapter(engine, adapter->targets, adapter::start_from(file), &file);
+  }
+  std::int64_t trained = 0;
+  engine.decoder().for_each_trained([&](const weights::Parameter& p) { trained += p.size(); });
+  console.line(fmt::format("adapter: rank {} on {} matrices over {}, {} trainable parameters ({:.2f} % of the model)",
+                           adapter->config.rank, adapter->targets.parts.size(), adapter->origin.base_format,
+                           format_count(trained),
+                           100.0 * static_cast<double>(trained) / static_cast<double>(config.parameter_count())));
+  return adapter;
+}
+
 // Where it cannot be measured, the log names no share of it.
 double product_peak(const EngineOptions& engine) {
   try {
@@ -56,7 +80,7 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
     engine.weights = std::make_shared<weights::WeightPlan>(osft::weight_plan(found.layout));
     run.basis_fingerprint = found.bases.fingerprint();
   } else {
-    plan_frozen(options, config, engine);
+    plan_weights(options, config, bounds, engine);
   }
   const MemoryChoice memory = resolve_memory(options, config, engine);
   run.plan = memory.plan;
@@ -80,6 +104,7 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
     run.engine->start(&found.bases);
     describe_osft(*run.engine, options.osft, found.layout.targets.size(), console);
   }
+  if (options.adapter.enabled()) run.adapter = start_adapter(options, config, *run.engine, weights, console);
   return run;
 }
 

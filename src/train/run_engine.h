@@ -11,9 +11,10 @@ namespace inlay::train {
 struct RunEngine {
   std::unique_ptr<Engine> engine;
   MemoryPlan plan;
-  double peak = 0;                // FLOP/s that a large product reaches here; 0: could not be measured
-  std::string base_fingerprint;   // of the base model's weights
-  std::string basis_fingerprint;  // of OSFT's directions; empty without
+  double peak = 0;                               // FLOP/s that a large product reaches here; 0: could not be measured
+  std::string base_fingerprint;                  // of the base model's weights
+  std::string basis_fingerprint;                 // of OSFT's directions; empty without
+  std::shared_ptr<const EngineAdapter> adapter;  // that it trains; null without
 };
 
 // Says what was chosen. UserError where nothing fits; Interrupted where Ctrl-C came while directions were found or

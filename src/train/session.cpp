@@ -51,20 +51,33 @@ std::set<std::string> frozen_of(const options::TrainOptions& options, const mode
   return frozen_by_name(options.freeze, config);
 }
 
-void plan_frozen(const options::TrainOptions& options, const model::ModelConfig& config, EngineOptions& engine) {
-  const std::set<std::string> frozen = frozen_of(options, config);
-  if (frozen.empty()) return;
-  auto plan = std::make_shared<weights::WeightPlan>();
-  plan->frozen = frozen;
-  engine.weights = std::move(plan);
+std::shared_ptr<const EngineAdapter> adapter_of(const options::TrainOptions& options,
+                                                const model::ModelConfig& config) {
+  if (!options.adapter.enabled()) return nullptr;
+  adapter::ResolvedAdapter resolved = adapter::resolve(options.adapter, config, options.base_model, "configuration");
+  auto result = std::make_shared<EngineAdapter>();
+  result->config = std::move(resolved.config);
+  result->targets = std::move(resolved.targets);
+  result->format = base_format(options.adapter, options.base_model);
+  result->origin.base_format = result->format.name(resolve_machine(options.device, options.dtype).compute);
+  result->origin.init = std::string(adapter::name_of(options.adapter.init.value_or(adapter::LoraInit::gaussian)));
+  return result;
 }
 
-void plan_osft(const options::TrainOptions& options, const model::ModelConfig& config, const BatchBounds& bounds,
-               EngineOptions& engine) {
-  if (!options.osft.enabled) return plan_frozen(options, config, engine);
-  const osft::OsftTargets targets(options.osft, config, frozen_of(options, config));
-  engine.weights = std::make_shared<weights::WeightPlan>(
-      osft::weight_plan(osft::nominal_layout(targets, config, step_shape(options, bounds))));
+void plan_weights(const options::TrainOptions& options, const model::ModelConfig& config, const BatchBounds& bounds,
+                  EngineOptions& engine) {
+  const std::set<std::string> frozen = frozen_of(options, config);
+  if (const auto adapter = adapter_of(options, config)) {
+    engine.weights = weight_plan(*adapter, config, static_cast<std::uint64_t>(options.seed));
+  } else if (options.osft.enabled) {
+    const osft::OsftTargets targets(options.osft, config, frozen);
+    engine.weights = std::make_shared<weights::WeightPlan>(
+        osft::weight_plan(osft::nominal_layout(targets, config, step_shape(options, bounds))));
+  } else if (!frozen.empty()) {
+    auto plan = std::make_shared<weights::WeightPlan>();
+    plan->frozen = frozen;
+    engine.weights = std::move(plan);
+  }
 }
 
 osft::SearchInputs search_inputs(const options::TrainOptions& options, const model::ModelConfig& config, Device device,
@@ -111,11 +124,25 @@ EngineOptions engine_options(const options::TrainOptions& o, const BatchBounds& 
 }
 
 std::unique_ptr<Engine> load_engine(const std::filesystem::path& folder, const model::ModelConfig& config,
-                                    const EngineOptions& options, Console& console) {
+                                    const EngineOptions& options, Console& console,
+                                    const std::filesystem::path& adapter) {
   EngineOptions speaking = options;
   speaking.messages = backend::messages_to(console);
+  const io::Checkpoint base(folder);
+  if (adapter.empty()) {
+    auto engine = Engine::create(config, speaking);
+    load_weights(*engine, base, console);
+    return engine;
+  }
+  const adapter::AdapterFile file(adapter, config);
+  file.check_base(base);
+  EngineAdapter with{.config = file.config(), .targets = file.targets(), .format = {}, .origin = file.origin()};
+  with.config.dropout = 0;
+  with.format = format_of(file.origin(), folder);
+  speaking.weights = weight_plan(with, config);
   auto engine = Engine::create(config, speaking);
-  load_weights(*engine, io::Checkpoint(folder), console);
+  load_weights(*engine, base, console);
+  start_adapter(*engine, with.targets, adapter::start_from(file), &file);
   return engine;
 }
 

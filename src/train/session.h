@@ -6,6 +6,7 @@
 #include <set>
 
 #include "osft/find_bases.h"
+#include "train/adapters.h"
 #include "train/memory.h"
 #include "train/run_data.h"
 
@@ -28,21 +29,25 @@ EngineOptions engine_options(Purpose purpose, const Machine& machine, const Batc
 // The same for a run: everything but the policy, which needs a plan, and what OSFT finds, which needs the model.
 EngineOptions engine_options(const options::TrainOptions& options, const BatchBounds& bounds);
 
-// An engine with the weights of a model folder in it. Ctrl-C while they are read throws Interrupted.
+// An engine with the weights of a model folder in it, and an adapter's where a folder of one is given. Ctrl-C while
+// they are read throws Interrupted.
 std::unique_ptr<Engine> load_engine(const std::filesystem::path& folder, const model::ModelConfig& config,
-                                    const EngineOptions& options, Console& console);
+                                    const EngineOptions& options, Console& console,
+                                    const std::filesystem::path& adapter = {});
 void load_weights(Engine& engine, const io::Checkpoint& weights, Console& console);
 
 // How many tokens and calls a step's gradients will see.
 osft::StepShape step_shape(const options::TrainOptions& options, const BatchBounds& bounds);
 // The base model's configuration, with what the options say otherwise.
 model::ModelConfig config_of(const options::TrainOptions& options);
-// The parameters that options.freeze names; and, without OSFT, an engine that leaves them.
+// The parameters that options.freeze names.
 std::set<std::string> frozen_of(const options::TrainOptions& options, const model::ModelConfig& config);
-void plan_frozen(const options::TrainOptions& options, const model::ModelConfig& config, EngineOptions& engine);
-// Under OSFT: the layout by the options alone, before any direction was found.
-void plan_osft(const options::TrainOptions& options, const model::ModelConfig& config, const BatchBounds& bounds,
-               EngineOptions& engine);
+// The adapter that the options ask for; null without.
+std::shared_ptr<const EngineAdapter> adapter_of(const options::TrainOptions& options, const model::ModelConfig& config);
+// What every matrix is to the run: frozen, in a subspace, with an adapter. Under OSFT by the options alone, before any
+// direction was found.
+void plan_weights(const options::TrainOptions& options, const model::ModelConfig& config, const BatchBounds& bounds,
+                  EngineOptions& engine);
 // What the search for OSFT's directions must know of the options, which must outlive it.
 osft::SearchInputs search_inputs(const options::TrainOptions& options, const model::ModelConfig& config, Device device,
                                  Console& console);

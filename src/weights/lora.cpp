@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "backend/grouped_matmul.h"
-#include "ops/adamw.h"
+#include "ops/columns.h"
 #include "ops/elementwise.h"
 #include "weights/dense.h"
 #include "weights/masters.h"
@@ -22,7 +22,7 @@ constexpr auto no = backend::Transpose::no, yes = backend::Transpose::yes;
 
 float beta_of(Grad mode) { return mode == Grad::accumulate ? 1.0f : 0.0f; }
 
-Parameter make_own(Exec& exec, Weight& owner, const std::string& name, Shape shape, const WeightMemory& memory) {
+Parameter make_own(Exec& exec, Weight& owner, const std::string& name, DType dtype, Shape shape, bool trains) {
   Parameter own;
   own.name = name;
   own.role = owner.parameter().role;
@@ -30,8 +30,9 @@ Parameter make_own(Exec& exec, Weight& owner, const std::string& name, Shape sha
   own.expert = owner.parameter().expert;
   own.shape = shape;
   own.owner = &owner;
-  allocate_value(exec, own, memory.compute);
-  if (memory.training) allocate_training_state(exec, own);
+  own.trainable = trains;
+  allocate_value(exec, own, dtype);
+  if (trains) allocate_training_state(exec, own);
   return own;
 }
 
@@ -63,27 +64,94 @@ LoraWeight::LoraWeight(Exec& exec, Parameter& parameter, std::unique_ptr<Weight>
                        const WeightMemory& memory)
     : Weight(parameter), layout_(layout), base_(std::move(base)), training_(memory.training) {
   const std::int64_t in = parameter.shape[1];
-  a_ = make_own(exec, *this, parameter.name + ".lora_a", {layout.rank(), in}, memory);
+  const auto own = [&](const std::string& suffix, DType dtype, Shape shape) {
+    return make_own(exec, *this, parameter.name + suffix, dtype, shape, training_);
+  };
+  a_ = own(".lora_a", memory.compute, {layout.rank(), in});
   b_.reserve(layout.parts.size());
-  for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t) {
-    b_.push_back(make_own(exec, *this, fmt::format("{}.lora_b.{}", parameter.name, i), {part.rows, part.rank}, memory));
-  });
+  magnitude_.reserve(layout.parts.size());
+  for (std::size_t i = 0; i < layout_.parts.size(); ++i) {
+    const LoraPart& part = layout_.parts[i];
+    b_.push_back(own(fmt::format(".lora_b.{}", i), memory.compute, {part.rows, part.rank}));
+    if (!layout_.dora) continue;
+    magnitude_.push_back(own(fmt::format(".lora_m.{}", i), DType::f32, {part.rows}));
+    for (std::vector<View>* views : {&norms_, &factors_}) {
+      views->push_back(exec.arena().keep(MemoryClass::weights, parameter.name + ".row_norms", DType::f32, {part.rows}));
+    }
+  }
 }
 
 void LoraWeight::for_each_own(const std::function<void(Parameter&)>& visit) {
   visit(a_);
   for (Parameter& b : b_) visit(b);
+  for (Parameter& magnitude : magnitude_) visit(magnitude);
 }
 
 void LoraWeight::start(Exec& exec, const StartTensors* tensors) {
   base_->start(exec, tensors);
   INLAY_ASSERT(tensors != nullptr, "{} has no adapter to start from", parameter().name);
-  for_each_own([&](Parameter& own) { set_master(exec, own, tensors->at(own.name, DType::f32, own.shape)); });
+  const auto set = [&](Parameter& own) { set_master(exec, own, tensors->at(own.name, DType::f32, own.shape)); };
+  set(a_);
+  for (Parameter& b : b_) set(b);
+  if (!layout_.dora) return;
+  measure_rows(exec);
+  for (std::size_t i = 0; i < magnitude_.size(); ++i) {
+    Parameter& magnitude = magnitude_[i];
+    if (tensors->has(magnitude.name)) {
+      set(magnitude);
+    } else {
+      ops::cast(exec, magnitude.value, norms_[i]);
+    }
+  }
+  set_factors(exec);
+}
+
+void LoraWeight::set_factors(Exec& exec) {
+  for (std::size_t i = 0; i < factors_.size(); ++i) {
+    ops::quotients(exec, factors_[i], magnitude_[i].value, norms_[i]);
+  }
+}
+
+// The norms are those of what the layers multiply by; a constant to the gradient, as DoRA has it.
+void LoraWeight::measure_rows(Exec& exec) {
+  constexpr std::int64_t piece_elements = std::int64_t{8} << 20;  // of the matrix at once
+  const std::int64_t step = std::max<std::int64_t>(1, piece_elements / in_features());
+  for (std::size_t i = 0; i < layout_.parts.size(); ++i) {
+    const LoraPart& part = layout_.parts[i];
+    for (std::int64_t row = 0; row < part.rows; row += step) {
+      const ScratchScope scope(exec.arena());
+      const std::int64_t end = std::min(row + step, part.rows);
+      View rows = exec.arena().scratch("adapted rows", DType::f32, {end - row, in_features()});
+      base_->read_rows(exec, rows, part.row + row);
+      add_change(exec, rows, part.row + row);
+      ops::row_norms(exec, norms_[i].slice(0, row, end), rows);
+    }
+  }
+}
+
+void LoraWeight::updated(Exec& exec) {
+  base_->updated(exec);
+  if (!layout_.dora) return;
+  measure_rows(exec);
+  set_factors(exec);
+}
+
+void LoraWeight::finish_gradients(Exec& exec) {
+  for (std::size_t i = 0; i < magnitude_.size(); ++i) {
+    magnitude_[i].ensure_grad(exec);
+    ops::quotients(exec, magnitude_[i].grad, magnitude_[i].grad, norms_[i]);
+  }
 }
 
 void LoraWeight::begin_pass(const PassKey& pass) {
   base_->begin_pass(pass);
   drops_ = pass.training && layout_.dropout > 0;
+  // Every matrix of every pass has its own numbers: of steps, micro-batches, layers, experts and roles there are fewer
+  // than 2²⁴, 2¹², 2¹², 2¹² and 2⁴ before anything repeats.
+  const Parameter& p = parameter();
+  const auto layer = static_cast<std::uint64_t>(p.layer + 1), expert = static_cast<std::uint64_t>(p.expert + 1);
+  site_ = (pass.step << 40) | (pass.micro_batch % 4096 << 28) | (layer % 4096 << 16) | (expert % 4096 << 4) |
+          static_cast<std::uint64_t>(p.role);
 }
 
 bool LoraWeight::covers_all_rows() const {
@@ -92,7 +160,28 @@ bool LoraWeight::covers_all_rows() const {
   return rows == out_features();
 }
 
-ConstView LoraWeight::dropped(Exec&, ConstView x, const ops::Call&) const { return x; }
+ops::Dropout LoraWeight::mask(const ops::Call& call) const {
+  return {.p = static_cast<float>(layout_.dropout), .seed = layout_.seed, .site = site_, .first_row = call.first_row};
+}
+
+ConstView LoraWeight::dropped(Exec& exec, ConstView x, const ops::Call& call) const {
+  if (!drops_) return x;
+  View copy = exec.arena().scratch("adapter input", x.dtype(), x.shape());
+  ops::dropout(exec, copy, Grad::overwrite, x, mask(call));
+  return copy;
+}
+
+ConstView LoraWeight::before_factors(Exec& exec, ConstView dy) const {
+  if (!layout_.dora) return dy;
+  View result = exec.arena().scratch("gradient before the rows' factors", dy.dtype(), dy.shape());
+  if (!covers_all_rows()) ops::cast(exec, result, dy);
+  for (std::size_t i = 0; i < layout_.parts.size(); ++i) {
+    const LoraPart& part = layout_.parts[i];
+    const std::int64_t end = part.row + part.rows;
+    ops::scale_columns(exec, result.slice_cols(part.row, end), dy.slice_cols(part.row, end), factors_[i]);
+  }
+  return result;
+}
 
 View LoraWeight::project_input(Exec& exec, ConstView x) const {
   View inner = exec.arena().scratch("adapter input", x.dtype(), {x.dim(0), a_.rows()});
@@ -110,6 +199,15 @@ View LoraWeight::project_output(Exec& exec, ConstView dy) const {
 }
 
 void LoraWeight::forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call& call) {
+  INLAY_ASSERT(!layout_.dora || mode == Grad::overwrite, "{}: factors of rows reach all of y", parameter().name);
+  multiply(exec, y, mode, x, call);
+  for (std::size_t i = 0; i < factors_.size(); ++i) {
+    const View mine = y.slice_cols(layout_.parts[i].row, layout_.parts[i].row + layout_.parts[i].rows);
+    ops::scale_columns(exec, mine, mine, factors_[i]);
+  }
+}
+
+void LoraWeight::multiply(Exec& exec, View y, Grad mode, ConstView x, const ops::Call& call) {
   const ScratchScope scope(exec.arena());
   const View inner = project_input(exec, dropped(exec, x, call));
   const auto add = [&](Grad how) {
@@ -127,25 +225,46 @@ void LoraWeight::forward(Exec& exec, View y, Grad mode, ConstView x, const ops::
 
 void LoraWeight::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const ops::Call& call) {
   if (mode == Grad::skip) return;
-  const ScratchScope scope(exec.arena());
-  const View inner = project_output(exec, dy);
-  matmul(exec, dx, inner, no, a_.value, no, {.beta = beta_of(mode), .device_alpha = call.device_alpha});
-  base_->backward_input(exec, dx, Grad::accumulate, dy, call);
+  Arena& arena = exec.arena();
+  const ScratchScope scope(arena);
+  const ConstView dz = before_factors(exec, dy);
+  const View inner = project_output(exec, dz);
+  if (drops_) {
+    const ScratchScope drop_scope(arena);
+    View seen = arena.scratch("adapter input gradient", dx.dtype(), dx.shape());
+    matmul(exec, seen, inner, no, a_.value, no, {.device_alpha = call.device_alpha});
+    ops::dropout(exec, dx, mode, seen, mask(call));
+  } else {
+    matmul(exec, dx, inner, no, a_.value, no, {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+  }
+  base_->backward_input(exec, dx, Grad::accumulate, dz, call);
 }
 
 void LoraWeight::accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call) {
   if (!training_) return;
-  const ScratchScope scope(exec.arena());
-  const ConstView seen = dropped(exec, x, call);
+  Arena& arena = exec.arena();
+  const ScratchScope scope(arena);
+  if (layout_.dora) {
+    INLAY_ASSERT(call.device_alpha == nullptr, "{}: magnitudes know no factor on the device", parameter().name);
+    const ScratchScope product_scope(arena);
+    View z = arena.scratch("product before the rows' factors", dy.dtype(), dy.shape());
+    multiply(exec, z, Grad::overwrite, x, call);
+    for (std::size_t i = 0; i < magnitude_.size(); ++i) {
+      const std::int64_t begin = layout_.parts[i].row, end = begin + layout_.parts[i].rows;
+      const Grad mode = magnitude_[i].next_grad_mode();
+      ops::column_dot(exec, magnitude_[i].grad, mode, dy.slice_cols(begin, end), z.slice_cols(begin, end));
+    }
+  }
+  const ConstView dz = before_factors(exec, dy), seen = dropped(exec, x, call);
   const View inner = project_input(exec, seen);
   for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
     const Grad mode = b_[i].next_grad_mode();
-    matmul(exec, b_[i].grad, dy.slice_cols(part.row, part.row + part.rows), yes,
+    matmul(exec, b_[i].grad, dz.slice_cols(part.row, part.row + part.rows), yes,
            inner.slice_cols(column, column + part.rank), no,
            {.alpha = static_cast<float>(part.scale), .beta = beta_of(mode), .device_alpha = call.device_alpha});
   });
   const Grad mode = a_.next_grad_mode();
-  matmul(exec, a_.grad, project_output(exec, dy), yes, seen, no,
+  matmul(exec, a_.grad, project_output(exec, dz), yes, seen, no,
          {.beta = beta_of(mode), .device_alpha = call.device_alpha});
 }
 
@@ -155,12 +274,31 @@ void LoraWeight::accumulate_lookup(Exec&, ConstView, const ops::TokenGroups&) {}
 
 void LoraWeight::read_rows(Exec& exec, View rows, std::int64_t row) {
   base_->read_rows(exec, rows, row);
-  complete(exec, rows, row);
+  finish_rows(exec, rows, row);
 }
 
 void LoraWeight::complete(Exec& exec, View rows, std::int64_t row) {
   base_->complete(exec, rows, row);
-  const ScratchScope scope(exec.arena());
+  finish_rows(exec, rows, row);
+}
+
+void LoraWeight::finish_rows(Exec& exec, View rows, std::int64_t row) {
+  add_change(exec, rows, row);
+  for (std::size_t i = 0; i < factors_.size(); ++i) {
+    const LoraPart& part = layout_.parts[i];
+    const std::int64_t begin = std::max(row, part.row), end = std::min(row + rows.dim(0), part.row + part.rows);
+    if (begin >= end) continue;
+    // By the norms of these very rows: what was trained with may have been rounded.
+    const ScratchScope scope(exec.arena());
+    const View mine = rows.slice_rows(begin - row, end - row);
+    View factors = exec.arena().scratch("factors of rows", DType::f32, {end - begin});
+    ops::row_norms(exec, factors, mine);
+    ops::quotients(exec, factors, magnitude_[i].value.slice(0, begin - part.row, end - part.row), factors);
+    ops::scale_rows(exec, mine, factors);
+  }
+}
+
+void LoraWeight::add_change(Exec& exec, View rows, std::int64_t row) {
   for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
     const std::int64_t begin = std::max(row, part.row), end = std::min(row + rows.dim(0), part.row + part.rows);
     if (begin >= end) return;
@@ -179,7 +317,7 @@ class LoraGroup final : public WeightGroup {
 
   void forward(Exec& exec, View y, Grad mode, ConstView x, ConstView offsets, const ops::Call& call) override {
     const ScratchScope scope(exec.arena());
-    const View inner = project_input(exec, x, offsets);
+    const View inner = project_input(exec, all_.front()->dropped(exec, x, call), offsets);
     for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
       grouped_matmul(exec, y.slice_cols(part.row, part.row + part.rows), inner.slice_cols(column, column + part.rank),
                      b_values(i), yes, offsets, {.alpha = static_cast<float>(part.scale), .beta = beta_of(mode)});
@@ -189,13 +327,22 @@ class LoraGroup final : public WeightGroup {
 
   void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, ConstView offsets, const ops::Call& call) override {
     const ScratchScope scope(exec.arena());
-    grouped_matmul(exec, dx, project_output(exec, dy, offsets), a_values(), no, offsets, {.beta = beta_of(mode)});
+    const View inner = project_output(exec, dy, offsets);
+    if (all_.front()->drops_) {
+      const ScratchScope drop_scope(exec.arena());
+      View seen = exec.arena().scratch("adapter input gradient", dx.dtype(), dx.shape());
+      grouped_matmul(exec, seen, inner, a_values(), no, offsets);
+      ops::dropout(exec, dx, mode, seen, all_.front()->mask(call));
+    } else {
+      grouped_matmul(exec, dx, inner, a_values(), no, offsets, {.beta = beta_of(mode)});
+    }
     base_->backward_input(exec, dx, Grad::accumulate, dy, offsets, call);
   }
 
-  void accumulate(Exec& exec, ConstView dy, ConstView x, ConstView offsets, const ops::Call&) override {
+  void accumulate(Exec& exec, ConstView dy, ConstView x, ConstView offsets, const ops::Call& call) override {
     const ScratchScope scope(exec.arena());
-    const View inner = project_input(exec, x, offsets);
+    const ConstView seen = all_.front()->dropped(exec, x, call);
+    const View inner = project_input(exec, seen, offsets);
     for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
       sum(
           exec, [&](LoraWeight& weight) -> Parameter& { return weight.b_[i]; },
@@ -203,7 +350,7 @@ class LoraGroup final : public WeightGroup {
           static_cast<float>(part.scale));
     });
     sum(
-        exec, [](LoraWeight& weight) -> Parameter& { return weight.a_; }, project_output(exec, dy, offsets), x,
+        exec, [](LoraWeight& weight) -> Parameter& { return weight.a_; }, project_output(exec, dy, offsets), seen,
         offsets);
   }
 
@@ -250,7 +397,7 @@ class LoraGroup final : public WeightGroup {
 
 std::unique_ptr<WeightGroup> LoraWeight::group(std::span<Weight* const> all) {
   auto mine = all_of<LoraWeight>(all);
-  if (mine.empty() || layout_.dropout > 0 || !covers_all_rows()) return nullptr;
+  if (mine.empty() || layout_.dora || !covers_all_rows()) return nullptr;
   std::vector<Weight*> bases;
   for (LoraWeight* weight : mine) {
     if (!weight->layout_.same_extents(layout_)) return nullptr;

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "ops/dropout.h"
 #include "weights/kind.h"
 
 namespace inlay::weights {
@@ -16,8 +17,9 @@ struct LoraPart {
 
 struct LoraLayout {
   std::vector<LoraPart> parts;  // in the order of their rows, which do not overlap
-  double dropout = 0;           // of the adapters' input; a layer's parts share the mask
+  double dropout = 0;           // of the adapters' input; all parts share the mask
   std::uint64_t seed = 0;       // of the dropout
+  bool dora = false;            // rows are scaled to magnitudes that train
 
   std::int64_t rank() const;  // of all parts together
   bool same_extents(const LoraLayout& other) const;
@@ -40,10 +42,13 @@ class LoraWeight final : public Weight {
   void for_each_own(const std::function<void(Parameter&)>& visit) override;
 
   void load(Exec& exec, const Part& part, PartSource* source) override { base_->load(exec, part, source); }
-  // From NAME.lora_a and NAME.lora_b.PART, in fp32.
+  // From NAME.lora_a, NAME.lora_b.PART and, of DoRA, NAME.lora_m.PART, in fp32; magnitudes that are not there are those
+  // of the rows.
   void start(Exec& exec, const StartTensors* tensors) override;
   void begin_pass(const PassKey& pass) override;
   void arrived(Exec& exec) override { base_->arrived(exec); }
+  void finish_gradients(Exec& exec) override;
+  void updated(Exec& exec) override;
   bool changes() const override { return true; }
   void complete(Exec& exec, View rows, std::int64_t row) override;
   void read_rows(Exec& exec, View rows, std::int64_t row) override;
@@ -54,17 +59,32 @@ class LoraWeight final : public Weight {
   bool covers_all_rows() const;
   // The adapters' input: x itself, or with dropout a copy in scratch.
   ConstView dropped(Exec& exec, ConstView x, const ops::Call& call) const;
+  ops::Dropout mask(const ops::Call& call) const;
   // x·Aᵀ, and s·dy·B beside each other, in scratch.
   View project_input(Exec& exec, ConstView x) const;
   View project_output(Exec& exec, ConstView dy) const;
+  // y = or += x·(W + s·B·A)ᵀ
+  void multiply(Exec& exec, View y, Grad mode, ConstView x, const ops::Call& call);
+  // rows hold the base's and become what the layers multiply by.
+  void finish_rows(Exec& exec, View rows, std::int64_t row);
+  // rows += s·B·A
+  void add_change(Exec& exec, View rows, std::int64_t row);
+  // DoRA: dy as it is before the rows' factors, in scratch; without, dy itself.
+  ConstView before_factors(Exec& exec, ConstView dy) const;
+  // DoRA, where the rows have changed: their norms, and with them the factors.
+  void measure_rows(Exec& exec);
+  void set_factors(Exec& exec);
 
   LoraLayout layout_;
   std::unique_ptr<Weight> base_;
   Parameter a_;               // [ranks of all parts, in]
   std::vector<Parameter> b_;  // of every part, [rows, rank]
+  // DoRA: row i of W + s·B·A is multiplied by magnitude / norm, as if the norm were a constant; of every part, fp32.
+  std::vector<Parameter> magnitude_;
+  std::vector<View> norms_, factors_;
   bool training_ = false;
-  std::uint64_t site_ = 0;  // the dropout's randomness in this pass
-  bool drops_ = false;
+  bool drops_ = false;      // in this pass
+  std::uint64_t site_ = 0;  // the dropout's randomness in it
 };
 
 class LoraKind final : public WeightKind {
@@ -74,7 +94,7 @@ class LoraKind final : public WeightKind {
       : layout_(std::move(layout)), base_(std::move(base)) {}
   std::unique_ptr<Weight> make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const override;
   std::string describe() const override;
-  bool may_live_on_host() const override { return base_->may_live_on_host(); }
+  bool may_live_on_host() const override { return !layout_.dora && base_->may_live_on_host(); }
 
  private:
   LoraLayout layout_;

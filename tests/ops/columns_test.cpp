@@ -79,6 +79,16 @@ TEST_P(OpsColumns, NormsOfRows) {
   }
 }
 
+TEST_P(OpsColumns, Quotients) {
+  TestBench bench(device());
+  const View a = bench.tensor(DType::f32, {5}, {1, -6, 0, 5, 7}), b = bench.tensor(DType::f32, {5}, {4, 2, 3, 0, -2});
+  const View out = bench.poisoned(DType::f32, {5});
+  quotients(bench.exec, out, a, b);
+  EXPECT_EQ(bench.read(out), (std::vector<double>{0.25, -3, 0, 0, -3.5}));
+  quotients(bench.exec, a, a, b);  // in place
+  EXPECT_EQ(bench.read(a), bench.read(out));
+}
+
 TEST_P(OpsColumns, RejectsMismatches) {
   TestBench bench(device());
   const View a = bench.poisoned(dtype(), {2, 3}), b = bench.poisoned(dtype(), {3, 2});

@@ -1,0 +1,88 @@
+#include "bench/step.h"
+#include "model/presets.h"
+#include "train/session.h"
+
+namespace inlay::bench {
+
+namespace {
+
+struct Arguments : Common {
+  std::string model = "llama-8b", base = "dense", policy = "auto";
+  std::int64_t tokens = 16384, documents = 1, layers = 0, rank = 16;
+  double dropout = 0;
+  bool experts = false, dora = false, deterministic = false, no_adapter = false;
+};
+
+model::ModelConfig config_of(const Arguments& a) {
+  model::ModelConfig config = model::shape_or_config(a.model);
+  if (a.layers > 0) config.layers.resize(static_cast<std::size_t>(a.layers), config.layers.front());
+  return config;
+}
+
+train::EngineAdapter adapter_of(const Arguments& a, const model::ModelConfig& config) {
+  train::EngineAdapter adapter;
+  adapter.config.rank = a.rank;
+  adapter.config.alpha = 2.0 * static_cast<double>(a.rank);
+  adapter.config.dropout = a.dropout;
+  adapter.config.dora = a.dora;
+  adapter.config.target_modules.names = adapter::linear_names(config);
+  if (a.experts) adapter.config.target_parameters = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
+  adapter.targets = adapter::find_targets(adapter.config, config, {.file = "bench", .options = true});
+  if (a.base == "mxfp4-experts") {
+    adapter.format.mxfp4_experts = true;
+  } else {
+    adapter.format.matrices = ops::parse_quant_format(a.base);
+  }
+  return adapter;
+}
+
+Report run(const Arguments& a) {
+  const model::ModelConfig config = config_of(a);
+  const train::Machine machine = train::resolve_machine(a.device, a.dtype);
+  const train::BatchBounds bounds{.tokens = a.tokens, .document = a.tokens / a.documents};
+  train::EngineOptions engine = train::engine_options(train::Purpose::training, machine, bounds);
+  engine.deterministic = a.deterministic;
+  const train::EngineAdapter adapter = adapter_of(a, config);
+  if (!a.no_adapter) engine.weights = train::weight_plan(adapter, config, 1);
+  options::TrainOptions options;
+  options.activation_policy = a.policy;
+  train::resolve_memory(options, config, engine);
+  Report report = time_step(config, engine,
+                            {.documents = a.documents,
+                             .length = bounds.document,
+                             .iterations = a.iterations,
+                             .mxfp4_experts = adapter.format.mxfp4_experts});
+  report["rank"] = a.rank;
+  report["base"] = a.base;
+  report["adapted"] = adapter.targets.parts.size();
+  report["dora"] = a.dora;
+  report["dropout"] = a.dropout;
+  return report;
+}
+
+}  // namespace
+
+Benchmark lora_benchmark() {
+  return {"lora", "a training step with LoRA on all linear layers, AdamW included",
+          [](CLI::App& command) -> std::function<Report()> {
+            auto a = std::make_shared<Arguments>();
+            add_common(command, *a);
+            command.add_option("--model", a->model, "llama-8b, gpt-oss-20b, qwen3-30b-a3b, or a config.json");
+            command.add_option("--tokens", a->tokens, "Tokens per step")->check(CLI::PositiveNumber);
+            command.add_option("--documents", a->documents, "Documents that the tokens are split into")
+                ->check(CLI::PositiveNumber);
+            command.add_option("--rank", a->rank, "Rank of every adapter")->check(CLI::PositiveNumber);
+            command.add_option("--base", a->base, "How the base's matrices are held")
+                ->check(CLI::IsMember({"dense", "nf4", "int8", "fp8", "mxfp4-experts"}));
+            command.add_option("--policy", a->policy, "Activation policy, or auto");
+            command.add_option("--layers", a->layers, "Number of layers, instead of the model's own");
+            command.add_option("--dropout", a->dropout)->check(CLI::Range(0.0, 0.99));
+            command.add_flag("--experts", a->experts, "Adapt the experts too");
+            command.add_flag("--dora", a->dora);
+            command.add_flag("--no-adapter", a->no_adapter, "The full step, to compare with");
+            command.add_flag("--deterministic", a->deterministic, "Sum in a fixed order in attention's backward pass");
+            return [a] { return run(*a); };
+          }};
+}
+
+}  // namespace inlay::bench

@@ -1,0 +1,168 @@
+#include "train/adapters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "io/json.h"
+#include "train/checkpoint.h"
+#include "weights/dense.h"
+#include "weights/masters.h"
+#include "weights/quantised.h"
+
+namespace inlay::train {
+
+namespace {
+
+// A tensor that lies in memory already.
+class TensorSource final : public weights::PartSource {
+ public:
+  explicit TensorSource(ConstView tensor) : tensor_(tensor) {}
+  ConstView rows(std::int64_t begin, std::int64_t end) override { return tensor_.slice_rows(begin, end); }
+
+ private:
+  ConstView tensor_;
+};
+
+using Parameters = std::map<std::string, weights::Parameter*>;
+
+Parameters own_parameters(Engine& engine) {
+  Parameters result;
+  for (weights::Weight* weight : engine.decoder().weights()) {
+    weight->for_each_own([&](weights::Parameter& p) { result[p.name] = &p; });
+  }
+  return result;
+}
+
+Parameters model_parameters(Engine& engine) {
+  Parameters result;
+  engine.decoder().parameters().for_each([&](weights::Parameter& p) { result[p.name] = &p; });
+  return result;
+}
+
+// Which of a parameter's adapters a part is: where its A begins, and the number of its B.
+struct Place {
+  std::int64_t row = 0;
+  std::size_t number = 0;
+};
+using Places = std::map<std::pair<std::string, std::int64_t>, Place>;
+
+Places places_of(const adapter::AdapterTargets& targets) {
+  Places result;
+  std::map<std::string, Place> next;
+  for (const adapter::AdaptedPart& part : targets.parts) {
+    Place& place = next[part.parameter];
+    result[{part.parameter, part.row}] = place;
+    place.row += part.rank;
+    ++place.number;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string BaseFormat::name(DType compute) const {
+  return std::string(matrices ? ops::name_of(*matrices) : name_of(compute));
+}
+
+BaseFormat base_format(const adapter::AdapterOptions& options, const std::filesystem::path& base_model) {
+  BaseFormat format;
+  if (options.load_in_4bit) format.matrices = ops::QuantFormat::nf4;
+  if (options.load_in_8bit) format.matrices = ops::QuantFormat::int8;
+  const nlohmann::json config = io::Json::read(base_model / "config.json").raw();
+  if (const auto found = config.find("quantization_config"); found != config.end() && found->is_object()) {
+    format.mxfp4_experts = found->value("quant_method", "") == "mxfp4";
+  }
+  return format;
+}
+
+BaseFormat format_of(const adapter::AdapterOrigin& origin, const std::filesystem::path& base_model) {
+  BaseFormat format = base_format({}, base_model);
+  format.matrices = ops::parse_quant_format(origin.base_format);
+  return format;
+}
+
+std::shared_ptr<const weights::WeightPlan> weight_plan(const EngineAdapter& adapter, const model::ModelConfig& config,
+                                                       std::uint64_t seed) {
+  return std::make_shared<weights::WeightPlan>(adapter::weight_plan(
+      adapter.targets, config, base_kind(adapter.format), {.probability = adapter.config.dropout, .seed = seed}));
+}
+
+adapter::BaseKind base_kind(const BaseFormat& format) {
+  const auto dense = std::make_shared<weights::DenseKind>();
+  const auto quantised = format.matrices ? std::make_shared<weights::QuantisedKind>(*format.matrices) : nullptr;
+  const auto mxfp4 = format.mxfp4_experts ? std::make_shared<weights::QuantisedKind>(ops::QuantFormat::mxfp4) : nullptr;
+  return [=](const weights::Parameter& p) -> std::shared_ptr<const weights::WeightKind> {
+    if (mxfp4 != nullptr && p.expert >= 0) return mxfp4;
+    const bool plain = p.layer < 0 || p.role == weights::Role::router;
+    if (quantised != nullptr && !plain) return quantised;
+    return dense;
+  };
+}
+
+void start_adapter(Engine& engine, const adapter::AdapterTargets& targets, const adapter::AdapterStart& start,
+                   const adapter::AdapterFile* saved) {
+  engine.start(&start);
+  if (saved == nullptr) return;
+  const Parameters parameters = model_parameters(engine);
+  for (const adapter::SavedPart& part : targets.saved) {
+    weights::Parameter& p = *parameters.at(part.parameter);
+    TensorSource source(saved->saved(part));
+    const weights::Part& at = p.parts.at(static_cast<std::size_t>(part.part));
+    if (p.owner != nullptr) {
+      p.owner->load(engine.exec(), at, &source);
+    } else {
+      weights::load_value(engine.exec(), p, at, &source);
+    }
+  }
+  engine.exec().synchronize();
+}
+
+adapter::AdapterSource adapter_source(Engine& engine, const adapter::AdapterTargets& targets) {
+  const auto own = std::make_shared<Parameters>(own_parameters(engine));
+  const auto places = std::make_shared<Places>(places_of(targets));
+  const auto place_of = [places](const adapter::AdaptedPart& part) { return places->at({part.parameter, part.row}); };
+  const auto whole = [own, &engine](const std::string& name) {
+    const weights::Parameter& p = *own->at(name);
+    return weights::read_master(engine.exec(), p, 0, p.rows());
+  };
+  return {.a =
+              [=, &engine](const adapter::AdaptedPart& part) {
+                const Place place = place_of(part);
+                const weights::Parameter& a = *own->at(part.parameter + ".lora_a");
+                return weights::read_master(engine.exec(), a, place.row, place.row + part.rank);
+              },
+          .b =
+              [=](const adapter::AdaptedPart& part) {
+                return whole(fmt::format("{}.lora_b.{}", part.parameter, place_of(part).number));
+              },
+          .magnitude =
+              [=](const adapter::AdaptedPart& part) {
+                return whole(fmt::format("{}.lora_m.{}", part.parameter, place_of(part).number));
+              },
+          .saved =
+              [&engine, parameters = model_parameters(engine)](const adapter::SavedPart& part, DType dtype,
+                                                               const adapter::AdapterSource::Sink& sink) {
+                const weights::Parameter& p = *parameters.at(part.parameter);
+                model::read_part(engine.exec(), p, p.parts.at(static_cast<std::size_t>(part.part)), dtype, nullptr,
+                                 sink);
+              }};
+}
+
+io::FileSums save_adapter(Engine& engine, const EngineAdapter& adapter, const std::filesystem::path& folder) {
+  adapter::AdapterSource source = adapter_source(engine, adapter.targets);
+  for (auto* values : {&source.a, &source.b, &source.magnitude}) {
+    *values = [read = *values](const adapter::AdaptedPart& part) {
+      std::vector<float> result = read(part);
+      if (!std::all_of(result.begin(), result.end(), [](float value) { return std::isfinite(value); })) {
+        throw NotFinite(fmt::format("the adapter of {} holds numbers that are not finite", part.module));
+      }
+      return result;
+    };
+  }
+  return adapter::write_adapter(folder, adapter.config, adapter.targets, adapter.origin, source);
+}
+
+}  // namespace inlay::train

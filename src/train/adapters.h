@@ -1,0 +1,48 @@
+#pragma once
+
+#include <optional>
+
+#include "adapter/adapter_file.h"
+#include "adapter/options.h"
+#include "adapter/start.h"
+#include "adapter/weight_plan.h"
+#include "ops/quantised.h"
+#include "train/engine.h"
+
+// Between adapters, which are files and names, and an engine, which has their tensors.
+namespace inlay::train {
+
+// How matrices that do not train are held beneath an adapter. Embeddings, the head and routers stay as they are.
+struct BaseFormat {
+  std::optional<ops::QuantFormat> matrices;  // absent: in the compute dtype
+  // Experts that the checkpoint has in MXFP4 stay so: nothing is lost, and opening them costs little.
+  bool mxfp4_experts = false;
+
+  std::string name(DType compute) const;  // "nf4", or "bf16"
+};
+// As the options say, and the base model's config.json.
+BaseFormat base_format(const adapter::AdapterOptions& options, const std::filesystem::path& base_model);
+// The format that an adapter was trained over: what it learned fits those numbers, not the file's.
+BaseFormat format_of(const adapter::AdapterOrigin& origin, const std::filesystem::path& base_model);
+adapter::BaseKind base_kind(const BaseFormat& format);
+
+// The adapter that a run trains, or that an engine was given.
+struct EngineAdapter {
+  adapter::AdapterConfig config;
+  adapter::AdapterTargets targets;
+  BaseFormat format;
+  adapter::AdapterOrigin origin;
+};
+std::shared_ptr<const weights::WeightPlan> weight_plan(const EngineAdapter& adapter, const model::ModelConfig& config,
+                                                       std::uint64_t seed = 0);
+
+// After Engine::load(): the adapter's tensors, and the parts of the model that were saved with it.
+void start_adapter(Engine& engine, const adapter::AdapterTargets& targets, const adapter::AdapterStart& start,
+                   const adapter::AdapterFile* saved = nullptr);
+// Where an adapter that is to be written finds the engine's values. The engine must outlive it.
+adapter::AdapterSource adapter_source(Engine& engine, const adapter::AdapterTargets& targets);
+
+// Writes the adapter as PEFT has it. Throws NotFinite (train/checkpoint.h) where a number is not finite.
+io::FileSums save_adapter(Engine& engine, const EngineAdapter& adapter, const std::filesystem::path& folder);
+
+}  // namespace inlay::train

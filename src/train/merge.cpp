@@ -1,0 +1,185 @@
+#include "train/merge.h"
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/interrupt.h"
+#include "io/paths.h"
+#include "model/families/family.h"
+#include "model/host_transpose.h"
+#include "model/part_reader.h"
+#include "ops/elementwise.h"
+#include "train/adapters.h"
+#include "train/model_folder.h"
+
+namespace inlay::train {
+
+namespace fs = std::filesystem;
+using backend::Exec;
+using weights::Parameter;
+using weights::Part;
+
+namespace {
+
+// What the written numbers hold of what was learned, summed over pieces.
+struct Sums {
+  double learned = 0, kept = 0, noise = 0;
+
+  void add(std::span<const float> before, std::span<const float> after, std::span<const float> written) {
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      const double change = double{after[i]} - before[i], got = double{written[i]} - before[i];
+      learned += change * change;
+      kept += got * change;
+      noise += (got - change) * (got - change);
+    }
+  }
+};
+
+// Makes the merged numbers of one part after the other, each in memory that lasts as long as it takes.
+class Merger {
+ public:
+  Merger(const adapter::AdapterFile& file, const model::ModelConfig& config, const fs::path& base)
+      : file_(file), start_(adapter::start_from(file)) {
+    EngineAdapter adapter{.config = file.config(), .targets = file.targets(), .format = {}, .origin = {}};
+    adapter.config.dropout = 0;
+    adapters_ = weight_plan(adapter, config);  // over plain matrices: what is beneath comes from base_
+    base_ = base_kind({.matrices = format_of(file.origin(), base).matrices});
+    for (const adapter::AdaptedPart& part : file.targets().parts) adapted_.insert(part.parameter);
+    for (const adapter::SavedPart& part : file.targets().saved) saved_[{part.parameter, part.part}] = &part;
+  }
+
+  bool changed(const Parameter& p) const {
+    const auto saved = saved_.lower_bound({p.name, 0});
+    return adapted_.contains(p.name) || quantised(p) || (saved != saved_.end() && saved->first.first == p.name);
+  }
+  std::int64_t matrices() const { return static_cast<std::int64_t>(adapted_.size()); }
+
+  // Of one part, as its tensor lies.
+  std::vector<std::byte> numbers(const Parameter& p, const Part& part, DType dtype, const io::Checkpoint& source) {
+    const auto index = &part - p.parts.data();
+    std::vector<float> before, after;
+    if (const auto saved = saved_.find({p.name, index}); saved != saved_.end()) {
+      after = floats(file_.saved(*saved->second));
+    } else {
+      before = quantised(p) ? trained_with(p, part, source) : from_file(p, part, source);
+      after = adapted_.contains(p.name) ? with_adapter(p, part, source, before) : before;
+    }
+    Shape shape = p.shape;
+    shape[0] = part.rows;
+    std::vector<std::byte> written(after.size() * size_of(dtype));
+    convert(View(written.data(), dtype, shape), ConstView(after.data(), DType::f32, shape));
+    if (adapted_.contains(p.name)) sums_.add(before, after, floats(ConstView(written.data(), dtype, shape)));
+    if (part.stacked == 0) return written;
+    std::vector<std::byte> turned(written.size());
+    model::host_transpose(turned.data(), ConstView(written.data(), dtype, shape));
+    return turned;
+  }
+
+  const Sums& sums() const { return sums_; }
+
+ private:
+  bool quantised(const Parameter& p) const { return p.is_matrix() && !base_(p)->may_live_on_host(); }
+
+  static void convert(View to, ConstView from) {
+    Exec exec = Exec::runner(Device::cpu, 0);
+    ops::cast(exec, to, from);
+  }
+  static std::vector<float> floats(ConstView view) {
+    std::vector<float> values(static_cast<std::size_t>(view.size()));
+    convert(View(values.data(), DType::f32, view.shape()), view);
+    return values;
+  }
+
+  static std::vector<float> from_file(const Parameter& p, const Part& part, const io::Checkpoint& source) {
+    model::PartReader reader(source, p, part);
+    return floats(reader.rows(0, part.rows));
+  }
+
+  // body(exec, weight, its parameter's part) over a weight of this kind: once planning, to know the memory, and once
+  // for real.
+  template <class Body>
+  static void with_weight(const weights::WeightKind& kind, const Parameter& p, const Part& part, const Body& body) {
+    const auto index = static_cast<std::size_t>(&part - p.parts.data());
+    const auto once = [&](Exec& exec) {
+      Parameter mine = p;
+      mine.trainable = false;
+      const auto weight = kind.make(exec, mine, {.compute = DType::f32, .training = false});
+      body(exec, *weight, mine.parts[index]);
+    };
+    Exec plan = Exec::planner(Device::cpu);
+    once(plan);
+    Exec exec = Exec::runner(Device::cpu, plan.arena().peak(), plan.host().arena().peak());
+    once(exec);
+  }
+
+  std::vector<float> trained_with(const Parameter& p, const Part& part, const io::Checkpoint& source) const {
+    std::vector<float> rows(static_cast<std::size_t>(part.rows * p.shape[1]));
+    with_weight(*base_(p), p, part, [&](Exec& exec, weights::Weight& weight, const Part& mine) {
+      model::PartReader reader(source, p, part);
+      weight.load(exec, mine, exec.planning() ? nullptr : &reader);
+      weight.read_rows(exec, View(rows.data(), DType::f32, {part.rows, p.shape[1]}), part.row);
+    });
+    return rows;
+  }
+
+  std::vector<float> with_adapter(const Parameter& p, const Part& part, const io::Checkpoint& source,
+                                  std::vector<float> rows) const {
+    with_weight(adapters_->of(p), p, part, [&](Exec& exec, weights::Weight& weight, const Part& mine) {
+      model::PartReader reader(source, p, part);
+      weight.load(exec, mine, exec.planning() ? nullptr : &reader);
+      weight.start(exec, &start_);
+      weight.complete(exec, View(rows.data(), DType::f32, {part.rows, p.shape[1]}), part.row);
+    });
+    return rows;
+  }
+
+  const adapter::AdapterFile& file_;
+  adapter::AdapterStart start_;
+  std::shared_ptr<const weights::WeightPlan> adapters_;
+  adapter::BaseKind base_;
+  std::set<std::string> adapted_;
+  std::map<std::pair<std::string, std::int64_t>, const adapter::SavedPart*> saved_;
+  Sums sums_;
+};
+
+}  // namespace
+
+MergeReport merge(const MergeOptions& options, Console& console) {
+  if (io::exists(options.output)) user_error("{}: exists already; give a new folder", options.output.string());
+  const model::ModelConfig config = model::load_config(options.base);
+  const adapter::AdapterFile file(options.adapter, config);
+  file.check_base(io::Checkpoint(options.base));
+  Merger merger(file, config, options.base);
+  model::ModelParameters parameters(config);
+  const fs::path partial =
+      options.output.parent_path() / fmt::format(".{}.partial", options.output.filename().string());
+  io::remove_all(partial);
+  io::create_folders(partial);
+  try {
+    std::uint64_t done = 0;
+    const std::uint64_t total = io::Checkpoint(options.base).total_bytes();
+    io::FileSums written = write_model(
+        {.base = options.base, .folder = partial, .dtype = options.dtype}, config, parameters,
+        [&](const Parameter& p) { return merger.changed(p); },
+        [&](const Parameter& p, const Part& part, DType dtype, const io::Checkpoint& base, const PieceSink& sink) {
+          stop_where_asked("merging");
+          const std::vector<std::byte> numbers = merger.numbers(p, part, dtype, base);
+          sink(numbers);
+          done += model::PartReader(base, p, part).file_bytes();
+          console.progress("merging", done, total);
+        });
+    copy_companions(options.base, partial, Companions::of_model, written);
+    io::rename(partial, options.output);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(partial, ignored);
+    throw;
+  }
+  const Sums& sums = merger.sums();
+  if (sums.learned == 0) return {.matrices = merger.matrices()};
+  return {
+      .matrices = merger.matrices(), .kept = sums.kept / sums.learned, .noise = std::sqrt(sums.noise / sums.learned)};
+}
+
+}  // namespace inlay::train

@@ -1,0 +1,154 @@
+#include "train/model_folder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "io/json.h"
+#include "io/paths.h"
+#include "model/attention_text.h"
+#include "model/families/family.h"
+#include "model/part_reader.h"
+
+namespace inlay::train {
+
+namespace fs = std::filesystem;
+
+void copy_companions(const fs::path& base, const fs::path& folder, Companions which, io::FileSums& written) {
+  for (const fs::path& file : io::entries_of(base)) {
+    if (!io::is_file(file)) continue;
+    const std::string name = file.filename().string(), extension = file.extension().string();
+    // Where the base is itself the result of a run, what that run reported is not this one's.
+    const bool ours = name == "trainer_state.json" || name == "optimizer.safetensors" || name == "checkpoint.json" ||
+                      name == "summary.json" || name == "evaluation.json" || name == "samples.json";
+    const bool weights = extension == ".safetensors" || extension == ".bin" || extension == ".pt" ||
+                         extension == ".pth" || extension == ".gguf" || name.ends_with(".index.json");
+    const bool text = extension == ".json" || extension == ".jinja" || extension == ".txt" || extension == ".model" ||
+                      extension == ".md" || extension == ".tiktoken" || name == "LICENSE" || name == "NOTICE";
+    // What an adapter's model is, its base model says.
+    const bool model = name == "config.json" || name == "generation_config.json" || extension == ".md";
+    if (ours || weights || !text || written.contains(name) || (which == Companions::of_adapter && model)) continue;
+    written[name] = io::write_file_atomic(folder / name, io::MappedFile(file).bytes());
+  }
+}
+
+namespace {
+
+// How a model is written: as the base model has it, tensor by tensor.
+struct Layout {
+  Layout(const ModelFolder& where, const model::ModelConfig& config, model::ModelParameters& parameters,
+         const std::function<bool(const weights::Parameter&)>& changed, const io::Checkpoint& source)
+      : tensors(model::checkpoint_tensors(parameters)) {
+    std::set<std::string> packed;  // the tensors that MXFP4 ones are made of
+    for (const model::CheckpointTensor& tensor : tensors) {
+      by_name[tensor.name] = &tensor;
+      if (!model::is_mxfp4(source, tensor.name)) continue;
+      packed.insert({tensor.name + "_blocks", tensor.name + "_scales"});
+      decodes = decodes || where.dtype ||
+                std::ranges::any_of(tensor.parts, [&](const auto& part) { return changed(*part.first); });
+    }
+    // A tied model may carry its head as a tensor of its own: it is the embedding once more.
+    const model::NameMap& names = config.names;
+    if (config.tied_embeddings) by_name[names.head] = by_name.at(names.embedding);
+
+    for (const std::string& name : source.names()) {
+      const io::TensorInfo& info = *source.find(name);
+      if (!info.dtype) {
+        user_error("{}: tensor {} is {}, which cannot be written back", source.path_of(name).string(), name,
+                   info.format_dtype);
+      }
+      const bool converts = where.dtype && is_floating(*info.dtype) && by_name.contains(name);
+      if (decodes && packed.contains(name)) continue;
+      specs.push_back({name, converts ? *where.dtype : *info.dtype, info.shape});
+    }
+    for (const model::CheckpointTensor& tensor : tensors) {
+      if (decodes && model::is_mxfp4(source, tensor.name)) {
+        specs.push_back({tensor.name, where.dtype.value_or(DType::bf16), tensor.shape.extents()});
+      }
+    }
+    io::widest_first(specs);
+  }
+
+  std::vector<model::CheckpointTensor> tensors;
+  std::map<std::string, const model::CheckpointTensor*> by_name;
+  std::vector<io::TensorSpec> specs;
+  bool decodes = false;  // the base model's MXFP4
+};
+
+// The base model's configuration where the trained model is no longer what it says: not quantised, in another
+// dtype, or attending otherwise.
+void write_changed_config(const ModelFolder& where, const model::ModelConfig& trained, bool decoded,
+                          io::FileSums& written) {
+  if (!decoded && !where.dtype && !trained.attention.given()) return;
+  nlohmann::json config = io::Json::read(where.base / "config.json").raw();
+  if (decoded) config.erase("quantization_config");
+  if (where.dtype) {
+    const char* name = *where.dtype == DType::f32 ? "float32" : *where.dtype == DType::f16 ? "float16" : "bfloat16";
+    config.erase("torch_dtype");  // its old name
+    config["dtype"] = name;
+  }
+  if (trained.attention.given()) {
+    nlohmann::json& attention = config[model::attention_key] = nlohmann::json::object();
+    if (!trained.attention.mask.empty()) attention["mask"] = trained.attention.mask;
+    if (!trained.attention.score.empty()) attention["score"] = trained.attention.score;
+    if (!trained.attention.head_bias.empty()) attention["head_bias"] = trained.attention.head_bias;
+  }
+  written["config.json"] = io::write_file_atomic(where.folder / "config.json", config.dump(2) + "\n");
+}
+
+// Whether every number's exponent is less than the largest, which infinities and NaN have.
+template <class Bits>
+bool finite(std::span<const std::byte> bytes, Bits exponent) {
+  Bits bad = 0;  // without a branch, so that it takes no longer than reading
+  for (std::size_t at = 0; at + sizeof(Bits) <= bytes.size(); at += sizeof(Bits)) {
+    Bits bits;
+    std::memcpy(&bits, bytes.data() + at, sizeof(Bits));
+    bad |= static_cast<Bits>((bits & exponent) == exponent);
+  }
+  return bad == 0;
+}
+
+bool finite(std::span<const std::byte> bytes, DType dtype) {
+  switch (dtype) {
+    case DType::f32: return finite<std::uint32_t>(bytes, 0x7F800000u);
+    case DType::bf16: return finite<std::uint16_t>(bytes, 0x7F80u);
+    case DType::f16: return finite<std::uint16_t>(bytes, 0x7C00u);
+    default: return true;
+  }
+}
+
+}  // namespace
+
+io::FileSums write_model(const ModelFolder& where, const model::ModelConfig& config, model::ModelParameters& parameters,
+                         const std::function<bool(const weights::Parameter&)>& changed, const ReadPart& read) {
+  const io::Checkpoint source(where.base);
+  const Layout layout(where, config, parameters, changed, source);
+  io::ShardedWriter writer(where.folder, layout.specs);
+  for (const io::TensorSpec& spec : layout.specs) {
+    const auto found = layout.by_name.find(spec.name);
+    if (found == layout.by_name.end()) {  // not a tensor that trains: as it was
+      writer.write(spec.name, source.tensor(spec.name));
+      source.drop(spec.name);
+      continue;
+    }
+    std::uint64_t offset = 0;
+    for (const auto& [parameter, part] : found->second->parts) {
+      read(*parameter, *part, spec.dtype, source, [&](std::span<const std::byte> piece) {
+        if (!finite(piece, spec.dtype)) {
+          throw NotFinite(fmt::format("{} holds numbers that are not finite in {}", spec.name, name_of(spec.dtype)));
+        }
+        writer.write_part(spec.name, offset, piece);
+        offset += piece.size();
+      });
+    }
+  }
+  writer.finish();
+  io::FileSums written = writer.sums();
+  write_changed_config(where, config, layout.decodes, written);
+  return written;
+}
+
+}  // namespace inlay::train
