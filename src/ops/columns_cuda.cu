@@ -24,14 +24,28 @@ __global__ void __launch_bounds__(sum_lanes* sum_slots)
   float sum[V] = {};
   if (col < cols) {
     const std::int64_t step = std::int64_t{gridDim.y} * sum_slots;
-#pragma unroll 4
-    for (std::int64_t row = std::int64_t{blockIdx.y} * sum_slots + threadIdx.y; row < rows; row += step) {
-      float x[V], y[V];
-      load(x, a + row * a_ld + col);
-      load(y, b + row * b_ld + col);
+    // `count` rows: all their loads are under way before the first is used.
+    const auto add_rows = [&](std::int64_t row, auto count) {
+      Pack<A, V> left[count];
+      Pack<B, V> right[count];
 #pragma unroll
-      for (int i = 0; i < V; ++i) sum[i] += x[i] * y[i];
-    }
+      for (int k = 0; k < count; ++k) {
+        left[k].load(a + (row + k * step) * a_ld + col);
+        right[k].load(b + (row + k * step) * b_ld + col);
+      }
+#pragma unroll
+      for (int k = 0; k < count; ++k) {
+        float x[V], y[V];
+        left[k].get(x);
+        right[k].get(y);
+#pragma unroll
+        for (int i = 0; i < V; ++i) sum[i] += x[i] * y[i];
+      }
+    };
+    constexpr int batch = 4;
+    std::int64_t row = std::int64_t{blockIdx.y} * sum_slots + threadIdx.y;
+    for (; row + (batch - 1) * step < rows; row += batch * step) add_rows(row, std::integral_constant<int, batch>{});
+    for (; row < rows; row += step) add_rows(row, std::integral_constant<int, 1>{});
   }
 #pragma unroll
   for (int i = 0; i < V; ++i) shared[threadIdx.y][i * sum_lanes + threadIdx.x] = sum[i];

@@ -51,7 +51,7 @@ std::int64_t quant_row_step(QuantFormat format, std::int64_t cols);
 // fp32 numbers that wait from the first piece to the end, for their mean; 0 where a piece is all that is needed.
 std::int64_t quant_pending_scales(QuantFormat format, std::int64_t rows, std::int64_t cols);
 
-// Rows [row, row + values' rows) of `to` = values, fp32, bf16 or fp16, contiguous. pending: fp32
+// Rows [row, row + values' rows) of `to` = values, fp32, bf16 or fp16, contiguous and finite. pending: fp32
 // [quant_pending_scales()], the same for all pieces; absent where that is 0.
 void quantise_rows(Exec& exec, const Quantised& to, std::int64_t row, ConstView values, View pending = {});
 // After the last piece: what waited becomes scales, nested_scales and offset. Nothing to do where nothing waited.
