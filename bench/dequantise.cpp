@@ -13,7 +13,9 @@ struct Arguments : Common {
 };
 
 Report run(const Arguments& a) {
-  const auto [device, dtype] = train::resolve_machine(a.device, a.dtype);
+  const train::Machine machine = train::resolve_machine(a.device, a.dtype);
+  const Device device = machine.device;
+  const DType dtype = machine.compute;
   const auto format = *ops::parse_quant_format(a.format);
   const auto made_in = [&](backend::Exec& exec) {
     const auto take = [&](std::string_view name, DType type, Shape shape) {

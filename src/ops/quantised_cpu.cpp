@@ -76,17 +76,16 @@ void open_pairs(T* to, const Quantised& q, std::int64_t begin, std::int64_t end)
   for (std::int64_t i = begin; i < end;) {
     const std::int64_t stop = std::min(end, (i / Format::block + 1) * Format::block);
     const float scale = Format::scale(q, i / Format::block);
-    const auto open_one = [&] {
-      const bool upper = (i % 2 == 0) == Format::upper_first;
-      to[i] = T(Format::values[codes[i / 2] >> (upper ? 4 : 0) & 15] * scale);
-      ++i;
+    const auto open_one = [&](std::int64_t at) {
+      const bool upper = (at % 2 == 0) == Format::upper_first;
+      to[at] = T(Format::values[codes[at / 2] >> (upper ? 4 : 0) & 15] * scale);
     };
-    while (i < stop && i % lanes != 0) open_one();
+    for (; i < stop && i % lanes != 0; ++i) open_one(i);
     for (; i + lanes <= stop; i += lanes) {
       const u32x16 index = spread_pairs<Format::upper_first>(codes + i / 2);
       store(to + i, look_up(table, index) * scale, Whole{});
     }
-    while (i < stop) open_one();
+    for (; i < stop; ++i) open_one(i);
   }
 }
 
