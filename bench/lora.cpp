@@ -10,6 +10,7 @@ struct Arguments : Common {
   std::string model = "llama-8b", base = "dense", policy = "auto";
   std::int64_t tokens = 16384, documents = 1, layers = 0, rank = 16;
   double dropout = 0;
+  std::optional<double> memory;
   bool experts = false, dora = false, deterministic = false, no_adapter = false;
 };
 
@@ -46,6 +47,7 @@ Report run(const Arguments& a) {
   if (!a.no_adapter) engine.weights = train::weight_plan(adapter, config, 1);
   options::TrainOptions options;
   options.activation_policy = a.policy;
+  options.memory.device = a.memory;
   train::resolve_memory(options, config, engine);
   Report report = time_step(config, engine,
                             {.documents = a.documents,
@@ -75,6 +77,7 @@ Benchmark lora_benchmark() {
             command.add_option("--base", a->base, "How the base's matrices are held")
                 ->check(CLI::IsMember({"dense", "nf4", "int8", "fp8", "mxfp4-experts"}));
             command.add_option("--policy", a->policy, "Activation policy, or auto");
+            command.add_option("--memory", a->memory, "GiB to plan for");
             command.add_option("--layers", a->layers, "Number of layers, instead of the model's own");
             command.add_option("--dropout", a->dropout)->check(CLI::Range(0.0, 0.99));
             command.add_flag("--experts", a->experts, "Adapt the experts too");

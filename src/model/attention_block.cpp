@@ -181,8 +181,7 @@ void AttentionBlock::backward(Exec& exec, View grad, ConstView x, const LayerCon
     const ScratchScope attention_scope(arena);
     View dout = arena.scratch("attention output gradient", x.dtype(), {tokens, q});
     backward_bias(exec, parameters_.output_bias, grad);
-    output_->accumulate(exec, grad, saved.out);
-    output_->backward_input(exec, dout, Grad::overwrite, grad);
+    output_->backward(exec, dout, Grad::overwrite, grad, saved.out);
 
     const View qk = again([&] { return rotated(exec, saved.qkv, context); });
     const View dq = dqkv.slice_cols(0, q).split_cols(config_.heads);
@@ -205,9 +204,8 @@ void AttentionBlock::backward(Exec& exec, View grad, ConstView x, const LayerCon
   }
   backward_bias(exec, parameters_.qkv_bias, dqkv);
   const View norm = again([&] { return saved.norm.absent() ? normed(exec, x) : saved.norm; });
-  qkv_->accumulate(exec, dqkv, norm);
-  const View dnorm = norm;  // has served; its memory takes the gradient
-  qkv_->backward_input(exec, dnorm, Grad::overwrite, dqkv);
+  const View dnorm = norm;  // will have served: its memory takes the gradient
+  qkv_->backward(exec, dnorm, Grad::overwrite, dqkv, norm);
   ops::rms_norm_backward(exec, norm_grads(grad, Grad::accumulate, parameters_.norm), dnorm, x, parameters_.norm.value,
                          config_.norm_eps);
 }

@@ -84,9 +84,8 @@ void MlpBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
       ops::bias_backward(exec, parameters_.down_bias.grad, parameters_.down_bias.next_grad_mode(), drows);
       ops::bias_backward(exec, parameters_.gate_up_bias.grad, parameters_.gate_up_bias.next_grad_mode(), gate_up);
     }
-    gate_up_->accumulate(exec, gate_up, norm, {.first_row = begin});
-    const View dnorm = norm;  // has served; its memory takes the gradient
-    gate_up_->backward_input(exec, dnorm, Grad::overwrite, gate_up, {.first_row = begin});
+    const View dnorm = norm;  // will have served: its memory takes the gradient
+    gate_up_->backward(exec, dnorm, Grad::overwrite, gate_up, norm, {.first_row = begin});
     ops::rms_norm_backward(exec, norm_grads(drows, Grad::accumulate, parameters_.norm), dnorm, rows,
                            parameters_.norm.value, config_.norm_eps);
   });

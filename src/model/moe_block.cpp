@@ -170,9 +170,8 @@ void MoeBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
         ops::moe_bias_backward(exec, both.grad, both.next_grad_mode(), gate_up, {}, routing.order);
       }
     }
-    gate_up_.accumulate(exec, gate_up, sorted, offsets, call);
-    const View dsorted = sorted;  // has served; its memory takes the gradient
-    gate_up_.backward_input(exec, dsorted, gate_up, offsets, call);
+    const View dsorted = sorted;  // will have served: its memory takes the gradient
+    gate_up_.backward(exec, dsorted, gate_up, sorted, offsets, call);
     View dnorm = arena.scratch("mlp norm gradient", dtype, stream.shape());
     ops::moe_combine(exec, dnorm, {.y = dsorted}, routing.order);
     backward_router(exec, dnorm, dweights, norm, logits, routing, begin);

@@ -25,6 +25,11 @@ class Linear {
   virtual void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const Call& call = {}) = 0;
   // the gradient of W += dyᵀ x
   virtual void accumulate(Exec& exec, ConstView dy, ConstView x, const Call& call = {}) = 0;
+  // Both of these, accumulate() first: dx may lie where x does.
+  virtual void backward(Exec& exec, View dx, Grad mode, ConstView dy, ConstView x, const Call& call = {}) {
+    accumulate(exec, dy, x, call);
+    backward_input(exec, dx, mode, dy, call);
+  }
   virtual bool trainable() const = 0;  // accumulate() does something
 };
 

@@ -22,6 +22,11 @@ class ExpertWeights {
     group_->accumulate(exec, dy, x, offsets, call);
   }
 
+  // Both of these; dx may lie where x does.
+  void backward(Exec& exec, View dx, ConstView dy, ConstView x, ConstView offsets, const ops::Call& call) {
+    group_->backward(exec, dx, Grad::overwrite, dy, x, offsets, call);
+  }
+
  private:
   std::vector<std::unique_ptr<Weight>> weights_;
   std::unique_ptr<WeightGroup> group_;

@@ -223,15 +223,10 @@ void LoraWeight::multiply(Exec& exec, View y, Grad mode, ConstView x, const ops:
   if (!first) add(Grad::accumulate);
 }
 
-void LoraWeight::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const ops::Call& call) {
-  if (mode == Grad::skip) return;
-  Arena& arena = exec.arena();
-  const ScratchScope scope(arena);
-  const ConstView dz = before_factors(exec, dy);
-  const View inner = project_output(exec, dz);
+void LoraWeight::multiply_back(Exec& exec, View dx, Grad mode, ConstView dz, ConstView inner, const ops::Call& call) {
   if (drops_) {
-    const ScratchScope drop_scope(arena);
-    View seen = arena.scratch("adapter input gradient", dx.dtype(), dx.shape());
+    const ScratchScope scope(exec.arena());
+    View seen = exec.arena().scratch("adapter input gradient", dx.dtype(), dx.shape());
     matmul(exec, seen, inner, no, a_.value, no, {.device_alpha = call.device_alpha});
     ops::dropout(exec, dx, mode, seen, mask(call));
   } else {
@@ -240,32 +235,55 @@ void LoraWeight::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, co
   base_->backward_input(exec, dx, Grad::accumulate, dz, call);
 }
 
-void LoraWeight::accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call) {
-  if (!training_) return;
-  Arena& arena = exec.arena();
-  const ScratchScope scope(arena);
-  if (layout_.dora) {
-    INLAY_ASSERT(call.device_alpha == nullptr, "{}: magnitudes know no factor on the device", parameter().name);
-    const ScratchScope product_scope(arena);
-    View z = arena.scratch("product before the rows' factors", dy.dtype(), dy.shape());
-    multiply(exec, z, Grad::overwrite, x, call);
-    for (std::size_t i = 0; i < magnitude_.size(); ++i) {
-      const std::int64_t begin = layout_.parts[i].row, end = begin + layout_.parts[i].rows;
-      const Grad mode = magnitude_[i].next_grad_mode();
-      ops::column_dot(exec, magnitude_[i].grad, mode, dy.slice_cols(begin, end), z.slice_cols(begin, end));
-    }
+void LoraWeight::add_magnitudes(Exec& exec, ConstView dy, ConstView x, const ops::Call& call) {
+  if (!layout_.dora) return;
+  INLAY_ASSERT(call.device_alpha == nullptr, "{}: magnitudes know no factor on the device", parameter().name);
+  const ScratchScope scope(exec.arena());
+  View z = exec.arena().scratch("product before the rows' factors", dy.dtype(), dy.shape());
+  multiply(exec, z, Grad::overwrite, x, call);
+  for (std::size_t i = 0; i < magnitude_.size(); ++i) {
+    const std::int64_t begin = layout_.parts[i].row, end = begin + layout_.parts[i].rows;
+    const Grad mode = magnitude_[i].next_grad_mode();
+    ops::column_dot(exec, magnitude_[i].grad, mode, dy.slice_cols(begin, end), z.slice_cols(begin, end));
   }
-  const ConstView dz = before_factors(exec, dy), seen = dropped(exec, x, call);
-  const View inner = project_input(exec, seen);
+}
+
+void LoraWeight::add_gradients(Exec& exec, ConstView dz, ConstView inner, ConstView x, const ops::Call& call) {
+  const ScratchScope scope(exec.arena());
+  const ConstView seen = dropped(exec, x, call);
+  const View projected = project_input(exec, seen);
   for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
     const Grad mode = b_[i].next_grad_mode();
     matmul(exec, b_[i].grad, dz.slice_cols(part.row, part.row + part.rows), yes,
-           inner.slice_cols(column, column + part.rank), no,
+           projected.slice_cols(column, column + part.rank), no,
            {.alpha = static_cast<float>(part.scale), .beta = beta_of(mode), .device_alpha = call.device_alpha});
   });
   const Grad mode = a_.next_grad_mode();
-  matmul(exec, a_.grad, project_output(exec, dz), yes, seen, no,
-         {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+  matmul(exec, a_.grad, inner, yes, seen, no, {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+}
+
+void LoraWeight::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const ops::Call& call) {
+  if (mode == Grad::skip) return;
+  const ScratchScope scope(exec.arena());
+  const ConstView dz = before_factors(exec, dy);
+  multiply_back(exec, dx, mode, dz, project_output(exec, dz), call);
+}
+
+void LoraWeight::accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call) {
+  if (!training_) return;
+  const ScratchScope scope(exec.arena());
+  add_magnitudes(exec, dy, x, call);
+  const ConstView dz = before_factors(exec, dy);
+  add_gradients(exec, dz, project_output(exec, dz), x, call);
+}
+
+void LoraWeight::backward(Exec& exec, View dx, Grad mode, ConstView dy, ConstView x, const ops::Call& call) {
+  const ScratchScope scope(exec.arena());
+  if (training_) add_magnitudes(exec, dy, x, call);
+  const ConstView dz = before_factors(exec, dy);
+  const View inner = project_output(exec, dz);
+  if (training_) add_gradients(exec, dz, inner, x, call);
+  if (mode != Grad::skip) multiply_back(exec, dx, mode, dz, inner, call);
 }
 
 void LoraWeight::lookup(Exec& exec, View out, ConstView tokens) { base_->lookup(exec, out, tokens); }
@@ -327,9 +345,27 @@ class LoraGroup final : public WeightGroup {
 
   void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, ConstView offsets, const ops::Call& call) override {
     const ScratchScope scope(exec.arena());
+    multiply_back(exec, dx, mode, dy, project_output(exec, dy, offsets), offsets, call);
+  }
+
+  void accumulate(Exec& exec, ConstView dy, ConstView x, ConstView offsets, const ops::Call& call) override {
+    const ScratchScope scope(exec.arena());
+    add_gradients(exec, dy, project_output(exec, dy, offsets), x, offsets, call);
+  }
+
+  void backward(Exec& exec, View dx, Grad mode, ConstView dy, ConstView x, ConstView offsets,
+                const ops::Call& call) override {
+    const ScratchScope scope(exec.arena());
     const View inner = project_output(exec, dy, offsets);
+    add_gradients(exec, dy, inner, x, offsets, call);
+    multiply_back(exec, dx, mode, dy, inner, offsets, call);
+  }
+
+ private:
+  void multiply_back(Exec& exec, View dx, Grad mode, ConstView dy, ConstView inner, ConstView offsets,
+                     const ops::Call& call) const {
     if (all_.front()->drops_) {
-      const ScratchScope drop_scope(exec.arena());
+      const ScratchScope scope(exec.arena());
       View seen = exec.arena().scratch("adapter input gradient", dx.dtype(), dx.shape());
       grouped_matmul(exec, seen, inner, a_values(), no, offsets);
       ops::dropout(exec, dx, mode, seen, all_.front()->mask(call));
@@ -339,22 +375,22 @@ class LoraGroup final : public WeightGroup {
     base_->backward_input(exec, dx, Grad::accumulate, dy, offsets, call);
   }
 
-  void accumulate(Exec& exec, ConstView dy, ConstView x, ConstView offsets, const ops::Call& call) override {
+  void add_gradients(Exec& exec, ConstView dy, ConstView inner, ConstView x, ConstView offsets,
+                     const ops::Call& call) const {
+    if (!all_.front()->training_) return;
     const ScratchScope scope(exec.arena());
     const ConstView seen = all_.front()->dropped(exec, x, call);
-    const View inner = project_input(exec, seen, offsets);
+    const View projected = project_input(exec, seen, offsets);
     for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
       sum(
           exec, [&](LoraWeight& weight) -> Parameter& { return weight.b_[i]; },
-          dy.slice_cols(part.row, part.row + part.rows), inner.slice_cols(column, column + part.rank), offsets,
+          dy.slice_cols(part.row, part.row + part.rows), projected.slice_cols(column, column + part.rank), offsets,
           static_cast<float>(part.scale));
     });
     sum(
-        exec, [](LoraWeight& weight) -> Parameter& { return weight.a_; }, project_output(exec, dy, offsets), seen,
-        offsets);
+        exec, [](LoraWeight& weight) -> Parameter& { return weight.a_; }, inner, seen, offsets);
   }
 
- private:
   std::vector<ConstView> a_values() const {
     std::vector<ConstView> result;
     for (const LoraWeight* weight : all_) result.push_back(weight->a_.value);

@@ -36,6 +36,7 @@ class LoraWeight final : public Weight {
   void forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call& call = {}) override;
   void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const ops::Call& call = {}) override;
   void accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call = {}) override;
+  void backward(Exec& exec, View dx, Grad mode, ConstView dy, ConstView x, const ops::Call& call = {}) override;
   void lookup(Exec& exec, View out, ConstView tokens) override;
   void accumulate_lookup(Exec& exec, ConstView dout, const ops::TokenGroups& groups) override;
   std::unique_ptr<WeightGroup> group(std::span<Weight* const> all) override;  // of one layout
@@ -63,6 +64,10 @@ class LoraWeight final : public Weight {
   // x·Aᵀ, and s·dy·B beside each other, in scratch.
   View project_input(Exec& exec, ConstView x) const;
   View project_output(Exec& exec, ConstView dy) const;
+  // The ways back, with dy as it is before the rows' factors and what project_output() makes of it.
+  void add_gradients(Exec& exec, ConstView dz, ConstView inner, ConstView x, const ops::Call& call);
+  void add_magnitudes(Exec& exec, ConstView dy, ConstView x, const ops::Call& call);
+  void multiply_back(Exec& exec, View dx, Grad mode, ConstView dz, ConstView inner, const ops::Call& call);
   // y = or += x·(W + s·B·A)ᵀ
   void multiply(Exec& exec, View y, Grad mode, ConstView x, const ops::Call& call);
   // rows hold the base's and become what the layers multiply by.

@@ -54,6 +54,12 @@ class WeightGroup {
                               const ops::Call& call) = 0;  // dx = or += dy W
   virtual void accumulate(Exec& exec, ConstView dy, ConstView x, ConstView offsets,
                           const ops::Call& call) = 0;  // the gradients += dyᵀ x
+  // Both of these, accumulate() first: dx may lie where x does.
+  virtual void backward(Exec& exec, View dx, Grad mode, ConstView dy, ConstView x, ConstView offsets,
+                        const ops::Call& call) {
+    accumulate(exec, dy, x, offsets, call);
+    backward_input(exec, dx, mode, dy, offsets, call);
+  }
 };
 
 class Weight : public ops::Linear {

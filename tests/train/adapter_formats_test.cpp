@@ -1,0 +1,201 @@
+#include "support/adapter_run.h"
+#include "support/files.h"
+#include "train/merge.h"
+
+// Adapters over quantised bases, their files, and what merging makes of them.
+namespace inlay::train {
+namespace {
+
+using namespace inlay::testing;  // NOLINT
+using ops::QuantFormat;
+
+class TrainAdapterFormats : public ::testing::TestWithParam<Device> {
+ protected:
+  EngineOptions options(DType compute = DType::f32) const { return {.device = GetParam(), .compute = compute}; }
+};
+
+std::map<std::string, std::vector<double>> adapter_gradients(AdapterRun& run) {
+  run.engine->gradients(run.batch());
+  std::map<std::string, std::vector<double>> result;
+  for (weights::Weight* weight : run.engine->decoder().weights()) {
+    weight->for_each_own([&](weights::Parameter& p) {
+      std::vector<float> values(static_cast<std::size_t>(p.size()));
+      run.engine->exec().download(values.data(), p.grad);
+      result[p.name] = {values.begin(), values.end()};
+    });
+  }
+  return result;
+}
+
+// The matrices of a run as its layers multiply by them, without the adapters.
+std::map<std::string, std::vector<float>> opened_matrices(AdapterRun& run, const BaseFormat& format) {
+  std::map<std::string, std::vector<float>> result;
+  const adapter::BaseKind kind = base_kind(format);
+  const io::Checkpoint base(run.fixture.folder);
+  model::ModelParameters parameters(run.fixture.config);
+  parameters.for_each([&](weights::Parameter& p) {
+    if (!p.is_matrix() || kind(p)->may_live_on_host()) return;
+    p.trainable = false;
+    TestBench bench(Device::cpu, std::size_t{64} << 20);
+    const auto weight = kind(p)->make(bench.exec, p, {.compute = DType::f32});
+    for (const weights::Part& part : p.parts) {
+      model::PartReader reader(base, p, part);
+      weight->load(bench.exec, part, &reader);
+    }
+    std::vector<float>& rows = result[p.name];
+    rows.resize(static_cast<std::size_t>(p.size()));
+    weight->read_rows(bench.exec, View(rows.data(), DType::f32, p.shape), 0);
+  });
+  return result;
+}
+
+TEST_P(TrainAdapterFormats, AQuantisedBaseIsItsOpenedMatrices) {
+  for (const char* name : {"llama", "mixtral_experts", "qwen2_dora"}) {
+    for (const QuantFormat quant : {QuantFormat::nf4, QuantFormat::int8, QuantFormat::fp8}) {
+      SCOPED_TRACE(fmt::format("{} over {}", name, ops::name_of(quant)));
+      const BaseFormat format{.matrices = quant};
+      AdapterRun quantised(adapter_fixture(name), options(), format);
+      AdapterRun plain(adapter_fixture(name), options());
+      // The same numbers in a dense base.
+      const auto matrices = opened_matrices(quantised, format);
+      EXPECT_FALSE(matrices.empty());
+      plain.engine->decoder().parameters().for_each([&](weights::Parameter& p) {
+        if (const auto found = matrices.find(p.name); found != matrices.end()) {
+          plain.engine->exec().upload(p.value, found->second.data());
+        }
+      });
+      plain.engine->decoder().update_weights(plain.engine->exec());  // norms of rows
+      const std::vector<double> logits = quantised.logits(0);
+      EXPECT_LT(relative_error(logits, plain.logits(0)), 1e-6);
+      EXPECT_GT(relative_error(logits, plain.expected_tensor("logits.0")), 1e-4) << "nothing was quantised";
+      const auto actual = adapter_gradients(quantised), expected = adapter_gradients(plain);
+      for (const auto& [tensor, values] : expected) {
+        EXPECT_LT(relative_error(actual.at(tensor), values), 1e-5) << tensor;
+      }
+    }
+  }
+}
+
+TEST_P(TrainAdapterFormats, PlansAreWhatRunsTake) {
+  struct Case {
+    const char* name;
+    BaseFormat format;
+    double dropout;
+  };
+  const Case cases[] = {{"llama", {}, 0},
+                        {"llama", {}, 0.1},
+                        {"qwen2_dora", {}, 0},
+                        {"mixtral_experts", {}, 0.1},
+                        {"llama", {.matrices = QuantFormat::nf4}, 0},
+                        {"mixtral_experts", {.matrices = QuantFormat::nf4}, 0},
+                        {"qwen2_dora", {.matrices = QuantFormat::int8}, 0}};
+  for (const Case& c : cases) {
+    for (const char* policy : {"keep", "recompute"}) {
+      for (const std::int64_t tile : {0, 7}) {
+        SCOPED_TRACE(fmt::format("{} {} {} {} {}", c.name, c.format.name(DType::bf16), c.dropout, policy, tile));
+        EngineOptions o = options(DType::bf16);
+        o.policy = model::ActivationPolicy::parse(policy);
+        o.mlp_tile = tile;
+        AdapterRun run(adapter_fixture(c.name), o, c.format, {.probability = c.dropout, .seed = 3});
+        const MemoryPlan plan = Engine::plan(run.fixture.config, run.engine->options());
+        for (int step = 1; step <= 2; ++step) run.engine->train_step(run.batch(), step, 1e-3);
+        run.logits(0);
+        EXPECT_LE(run.engine->exec().arena().peak(), plan.device_peak);
+        EXPECT_GE(static_cast<double>(run.engine->exec().arena().peak()), 0.99 * static_cast<double>(plan.device_peak));
+        EXPECT_EQ(run.engine->exec().host().arena().peak(), plan.host_peak);
+      }
+    }
+  }
+}
+
+// What is recomputed, and how rows are cut into tiles, changes no bit, although numbers are dropped.
+TEST_P(TrainAdapterFormats, DropoutIsTheSameUnderAnyPolicy) {
+  for (const char* name : {"llama", "mixtral_experts"}) {
+    SCOPED_TRACE(name);
+    const auto gradients = [&](const char* policy, std::int64_t tile, std::uint64_t seed, double probability) {
+      EngineOptions o = options();
+      o.policy = model::ActivationPolicy::parse(policy);
+      o.mlp_tile = tile;
+      AdapterRun run(adapter_fixture(name), o, {}, {.probability = probability, .seed = seed});
+      return adapter_gradients(run);
+    };
+    const auto expected = gradients("keep", 0, 3, 0.3);
+    EXPECT_EQ(gradients("recompute", 0, 3, 0.3), expected);
+    const auto tiled = gradients("recompute", 5, 3, 0.3);
+    for (const auto& [tensor, values] : expected) {
+      EXPECT_LT(relative_error(tiled.at(tensor), values), 1e-5) << tensor;  // sums over tiles
+    }
+    EXPECT_NE(gradients("keep", 0, 4, 0.3), expected) << "the seed counts";
+    EXPECT_NE(gradients("keep", 0, 3, 0), expected) << "something was dropped";
+  }
+}
+
+TEST_P(TrainAdapterFormats, MergedEqualsUnmerged) {
+  for (const char* name : {"llama", "llama_tied", "qwen2_dora", "mixtral_experts", "gpt_oss_experts",
+                           "qwen3_embeddings", "mistral_head"}) {
+    SCOPED_TRACE(name);
+    AdapterRun run(adapter_fixture(name), options());
+    const TempFolder folder;
+    Console console(true);
+    const MergeReport report = merge({.base = run.fixture.folder,
+                                      .adapter = adapter_fixture(name),
+                                      .output = folder.path() / "merged",
+                                      .dtype = DType::f32},
+                                     console);
+    EXPECT_NEAR(report.kept, 1.0, 1e-5);
+    EXPECT_LT(report.noise, 1e-4);
+    EngineOptions o = options();
+    o.logit_rows = 64;
+    o.max_tokens = o.max_document = 64;
+    run.engine = Engine::create(model::load_config(folder.path() / "merged"), o);
+    run.engine->load(io::Checkpoint(folder.path() / "merged"));
+    EXPECT_LT(relative_error(run.logits(0), run.expected_tensor("logits.0")), 2e-5);
+  }
+}
+
+// What was trained over codes is merged with what they say.
+TEST_P(TrainAdapterFormats, AQuantisedBaseIsMergedAsItWasTrainedWith) {
+  AdapterRun run(adapter_fixture("llama"), options(), {.matrices = QuantFormat::nf4});
+  const std::vector<double> trained = run.logits(0);
+  const TempFolder folder;
+  EngineAdapter adapter{.config = run.file.config(),
+                        .targets = run.file.targets(),
+                        .format = {.matrices = QuantFormat::nf4},
+                        .origin = {.base = adapter::base_fingerprint(io::Checkpoint(run.fixture.folder)),
+                                   .base_format = "nf4",
+                                   .init = "gaussian"}};
+  save_adapter(*run.engine, adapter, folder.path() / "adapter");
+  Console console(true);
+  merge({.base = run.fixture.folder,
+         .adapter = folder.path() / "adapter",
+         .output = folder.path() / "merged",
+         .dtype = DType::f32},
+        console);
+  EngineOptions o = options();
+  o.logit_rows = o.max_tokens = o.max_document = 64;
+  run.engine = Engine::create(model::load_config(folder.path() / "merged"), o);
+  run.engine->load(io::Checkpoint(folder.path() / "merged"));
+  EXPECT_LT(relative_error(run.logits(0), trained), 2e-5);
+}
+
+TEST_P(TrainAdapterFormats, WhatIsWrittenIsReadAgain) {
+  for (const auto& from : adapter_fixtures()) {
+    SCOPED_TRACE(from.filename().string());
+    AdapterRun run(from, options());
+    const std::vector<double> logits = run.logits(0);
+    const TempFolder folder;
+    const EngineAdapter adapter{
+        .config = run.file.config(), .targets = run.file.targets(), .format = {}, .origin = {.base_format = "fp32"}};
+    save_adapter(*run.engine, adapter, folder.path() / "adapter");
+    const adapter::AdapterFile again(folder.path() / "adapter", run.fixture.config);
+    EXPECT_EQ(again.config(), run.file.config());
+    start_adapter(*run.engine, again.targets(), adapter::start_from(again), &again);
+    EXPECT_EQ(run.logits(0), logits);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, TrainAdapterFormats, ::testing::ValuesIn(devices()),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace inlay::train
