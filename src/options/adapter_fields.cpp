@@ -11,6 +11,11 @@ using adapter::AdapterKind;
 using adapter::LoraInit;
 using adapter::ModuleNames;
 
+template <class Value>
+auto in_adapter(Value adapter::AdapterOptions::*member) {
+  return [member](auto& o) -> auto& { return o.adapter.*member; };
+}
+
 bool is_plain_name(const std::string& text) {
   return text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") == text.npos;
 }
@@ -70,44 +75,42 @@ Field nullable(Field field) {
 }  // namespace
 
 const std::vector<Field>& adapter_fields() {
-#define INLAY_MEMBER(path) \
-  [](auto& o) -> auto& { return o.adapter.path; }
+  using A = adapter::AdapterOptions;
   static const std::vector<Field> table = [] {
     const std::string parameters = "list of names";
     std::vector<Field> fields = {
-        choice("adapter", INLAY_MEMBER(kind),
+        choice("adapter", in_adapter(&A::kind),
                {{"none", AdapterKind::none}, {"lora", AdapterKind::lora}, {"qlora", AdapterKind::qlora}},
                "train an adapter beside the base model, which stays as it is; qlora: and is held in four bits"),
-        or_auto("lora_r", INLAY_MEMBER(rank), 1, "rank of an adapter; auto: as lora_model_dir has it"),
-        or_auto("lora_alpha", INLAY_MEMBER(alpha), 0,
+        or_auto("lora_r", in_adapter(&A::rank), 1, "rank of an adapter; auto: as lora_model_dir has it"),
+        or_auto("lora_alpha", in_adapter(&A::alpha), 0,
                 "what is added to a weight is B·A times lora_alpha / lora_r; auto: as lora_model_dir has it"),
-        number("lora_dropout", INLAY_MEMBER(dropout), 0, 0.999999, "share of an adapter's inputs that is dropped"),
-        modules("lora_target_modules", INLAY_MEMBER(target_modules),
+        number("lora_dropout", in_adapter(&A::dropout), 0, 0.999999, "share of an adapter's inputs that is dropped"),
+        modules("lora_target_modules", in_adapter(&A::target_modules),
                 "linear layers to adapt: names that theirs end with, a regular expression of whole names, or "
                 "all-linear"),
-        boolean("lora_target_linear", INLAY_MEMBER(target_linear),
+        boolean("lora_target_linear", in_adapter(&A::target_linear),
                 "adapt all linear layers but the head; experts and routers are no linear layers"),
-        optional_texts("lora_target_parameters", INLAY_MEMBER(target_parameters), parameters,
+        optional_texts("lora_target_parameters", in_adapter(&A::target_parameters), parameters,
                        "tensors to adapt that are no layers: experts.gate_up_proj, experts.down_proj, router.weight"),
-        modules("lora_exclude_modules", INLAY_MEMBER(exclude_modules), "linear layers not to adapt"),
-        optional_texts("lora_modules_to_save", INLAY_MEMBER(modules_to_save), parameters,
+        modules("lora_exclude_modules", in_adapter(&A::exclude_modules), "linear layers not to adapt"),
+        optional_texts("lora_modules_to_save", in_adapter(&A::modules_to_save), parameters,
                        "modules of the base model that train whole and are saved with the adapter: embed_tokens, "
                        "lm_head"),
-        numbers("peft_layers_to_transform", INLAY_MEMBER(layers), "layers to adapt, counted from 0; none: all"),
-        boolean("peft_use_rslora", INLAY_MEMBER(rslora), "lora_alpha / sqrt(lora_r) in place of lora_alpha / lora_r"),
-        boolean("peft_use_dora", INLAY_MEMBER(dora), "DoRA: adapt direction and magnitude of each row separately"),
-        choice("lora_init", INLAY_MEMBER(init),
+        numbers("peft_layers_to_transform", in_adapter(&A::layers), "layers to adapt, counted from 0; none: all"),
+        boolean("peft_use_rslora", in_adapter(&A::rslora), "lora_alpha / sqrt(lora_r) in place of lora_alpha / lora_r"),
+        boolean("peft_use_dora", in_adapter(&A::dora), "DoRA: adapt direction and magnitude of each row separately"),
+        choice("lora_init", in_adapter(&A::init),
                {{"auto", {}}, {"gaussian", LoraInit::gaussian}, {"pissa", LoraInit::pissa}, {"free", LoraInit::free}},
                "what an adapter begins with: gaussian: random; pissa: the weights' largest directions; free: "
                "directions that carry the least of what the model knows; auto: gaussian"),
-        optional_text("lora_model_dir", INLAY_MEMBER(model_dir), "folder", "an adapter to go on from"),
-        boolean("load_in_4bit", INLAY_MEMBER(load_in_4bit), "hold the base model's matrices in four bits (NF4)"),
-        boolean("load_in_8bit", INLAY_MEMBER(load_in_8bit), "hold the base model's matrices in eight bits"),
+        optional_text("lora_model_dir", in_adapter(&A::model_dir), "folder", "an adapter to go on from"),
+        boolean("load_in_4bit", in_adapter(&A::load_in_4bit), "hold the base model's matrices in four bits (NF4)"),
+        boolean("load_in_8bit", in_adapter(&A::load_in_8bit), "hold the base model's matrices in eight bits"),
     };
     for (Field& field : fields) field = nullable(std::move(field));
     return fields;
   }();
-#undef INLAY_MEMBER
   return table;
 }
 
