@@ -44,7 +44,7 @@ Report run(const Arguments& a) {
   train::EngineOptions engine = train::engine_options(train::Purpose::training, machine, bounds);
   engine.deterministic = a.deterministic;
   const train::EngineAdapter adapter = adapter_of(a, config);
-  if (!a.no_adapter) engine.weights = train::weight_plan(adapter, config, 1);
+  if (!a.no_adapter) engine.weights = train::weight_plan(adapter, config, 1), engine.saves_adapter = true;
   options::TrainOptions options;
   options.activation_policy = a.policy;
   options.memory.device = a.memory;

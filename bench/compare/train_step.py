@@ -2,6 +2,7 @@
 
     python bench/compare/train_step.py --config config.json --documents 8 --length 256 --device cpu --optimizer adamw
     python bench/compare/train_step.py --config config.json --length 16384 --device cuda --checkpointing
+    python bench/compare/train_step.py --config config.json --length 16384 --lora 16 --checkpointing --optimizer adamw
 
 The model is made from the configuration with random weights. N documents of equal length are a batch of N rows, so
 nothing is padded. What people use today is switched on: Liger's kernels where liger_kernel is installed, cuDNN
@@ -43,6 +44,7 @@ def parse_arguments():
     parser.add_argument("--no-liger", action="store_true")
     parser.add_argument("--attention", choices=["cudnn", "flash", "default"], default="cudnn", help="on CUDA")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
+    parser.add_argument("--lora", type=int, default=0, metavar="RANK", help="PEFT's LoRA on all linear layers")
     parser.add_argument("--layers", type=int, help="instead of the configuration's own number")
     parser.add_argument("--allow-amx", action="store_true", help="do not cap oneDNN's instruction set")
     return parser.parse_args()
@@ -62,6 +64,13 @@ def make_model(arguments, liger):
     with torch.device(arguments.device):
         model = Model.from_config(config, dtype=torch.bfloat16 if pure else torch.float32, attn_implementation="sdpa")
     model.train()
+    if arguments.lora:
+        import peft
+
+        if arguments.checkpointing:
+            model.enable_input_require_grads()
+        adapter = peft.LoraConfig(r=arguments.lora, lora_alpha=2 * arguments.lora, target_modules="all-linear")
+        model = peft.get_peft_model(model, adapter)
     if arguments.checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return model, config
@@ -84,7 +93,7 @@ def main():
     model, config = make_model(arguments, liger)
     optimizer = None
     if arguments.optimizer == "adamw":
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.1, fused=True)
+        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-5, weight_decay=0.1, fused=True)
     generator = torch.Generator().manual_seed(1)
     shape = (arguments.documents, arguments.length)
     ids = torch.randint(0, config.vocab_size, shape, generator=generator).to(arguments.device)
@@ -123,14 +132,14 @@ def main():
     else:
         peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({
-        "peer": "transformers" + (" + liger" if liger else "") + (" + compile" if arguments.compile else ""),
+        "peer": "transformers" + (" + peft" if arguments.lora else "") + (" + liger" if liger else "") + (" + compile" if arguments.compile else ""),
         "ms": round(median, 3), "ms_min": round(min(milliseconds), 3), "ms_max": round(max(milliseconds), 3),
         "tokens_per_second": round(1e3 * tokens / median, 1),
         "peak_bytes": peak,
         "model_type": config.model_type, "parameters": model.num_parameters(), "layers": config.num_hidden_layers,
         "documents": arguments.documents, "length": arguments.length, "device": arguments.device,
         "dtype": arguments.dtype + (" autocast" if autocast else ""), "checkpointing": arguments.checkpointing,
-        "optimizer": arguments.optimizer, "attention": arguments.attention if cuda else "sdpa",
+        "lora": arguments.lora, "optimizer": arguments.optimizer, "attention": arguments.attention if cuda else "sdpa",
         "steps": arguments.steps, "threads": torch.get_num_threads(), "loss": round(loss.item(), 6),
         "torch": torch.__version__, "transformers": transformers.__version__}))
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/json.h"
+#include "io/paths.h"
 #include "train/checkpoint.h"
 #include "weights/dense.h"
 #include "weights/masters.h"
@@ -162,6 +163,7 @@ io::FileSums save_adapter(Engine& engine, const EngineAdapter& adapter, const st
       return result;
     };
   }
+  io::create_folders(folder);
   return adapter::write_adapter(folder, adapter.config, adapter.targets, adapter.origin, source);
 }
 

@@ -28,6 +28,7 @@ struct EngineOptions {
   std::int64_t logit_rows = 0;    // rows whose logits are asked for at once; 0: never
   // Which matrix is of which kind; absent: everything trains as a whole.
   std::shared_ptr<const weights::WeightPlan> weights;
+  bool saves_adapter = false;  // what is saved is an adapter, of the model only what trains as a whole
   // Of model::sample and train::generate: sequences at once, and tokens of each; 0: never.
   std::int64_t decode_sequences = 0, decode_length = 0;
   bool row_losses = false;  // the loss of every position will be asked for

@@ -69,6 +69,7 @@ void plan_weights(const options::TrainOptions& options, const model::ModelConfig
   const std::set<std::string> frozen = frozen_of(options, config);
   if (const auto adapter = adapter_of(options, config)) {
     engine.weights = weight_plan(*adapter, config, static_cast<std::uint64_t>(options.seed));
+    engine.saves_adapter = true;
   } else if (options.osft.enabled) {
     const osft::OsftTargets targets(options.osft, config, frozen);
     engine.weights = std::make_shared<weights::WeightPlan>(

@@ -19,6 +19,7 @@ struct AdapterRun {
         tensors(folder / "expected.safetensors") {
     options.weights = std::make_shared<weights::WeightPlan>(
         adapter::weight_plan(file.targets(), fixture.config, train::base_kind(format), dropout));
+    options.saves_adapter = true;
     options.logit_rows = 64;
     if (trains()) {
       const auto& adamw = expected["adamw"];

@@ -76,6 +76,18 @@ TEST_P(TrainAdapterFormats, AQuantisedBaseIsItsOpenedMatrices) {
   }
 }
 
+// Documents as long as allowed, every label counted.
+PackedBatch largest_batch(const EngineOptions& o) {
+  std::vector<Document> documents;
+  for (std::int64_t left = o.max_tokens; left > 0; left -= o.max_document) {
+    Document document;
+    document.input_ids.assign(static_cast<std::size_t>(std::min(left, o.max_document)), 1);
+    document.labels = document.input_ids;
+    documents.push_back(std::move(document));
+  }
+  return pack(documents);
+}
+
 TEST_P(TrainAdapterFormats, PlansAreWhatRunsTake) {
   struct Case {
     const char* name;
@@ -98,17 +110,17 @@ TEST_P(TrainAdapterFormats, PlansAreWhatRunsTake) {
         o.mlp_tile = tile;
         AdapterRun run(adapter_fixture(c.name), o, c.format, {.probability = c.dropout, .seed = 3});
         const MemoryPlan plan = Engine::plan(run.fixture.config, run.engine->options());
-        for (int step = 1; step <= 2; ++step) run.engine->train_step(run.batch(), step, 1e-3);
-        run.logits(0);
-        EXPECT_LE(run.engine->exec().arena().peak(), plan.device_peak);
-        EXPECT_GE(static_cast<double>(run.engine->exec().arena().peak()), 0.99 * static_cast<double>(plan.device_peak));
+        const std::vector<PackedBatch> batch = {largest_batch(run.engine->options())};
+        for (int step = 1; step <= 2; ++step) run.engine->train_step(batch, step, 1e-3);
+        EXPECT_EQ(run.engine->exec().arena().peak(), plan.device_peak);
         EXPECT_EQ(run.engine->exec().host().arena().peak(), plan.host_peak);
       }
     }
   }
 }
 
-// What is recomputed, and how rows are cut into tiles, changes no bit, although numbers are dropped.
+// What is recomputed changes no bit, although numbers are dropped; nor do tiles change what is dropped, but for
+// experts, whose rows are in another order in every tile.
 TEST_P(TrainAdapterFormats, DropoutIsTheSameUnderAnyPolicy) {
   for (const char* name : {"llama", "mixtral_experts"}) {
     SCOPED_TRACE(name);
@@ -121,8 +133,10 @@ TEST_P(TrainAdapterFormats, DropoutIsTheSameUnderAnyPolicy) {
     };
     const auto expected = gradients("keep", 0, 3, 0.3);
     EXPECT_EQ(gradients("recompute", 0, 3, 0.3), expected);
+    EXPECT_EQ(gradients("recompute", 5, 3, 0.3), gradients("keep", 5, 3, 0.3));
     const auto tiled = gradients("recompute", 5, 3, 0.3);
     for (const auto& [tensor, values] : expected) {
+      if (name == std::string_view("mixtral_experts")) break;
       EXPECT_LT(relative_error(tiled.at(tensor), values), 1e-5) << tensor;  // sums over tiles
     }
     EXPECT_NE(gradients("keep", 0, 4, 0.3), expected) << "the seed counts";

@@ -1,11 +1,6 @@
 #include "train/adapters.h"
 
-#include <numeric>
-
-#include "support/adapters.h"
-#include "support/device_tensors.h"
-#include "support/files.h"
-#include "support/fixtures.h"
+#include "support/adapter_run.h"
 
 // Adapters that PEFT made, against what PEFT computed with them.
 namespace inlay::train {
