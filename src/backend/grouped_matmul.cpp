@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/cpu/matmul.h"
 #include "backend/cuda/grouped_matmul.h"
 
 namespace inlay::backend {
@@ -27,6 +28,12 @@ void for_each_group(const ConstView& offsets, const Body& body) {
   for (std::int64_t g = 0; g + 1 < offsets.dim(0); ++g) body(static_cast<std::size_t>(g), at[g], at[g + 1]);
 }
 
+// The host multiplies group by group. Whose rows are whose is not known beforehand, so the workspace is that of one
+// group which has all of them.
+View take_workspace(Exec& exec, DType operands, std::int64_t m, std::int64_t n, std::int64_t k) {
+  return exec.arena().scratch("matmul workspace", DType::u8, {cpu::matmul_workspace_bytes(operands, m, n, k)});
+}
+
 }  // namespace
 
 void grouped_matmul(Exec& exec, View c, ConstView a, std::span<const ConstView> b, Transpose transpose_b,
@@ -42,10 +49,17 @@ void grouped_matmul(Exec& exec, View c, ConstView a, std::span<const ConstView> 
                  matrix.shape().str(), tb ? "ᵀ" : "", name_of(matrix.dtype()));
   }
   exec.count_product(a.dtype(), a.dim(0), c.dim(1), a.dim(1));
-  if (exec.planning() || c.size() == 0) return;
-  if (exec.on_cuda()) return cuda::grouped_matmul(exec, c, a, b, transpose_b, offsets, scale);
+  if (c.shape().size() == 0) return;
+  if (exec.on_cuda()) {
+    if (!exec.planning()) cuda::grouped_matmul(exec, c, a, b, transpose_b, offsets, scale);
+    return;
+  }
+  const ScratchScope scope(exec.arena());
+  const View workspace = take_workspace(exec, a.dtype(), a.dim(0), c.dim(1), a.dim(1));
+  if (exec.planning()) return;
   for_each_group(offsets, [&](std::size_t g, std::int64_t begin, std::int64_t end) {
-    matmul(exec, c.slice_rows(begin, end), a.slice_rows(begin, end), Transpose::no, b[g], transpose_b, scale);
+    cpu::matmul(workspace, c.slice_rows(begin, end), a.slice_rows(begin, end), Transpose::no, b[g], transpose_b,
+                scale);
   });
 }
 
@@ -62,12 +76,18 @@ void grouped_matmul_over_rows(Exec& exec, std::span<const View> c, Grad mode, Co
   // A plan does not know whose rows are whose: every matrix has as many.
   const auto wanted = std::ranges::count_if(c, [](const View& matrix) { return !matrix.absent(); });
   exec.count_product(a.dtype(), a.dim(1), b.dim(1), a.dim(0) * wanted / static_cast<std::int64_t>(c.size()));
-  if (exec.planning() || a.dim(1) == 0 || b.dim(1) == 0) return;
-  if (exec.on_cuda()) return cuda::grouped_matmul_over_rows(exec, c, mode, a, b, offsets, alpha);
+  if (a.dim(1) == 0 || b.dim(1) == 0) return;
+  if (exec.on_cuda()) {
+    if (!exec.planning()) cuda::grouped_matmul_over_rows(exec, c, mode, a, b, offsets, alpha);
+    return;
+  }
+  const ScratchScope scope(exec.arena());
+  const View workspace = take_workspace(exec, a.dtype(), a.dim(1), b.dim(1), a.dim(0));
+  if (exec.planning()) return;
   for_each_group(offsets, [&](std::size_t g, std::int64_t begin, std::int64_t end) {
     if (c[g].absent()) return;
-    matmul(exec, c[g], a.slice_rows(begin, end), Transpose::yes, b.slice_rows(begin, end), Transpose::no,
-           {.alpha = alpha, .beta = mode == Grad::accumulate ? 1.0f : 0.0f});
+    cpu::matmul(workspace, c[g], a.slice_rows(begin, end), Transpose::yes, b.slice_rows(begin, end), Transpose::no,
+                {.alpha = alpha, .beta = mode == Grad::accumulate ? 1.0f : 0.0f});
   });
 }
 

@@ -1,6 +1,6 @@
 #include "backend/matmul.h"
 
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/matmul.h"
 #include "backend/cuda/matmul.h"
 
 namespace inlay::backend {
@@ -30,31 +30,15 @@ void matmul(Exec& exec, View c, ConstView a, Transpose transpose_a, ConstView b,
             MatmulScale scale) {
   check(c, a, transpose_a, b, transpose_b, scale);
   if (c.shape().size() == 0) return;
-  exec.count_product(a.dtype(), c.dim(0), c.dim(1), a.dim(transpose_a == Transpose::yes ? 0 : 1));
-  if (exec.on_cuda()) {
-    ScratchScope scope(exec.arena());
-    const View workspace = exec.arena().scratch("matmul workspace", DType::u8, {cuda::matmul_workspace_bytes});
-    if (exec.planning()) return;
-    cuda::matmul(exec, workspace, c, a, transpose_a, b, transpose_b, scale);
-    return;
-  }
+  const std::int64_t m = c.dim(0), n = c.dim(1), k = a.dim(transpose_a == Transpose::yes ? 0 : 1);
+  exec.count_product(a.dtype(), m, n, k);
+  const ScratchScope scope(exec.arena());
+  const std::int64_t bytes =
+      exec.on_cuda() ? cuda::matmul_workspace_bytes : cpu::matmul_workspace_bytes(a.dtype(), m, n, k);
+  const View workspace = exec.arena().scratch("matmul workspace", DType::u8, {bytes});
   if (exec.planning()) return;
-  const cpu::GemmArgs args{
-      .m = c.dim(0),
-      .n = c.dim(1),
-      .k = a.dim(transpose_a == Transpose::yes ? 0 : 1),
-      .a = a.data(),
-      .lda = a.ld(),
-      .transpose_a = transpose_a == Transpose::yes,
-      .b = b.data(),
-      .ldb = b.ld(),
-      .transpose_b = transpose_b == Transpose::yes,
-      .c = c.data(),
-      .ldc = c.ld(),
-      .alpha = scale.device_alpha == nullptr ? scale.alpha : scale.alpha * *scale.device_alpha,
-      .beta = scale.beta,
-  };
-  cpu::gemm(args, a.dtype(), c.dtype());
+  if (exec.on_cuda()) return cuda::matmul(exec, workspace, c, a, transpose_a, b, transpose_b, scale);
+  cpu::matmul(workspace, c, a, transpose_a, b, transpose_b, scale);
 }
 
 }  // namespace inlay::backend

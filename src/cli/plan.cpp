@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "backend/cpu/gemm.h"
 #include "cli/commands.h"
 #include "core/text.h"
 #include "io/paths.h"
@@ -182,12 +181,11 @@ int run(const std::string& file, const options::Overrides& overrides, bool as_js
                       format_bytes(p.search_peak), name_of(p.engine.device), format_bytes(p.budget.device));
     }
   }
-  // On the CPU the arena is host memory, and products pack their operands beside it; on a GPU the host holds the
-  // documents, the piece of a file that is on its way, and what CUDA's libraries take (measured with CUDA 13.0).
+  // On the CPU the arena is host memory; on a GPU the host holds the documents, the piece of a file that is on its way,
+  // and what CUDA's libraries take (measured with CUDA 13.0).
   constexpr std::size_t piece = std::size_t{32} << 20, libraries = std::size_t{185} << 20;
-  const std::size_t beside = p.engine.device == Device::cpu ? std::max(p.choice.plan.device_peak, p.search_peak) +
-                                                                  backend::cpu::gemm_buffer_bytes()
-                                                            : piece + libraries;
+  const std::size_t beside =
+      p.engine.device == Device::cpu ? std::max(p.choice.plan.device_peak, p.search_peak) : piece + libraries;
   p.process_bytes = base_bytes + document_bytes + beside;
   p.ceilings = train::machine_ceilings(p.engine.device, p.engine.compute, measure, backend::messages_to(console));
   p.estimate = train::estimate_step(p.choice.plan, p.options.gradient_accumulation_steps, p.ceilings);

@@ -181,6 +181,28 @@ TEST_P(BackendGroupedMatmul, NoRowsAtAll) {
   for (const double x : bench.read(c)) ASSERT_EQ(x, 0.0);
 }
 
+// However the rows fall into groups: a plan does not know it.
+TEST_P(BackendGroupedMatmul, TheRunTakesWhatThePlanTakes) {
+  const std::int64_t rows = 60, k = 40, n = 96;
+  const auto peak = [&](backend::Exec exec, const std::vector<std::int32_t>& ends) {
+    const auto tensor = [&](DType type, Shape shape) {
+      const View view = exec.arena().keep(MemoryClass::activations, "operand", type, shape);
+      exec.fill_zero(view);
+      return view;
+    };
+    const View a = tensor(dtype(), {rows, k}), c = tensor(dtype(), {rows, n}), offsets = tensor(DType::i32, {4});
+    exec.upload(offsets, ends.data());
+    const std::vector<ConstView> b(3, tensor(dtype(), {n, k}));
+    const std::vector<View> sums(3, tensor(DType::f32, {k, n}));
+    backend::grouped_matmul(exec, c, a, b, Transpose::yes, offsets);
+    backend::grouped_matmul_over_rows(exec, sums, Grad::overwrite, a, c, offsets);
+    return exec.arena().peak();
+  };
+  const std::size_t planned = peak(backend::Exec::planner(device()), {0, 20, 40, 60});
+  EXPECT_EQ(peak(backend::Exec::runner(device(), planned), {0, 59, 59, 60}), planned);
+  EXPECT_EQ(peak(backend::Exec::runner(device(), planned), {0, 20, 40, 60}), planned);
+}
+
 TEST_P(BackendGroupedMatmul, SameBitsRunAfterRun) {
   const Route route(std::get<2>(GetParam()));
   TestBench bench(device());

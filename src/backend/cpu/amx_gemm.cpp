@@ -148,7 +148,7 @@ struct AmxKernel {
   using In = bf16;
   using Packed = bf16;
   using Out = OutType;
-  static constexpr std::int64_t mr = 32, nr = 32, k_unit = 32, kc = 1024;
+  static constexpr std::int64_t mr = 32, nr = 32, k_unit = 32, kc = 1024, budget = std::int64_t{16} << 20;
 
   struct Session {
     Session() { amx_configure_tiles(); }
@@ -283,11 +283,13 @@ void amx_release_tiles() {
   if (--tile_depth == 0) _tile_release();
 }
 
-void amx_gemm(const GemmArgs& args, DType out, Threads threads) {
+std::size_t amx_workspace_bytes(const GemmArgs& args) { return workspace_bytes<AmxKernel<float>>(args); }
+
+void amx_gemm(const GemmArgs& args, DType out) {
   if (out == DType::f32) {
-    run_gemm<AmxKernel<float>>(args, threads);
+    run_gemm<AmxKernel<float>>(args);
   } else {
-    run_gemm<AmxKernel<bf16>>(args, threads);
+    run_gemm<AmxKernel<bf16>>(args);
   }
 }
 
@@ -302,7 +304,8 @@ namespace inlay::backend::cpu {
 
 void amx_configure_tiles() {}
 void amx_release_tiles() {}
-void amx_gemm(const GemmArgs&, DType, Threads) { INLAY_ASSERT(false, "this build has no AMX kernel"); }
+void amx_gemm(const GemmArgs&, DType) { INLAY_ASSERT(false, "this build has no AMX kernel"); }
+std::size_t amx_workspace_bytes(const GemmArgs&) { return 0; }
 
 }  // namespace inlay::backend::cpu
 

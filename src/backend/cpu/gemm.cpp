@@ -1,10 +1,7 @@
 #include "backend/cpu/gemm.h"
 
-#include <omp.h>
-
 #include "backend/cpu/gemm_kernels.h"
 #include "backend/cpu/parallel.h"
-#include "backend/cpu/small_gemm.h"
 #include "core/environment.h"
 #include "core/error.h"
 
@@ -82,9 +79,8 @@ bool trivial(const GemmArgs& g, DType out) {
 
 }  // namespace
 
-std::size_t gemm_buffer_bytes() {
-  constexpr std::size_t shared = std::size_t{2 * 16} << 20, own = std::size_t{3} << 19;  // as in gemm_driver.h
-  return shared + own * static_cast<std::size_t>(omp_get_max_threads());
+std::size_t gemm_workspace_bytes(const GemmArgs& args, DType in) {
+  return in == DType::bf16 && amx_usable() ? amx_workspace_bytes(args) : vector_workspace_bytes(args, in);
 }
 
 bool amx_usable() {
@@ -95,27 +91,12 @@ bool amx_usable() {
 void gemm(const GemmArgs& args, DType in, DType out) {
   check(in, out);
   if (trivial(args, out)) return;
-  if (in == DType::bf16 && amx_usable()) return amx_gemm(args, out, Threads::team);
+  if (in == DType::bf16 && amx_usable()) return amx_gemm(args, out);
   // Where a product is small, oneDNN takes longer to think than to work.
   constexpr double worth_onednn = 1e6;
   const double terms = static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k);
-  if (in == DType::f32 && terms >= worth_onednn) return onednn_gemm(args, Threads::team);
-  vector_gemm(args, in, out, Threads::team);
-}
-
-void small_gemm(const GemmArgs& args, DType in, DType out) {
-  check(in, out);
-  if (trivial(args, out)) return;
-  if (in == DType::bf16 && amx_usable()) return amx_gemm(args, out, Threads::one);
-  vector_gemm(args, in, out, Threads::one);
-}
-
-TileScope::TileScope() {
-  if (amx_usable()) amx_configure_tiles();
-}
-
-TileScope::~TileScope() {
-  if (amx_usable()) amx_release_tiles();
+  if (in == DType::f32 && terms >= worth_onednn) return onednn_gemm(args);
+  vector_gemm(args, in, out);
 }
 
 }  // namespace inlay::backend::cpu

@@ -20,14 +20,17 @@ struct GemmArgs {
   void* c = nullptr;
   std::int64_t ldc = 0;
   float alpha = 1, beta = 0;
+  void* workspace = nullptr;  // scratch of gemm_workspace_bytes(), aligned to 64; nobody else's during the call
 };
 
 // in: dtype of A and B (f32, bf16, f16); out: dtype of C (the same, or f32). fp32 accumulation; the order of the sums
 // does not depend on the number of threads or on M, N blocking of other calls: the same arguments, the same bits.
 void gemm(const GemmArgs& args, DType in, DType out);
 
-// The most that the packing buffers of gemm() hold between calls, in all threads: they live outside any arena.
-std::size_t gemm_buffer_bytes();
+// Scratch for the operands as they are packed and for sums on their way, of all threads: what the extents in args ask
+// for. It never falls as one of them grows, so what suffices for a full batch suffices for every smaller one. oneDNN,
+// which multiplies large fp32 matrices, brings its own and cannot be given any.
+std::size_t gemm_workspace_bytes(const GemmArgs& args, DType in);
 
 // The CPU has tiles and the kernel grants them to this process (asked on the first call). INLAY_CPU_ISA=vector in the
 // environment, read once, says no, and bf16 then runs on vector code.

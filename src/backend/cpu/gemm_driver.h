@@ -1,13 +1,11 @@
 #pragma once
 
 #include <omp.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 
 #include "backend/cpu/gemm_kernels.h"
 #include "backend/cpu/gemm_prefetch.h"
@@ -19,6 +17,7 @@
 //   mr, nr                               rows and columns of a register block
 //   k_unit                               sums are padded with zeros to a multiple of this
 //   kc                                   longest inner sum, a multiple of k_unit
+//   budget                               bytes of the shared operand as packed, and of sums that are put down
 //   pack_a(to, args, m, k0, k1)          rows m .. m+mr of op(A), zeros past the edge
 //   pack_b(to, args, n, k0, k1)          columns n .. n+nr of op(B), zeros past the edge
 //   multiply(sums, a, b, extent, ahead)  sums[mr × nr] = or += a · b, fp32, row-major
@@ -31,45 +30,6 @@
 // An element of C is summed over k in one fixed order: a block that is put down and taken up again keeps its fp32 bits.
 // So neither blocking nor threads can be seen in the result.
 namespace inlay::backend::cpu {
-
-// Memory that only grows, one for each thread that asks.
-class GrowingBuffer {
- public:
-  GrowingBuffer() = default;
-  ~GrowingBuffer() { std::free(data_); }
-  GrowingBuffer(const GrowingBuffer&) = delete;
-  GrowingBuffer& operator=(const GrowingBuffer&) = delete;
-
-  template <class T>
-  T* take(std::int64_t count) {
-    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
-    if (bytes > size_) grow(bytes);
-    return static_cast<T*>(data_);
-  }
-
- private:
-  void grow(std::size_t bytes) {
-    std::free(data_);
-    size_ = 0;
-    // Large buffers on large pages: on a virtual machine a missing translation costs more than the line it was for.
-    const std::size_t alignment = bytes >= huge_page ? huge_page : page;
-    const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-    data_ = std::aligned_alloc(alignment, rounded);
-    if (data_ == nullptr) throw std::bad_alloc();
-    if (alignment == huge_page) madvise(data_, rounded, MADV_HUGEPAGE);
-    size_ = rounded;
-  }
-
-  static constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
-  void* data_ = nullptr;
-  std::size_t size_ = 0;
-};
-
-// What a thread keeps between products: about 1.5 MiB, and at most 2 × 16 MiB more for the thread that calls gemm().
-struct GemmBuffers {
-  GrowingBuffer own, shared, partial, shared_partial, sums;
-};
-GemmBuffers& gemm_buffers();
 
 // What the inner loop is told beyond its operands.
 struct BlockExtent {
@@ -113,26 +73,30 @@ struct Blocking {
   std::int64_t sc, os, ks, oc, st, kc;
 };
 
+// The most of each, before it is rounded to whole register blocks: of sc where sums are cut, of oc, and of st where a
+// task puts sums down.
+inline constexpr std::int64_t most_sc = 1024, most_oc = 256, most_st = 512;
+
 template <class Kernel, bool swapped>
 Blocking choose_blocking(const GemmArgs& g, int threads) {
   using R = Roles<Kernel, swapped>;
-  constexpr std::int64_t budget = std::int64_t{16} << 20;  // bytes of the shared operand, and of partial sums
+  constexpr std::int64_t budget = Kernel::budget;
   constexpr std::int64_t packed = sizeof(typename Kernel::Packed);
   const std::int64_t k = round_up(g.k, Kernel::k_unit), shared = round_up(R::shared_extent(g), R::shared_unit);
   const std::int64_t own = R::own_extent(g);
   Blocking block{};
   // Equal shares, so that the last one is not a stump.
   block.kc = round_up(pieces(k, pieces(k, Kernel::kc)), Kernel::k_unit);
-  block.sc = std::min(std::max(budget / (packed * k), std::int64_t{1024}) / R::shared_unit * R::shared_unit, shared);
-  block.ks = std::max<std::int64_t>(budget / (packed * block.sc) / block.kc, 1) * block.kc;
+  block.sc = std::min(std::max(budget / (packed * k), most_sc) / R::shared_unit * R::shared_unit, shared);
+  const bool cut = packed * block.sc * k > budget;
+  block.ks = cut ? std::max<std::int64_t>(budget / (packed * block.sc) / block.kc, 1) * block.kc : k;
   // Where the shared operand fits the second-level cache, little of the own one beside it; else much, for more use of
   // what has to come from further away.
   const bool near = packed * k * shared <= (std::int64_t{3} << 18);
-  block.oc = round_up(near ? 128 : 256, R::own_unit);
-  block.os = own;
-  if (block.ks < g.k) block.os = std::min(own, round_up(budget / 4 / block.sc, block.oc));
+  block.oc = round_up(near ? most_oc / 2 : most_oc, R::own_unit);
+  block.os = cut ? std::min(own, round_up(budget / 4 / block.sc, block.oc)) : own;
   // A task that puts sums down keeps them in the second-level cache.
-  block.st = block.kc < g.k ? std::min(block.sc, 512 / R::shared_unit * R::shared_unit) : block.sc;
+  block.st = block.kc < g.k ? std::min(block.sc, most_st / R::shared_unit * R::shared_unit) : block.sc;
   // Enough tasks for everyone, some to spare for the end.
   while (threads > 1 && pieces(block.os, block.oc) * pieces(block.sc, block.st) < 4 * threads) {
     if (block.oc > 2 * R::own_unit && block.oc >= block.st / 8) {
@@ -143,8 +107,54 @@ Blocking choose_blocking(const GemmArgs& g, int threads) {
       break;
     }
   }
+  // The sums of all tasks of a round lie side by side.
+  if (cut) {
+    const std::int64_t rows = budget / 4 / round_up(block.sc, block.st) / block.oc * block.oc;
+    block.os = std::min(block.os, rows);
+  }
   return block;
 }
+
+// How a product shares out its workspace, in bytes: bounds on what choose_blocking() can ask for, none of which falls
+// as an extent grows.
+template <class Kernel>
+struct GemmMemory {
+  std::int64_t shared, partial;   // of the team: the shared operand, and sums between rounds
+  std::int64_t own, own_partial;  // of a thread: its own operand, and sums between its steps along k
+  int threads;
+
+  explicit GemmMemory(const GemmArgs& g) {
+    constexpr std::int64_t packed = sizeof(typename Kernel::Packed), unit = std::max(Kernel::mr, Kernel::nr);
+    constexpr double worth_a_team = 2e6;  // multiply-adds
+    static_assert(4 * (most_oc + unit) * (most_sc + most_st) <= Kernel::budget);
+    static_assert(packed * most_sc * Kernel::kc <= Kernel::budget);
+    const double terms = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
+    const std::int64_t k = round_up(g.k, Kernel::k_unit);
+    const std::int64_t short_side = std::min(g.m, g.n), long_side = std::max(g.m, g.n);
+    const std::int64_t rows = std::min(long_side, most_oc) + unit;
+    shared = aligned(std::min(packed * (short_side + unit) * k, Kernel::budget));
+    partial = packed * std::min(short_side + unit, most_sc) * k > Kernel::budget ? Kernel::budget : 0;
+    own = aligned(packed * rows * std::min(k, Kernel::kc));
+    own_partial = k > Kernel::kc ? aligned(4 * rows * (std::min(short_side, most_st) + unit)) : 0;
+    threads = omp_in_parallel() != 0 || terms < worth_a_team ? 1 : omp_get_max_threads();
+  }
+  std::int64_t bytes() const { return shared + partial + threads * (own + own_partial); }
+
+ private:
+  static constexpr std::int64_t aligned(std::int64_t bytes) { return round_up(bytes, 256); }
+};
+
+template <class Kernel>
+std::size_t workspace_bytes(const GemmArgs& g) {
+  return static_cast<std::size_t>(GemmMemory<Kernel>(g).bytes());
+}
+
+// A thread's share of the workspace.
+template <class Kernel>
+struct ThreadMemory {
+  typename Kernel::Packed* own;
+  float* partial;
+};
 
 // What the threads of one product share.
 template <class Kernel>
@@ -154,9 +164,17 @@ struct GemmTeam {
   bool stream;  // write C past the caches
   bool fetch;   // ask for memory ahead of its use
   int threads;
-  typename Kernel::Packed* shared;
-  float* partial;                              // of os × sc; only where ks < k
+  GemmMemory<Kernel> memory;
   std::atomic<std::int64_t> next[2] = {0, 0};  // the next task of this round, and of the one after it
+
+  std::byte* at(std::int64_t offset) const { return static_cast<std::byte*>(args.workspace) + offset; }
+  typename Kernel::Packed* shared() const { return reinterpret_cast<typename Kernel::Packed*>(at(0)); }
+  // Of os × sc; only where ks < k.
+  float* partial() const { return reinterpret_cast<float*>(at(memory.shared)); }
+  ThreadMemory<Kernel> of(int thread) const {
+    std::byte* const mine = at(memory.shared + memory.partial + thread * (memory.own + memory.own_partial));
+    return {reinterpret_cast<typename Kernel::Packed*>(mine), reinterpret_cast<float*>(mine + memory.own)};
+  }
 };
 
 // Own rows or columns o0 .. o1, shared ones s0 .. s1.
@@ -171,15 +189,14 @@ struct GemmRound {
 
 template <class Kernel, bool swapped>
 void run_task(const GemmTeam<Kernel>& team, const GemmRound& round, const GemmTask& task, const GemmTask* next,
-              float* partial) {
+              const ThreadMemory<Kernel>& mine) {
   using R = Roles<Kernel, swapped>;
   using Packed = typename Kernel::Packed;
   const GemmArgs& g = team.args;
   const std::int64_t kc = team.block.kc, ks = round_up(round.k1 - round.k0, Kernel::k_unit);
   const std::int64_t panels = pieces(task.o1 - task.o0, R::own_unit);
-  GemmBuffers& mine = gemm_buffers();
-  Packed* const own = mine.own.take<Packed>(panels * R::own_unit * kc);
-  float* const scratch = mine.sums.take<float>(Kernel::mr * Kernel::nr);
+  Packed* const own = mine.own;
+  alignas(64) float scratch[Kernel::mr * Kernel::nr];
   for (std::int64_t k0 = round.k0; k0 < round.k1; k0 += kc) {
     const std::int64_t k1 = std::min(k0 + kc, round.k1);
     const std::int64_t depth = round_up(k1 - k0, Kernel::k_unit), steps = depth / Kernel::k_unit;
@@ -198,8 +215,8 @@ void run_task(const GemmTeam<Kernel>& team, const GemmRound& round, const GemmTa
       ahead.own_rate = ahead.own.rate(pieces(task.s1 - task.s0, R::shared_unit) * panels * steps);
     }
     for (std::int64_t s = task.s0; s < task.s1; s += R::shared_unit) {
-      const Packed* const shared = team.shared + (s - round.shared0) * ks + (k0 - round.k0) * R::shared_unit;
-      float* const blocks = first && last ? nullptr : partial + (s - task.s0) * panels * R::own_unit;
+      const Packed* const shared = team.shared() + (s - round.shared0) * ks + (k0 - round.k0) * R::shared_unit;
+      float* const blocks = first && last ? nullptr : mine.partial + (s - task.s0) * panels * R::own_unit;
       if (team.fetch && s + R::shared_unit < task.s1) {
         ahead.shared = LineStream(shared + ks * R::shared_unit, 0, 1, depth * R::shared_unit);
         ahead.shared_rate = ahead.shared.rate(panels * steps);
@@ -239,7 +256,7 @@ void run_thread(GemmTeam<Kernel>& team, int thread, const Barrier& barrier) {
         const GemmRound round{s0, k0, std::min(k0 + block.ks, g.k)};
         const std::int64_t ks = round_up(round.k1 - k0, Kernel::k_unit), panels = pieces(s1 - s0, R::shared_unit);
         for (std::int64_t i = panels * thread / team.threads; i < panels * (thread + 1) / team.threads; ++i) {
-          R::pack_shared(team.shared + i * R::shared_unit * ks, g, s0 + i * R::shared_unit, k0, round.k1);
+          R::pack_shared(team.shared() + i * R::shared_unit * ks, g, s0 + i * R::shared_unit, k0, round.k1);
         }
         barrier();
         if (thread == 0) team.next[parity ^ 1].store(0, std::memory_order_relaxed);
@@ -252,14 +269,10 @@ void run_thread(GemmTeam<Kernel>& team, int thread, const Barrier& barrier) {
         const auto claim = [&] { return team.next[parity].fetch_add(1, std::memory_order_relaxed); };
         for (std::int64_t t = claim(), after; t < tasks; t = after) {
           after = claim();
-          float* partial = nullptr;
-          if (block.ks < g.k) {
-            partial = team.partial + t * block.oc * block.st;
-          } else if (block.kc < g.k) {
-            partial = gemm_buffers().partial.template take<float>(block.oc * block.st);
-          }
+          ThreadMemory<Kernel> mine = team.of(thread);
+          if (block.ks < g.k) mine.partial = team.partial() + t * block.oc * block.st;
           const GemmTask task = task_at(t), next = after < tasks ? task_at(after) : GemmTask{};
-          run_task<Kernel, swapped>(team, round, task, after < tasks ? &next : nullptr, partial);
+          run_task<Kernel, swapped>(team, round, task, after < tasks ? &next : nullptr, mine);
         }
         barrier();
       }
@@ -286,22 +299,11 @@ bool fetches(const GemmArgs& g) {
 }
 
 template <class Kernel, bool swapped>
-void run_team(const GemmArgs& g, int threads) {
-  using R = Roles<Kernel, swapped>;
-  const Blocking block = choose_blocking<Kernel, swapped>(g, threads);
-  GemmBuffers& buffers = gemm_buffers();
-  const std::int64_t ks = round_up(std::min(block.ks, g.k), Kernel::k_unit);
-  GemmTeam<Kernel> team{g,
-                        block,
-                        streams<Kernel>(g),
-                        fetches<Kernel>(g),
-                        threads,
-                        buffers.shared.take<typename Kernel::Packed>(round_up(block.sc, R::shared_unit) * ks),
-                        nullptr};
-  if (block.ks < g.k) {
-    team.partial = buffers.shared_partial.take<float>(pieces(block.os, block.oc) * pieces(block.sc, block.st) *
-                                                      block.oc * block.st);
-  }
+void run_team(const GemmArgs& g) {
+  const GemmMemory<Kernel> memory(g);
+  const int threads = memory.threads;
+  GemmTeam<Kernel> team{
+      g, choose_blocking<Kernel, swapped>(g, threads), streams<Kernel>(g), fetches<Kernel>(g), threads, memory};
   if (threads == 1) {
     run_thread<Kernel, swapped>(team, 0, [] {});
     return;
@@ -318,12 +320,8 @@ void run_team(const GemmArgs& g, int threads) {
 }
 
 template <class Kernel>
-void run_gemm(const GemmArgs& g, Threads mode) {
-  constexpr double worth_a_team = 2e6;  // multiply-adds
-  const bool alone = mode == Threads::one || omp_in_parallel() != 0 ||
-                     static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k) < worth_a_team;
-  const int threads = alone ? 1 : omp_get_max_threads();
-  g.n > g.m ? run_team<Kernel, true>(g, threads) : run_team<Kernel, false>(g, threads);
+void run_gemm(const GemmArgs& g) {
+  g.n > g.m ? run_team<Kernel, true>(g) : run_team<Kernel, false>(g);
 }
 
 }  // namespace inlay::backend::cpu

@@ -62,7 +62,7 @@ Cut cut(std::int64_t m, std::int64_t n) {
 
 // oneDNN with several threads may share out the sum, and then its order is theirs. So C is cut into blocks that depend
 // on the shape alone, and every block is one product on one thread.
-void onednn_gemm(const GemmArgs& g, Threads threads) {
+void onednn_gemm(const GemmArgs& g) {
   cap_isa();
   const auto [m_blocks, n_blocks] = cut(g.m, g.n);
   const auto block = [&](std::int64_t i) {
@@ -70,9 +70,8 @@ void onednn_gemm(const GemmArgs& g, Threads threads) {
     multiply(g, g.m * m / m_blocks, g.m * (m + 1) / m_blocks, g.n * n / n_blocks, g.n * (n + 1) / n_blocks);
   };
   const std::int64_t blocks = m_blocks * n_blocks;
-  const bool alone = threads == Threads::one || omp_in_parallel() != 0;
   // A region of its own also for one thread: oneDNN sees itself inside one and does not open another.
-#pragma omp parallel for schedule(dynamic, 1) num_threads(alone ? 1 : omp_get_max_threads())
+#pragma omp parallel for schedule(dynamic, 1) num_threads(omp_in_parallel() != 0 ? 1 : omp_get_max_threads())
   for (std::int64_t i = 0; i < blocks; ++i) block(i);
 }
 

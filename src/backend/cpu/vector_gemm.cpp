@@ -68,6 +68,8 @@ struct VectorKernel {
   using Out = OutType;
   using Packed = float;
   static constexpr std::int64_t mr = block_rows, nr = block_vectors * lanes, k_unit = 1, kc = 320;
+  // Of fp32, only what is too small for oneDNN comes here.
+  static constexpr std::int64_t budget = std::int64_t{std::is_same_v<In, float> ? 2 : 16} << 20;
   struct Session {};
 
   static void pack_a(float* to, const GemmArgs& g, std::int64_t m, std::int64_t k0, std::int64_t k1) {
@@ -135,26 +137,29 @@ struct VectorKernel {
 };
 
 template <class In>
-void run(const GemmArgs& args, DType out, Threads threads) {
+void run(const GemmArgs& args, DType out) {
   if (out == DType::f32) {
-    run_gemm<VectorKernel<In, float>>(args, threads);
+    run_gemm<VectorKernel<In, float>>(args);
   } else {
-    run_gemm<VectorKernel<In, In>>(args, threads);
+    run_gemm<VectorKernel<In, In>>(args);
   }
 }
 
 }  // namespace
 
-GemmBuffers& gemm_buffers() {
-  thread_local GemmBuffers buffers;
-  return buffers;
+std::size_t vector_workspace_bytes(const GemmArgs& args, DType in) {
+  switch (in) {
+    case DType::f32: return workspace_bytes<VectorKernel<float, float>>(args);
+    case DType::bf16: return workspace_bytes<VectorKernel<bf16, float>>(args);
+    default: return workspace_bytes<VectorKernel<f16, float>>(args);
+  }
 }
 
-void vector_gemm(const GemmArgs& args, DType in, DType out, Threads threads) {
+void vector_gemm(const GemmArgs& args, DType in, DType out) {
   switch (in) {
-    case DType::f32: return run<float>(args, out, threads);
-    case DType::bf16: return run<bf16>(args, out, threads);
-    default: return run<f16>(args, out, threads);
+    case DType::f32: return run<float>(args, out);
+    case DType::bf16: return run<bf16>(args, out);
+    default: return run<f16>(args, out);
   }
 }
 

@@ -11,10 +11,6 @@ namespace {
 
 constexpr std::int64_t largest_head = 256;
 
-std::size_t round_up(std::int64_t value, std::int64_t step) {
-  return static_cast<std::size_t>((value + step - 1) / step * step);
-}
-
 void check_head_tensor(std::string_view op, std::string_view name, const ConstView& view, const Shape& shape,
                        DType dtype) {
   check_shape(op, name, view, shape);
@@ -87,29 +83,27 @@ void count_products(Exec& exec, const AttentionTensors& tensors, const Attention
              2.0 * products * attention_pairs(spec, heads) * static_cast<double>(heads * tensors.q.dim(2)));
 }
 
-}  // namespace
-
-std::size_t attention_forward_workspace_bytes(Device device, ConstView, ConstView) {
-  // The host kernel keeps its state in tiles of fixed size. cuDNN wants little for packed documents: some room.
-  return device == Device::cpu ? 0 : std::size_t{4} << 20;
+std::size_t forward_scratch_bytes(const Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec) {
+  // cuDNN wants little for packed documents: some room.
+  return exec.on_cuda() ? std::size_t{4} << 20 : cpu::attention_forward_scratch_bytes(tensors, spec);
 }
 
-std::size_t attention_backward_workspace_bytes(Device device, ConstView q, ConstView k, bool deterministic) {
+std::size_t backward_scratch_bytes(const Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec) {
+  if (!exec.on_cuda()) return cpu::attention_backward_scratch_bytes(tensors, spec);
+  const ConstView& q = tensors.q;
   const std::int64_t tokens = q.dim(0), heads = q.dim(1), head_size = q.dim(2);
-  const auto rows = static_cast<std::size_t>(tokens * heads);
-  if (device == Device::cpu) {
-    // delta, and the sums of dq that wait for further blocks of keys
-    return rows * sizeof(float) + rows * round_up(head_size, 16) * sizeof(float);
-  }
   const bool cudnn = q.dtype() == DType::bf16 && head_size % 8 == 0;
-  return cuda::attention_backward_scratch_bytes(tokens, {heads, k.dim(1), head_size}, cudnn, deterministic);
+  return cuda::attention_backward_scratch_bytes(tokens, {heads, tensors.k.dim(1), head_size}, cudnn,
+                                                spec.deterministic);
 }
+
+}  // namespace
 
 void attention_forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& wanted) {
   const AttentionSpec spec = simplified(wanted);
   check("attention_forward", exec, tensors, spec);
   const ScratchScope scope(exec.arena());
-  const std::size_t bytes = attention_forward_workspace_bytes(exec.device(), tensors.q, tensors.k);
+  const std::size_t bytes = forward_scratch_bytes(exec, tensors, spec);
   const View scratch = exec.arena().scratch("attention forward", DType::u8, {static_cast<std::int64_t>(bytes)});
   count_products(exec, tensors, spec, 2);
   if (!exec.planning() && tensors.q.size() > 0) {
@@ -133,7 +127,7 @@ void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout,
     attention_sinks_backward(exec, grads.dsinks, grads.dsinks_mode, dout, tensors.out, tensors.lse, spec.sinks);
   }
   const ScratchScope scope(exec.arena());
-  const std::size_t bytes = attention_backward_workspace_bytes(exec.device(), tensors.q, tensors.k, spec.deterministic);
+  const std::size_t bytes = backward_scratch_bytes(exec, tensors, spec);
   const View scratch = exec.arena().scratch("attention backward", DType::u8, {static_cast<std::int64_t>(bytes)});
   count_products(exec, tensors, spec, 5);
   if (exec.planning() || tensors.q.size() == 0) return;

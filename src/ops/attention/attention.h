@@ -44,14 +44,12 @@ struct AttentionGrads {
 void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout, const AttentionTensors& tensors,
                         const AttentionSpec& spec);
 
-// Bytes of scratch that the ops take from the arena. They depend on the shape of q and of k alone, never on where
-// documents begin, so that a plan made with one batch holds for every batch of as many tokens.
-std::size_t attention_forward_workspace_bytes(Device device, ConstView q, ConstView k);
-std::size_t attention_backward_workspace_bytes(Device device, ConstView q, ConstView k, bool deterministic = true);
-
-// The backends, without sinks. Everything is checked, nothing is planned here; scratch is u8 [workspace bytes], aligned
-// to 256.
+// The backends, without sinks. Everything is checked, nothing is planned here; scratch is u8, aligned to 256. How much
+// they want of it depends on the shapes and on the rule, never on where documents begin, so that a plan made with one
+// batch holds for every batch of as many tokens.
 namespace cpu {
+std::size_t attention_forward_scratch_bytes(const AttentionTensors& tensors, const AttentionSpec& spec);
+std::size_t attention_backward_scratch_bytes(const AttentionTensors& tensors, const AttentionSpec& spec);
 void attention_forward(Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec, View scratch);
 void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout, const AttentionTensors& tensors,
                         const AttentionSpec& spec, View scratch);

@@ -1,5 +1,3 @@
-#include "backend/cpu/gemm.h"
-#include "ops/attention/cpu_amx.h"
 #include "ops/attention/cpu_blocks.h"
 
 // Forward: blocks of queries against the blocks of keys they see, with a running maximum and sum per query.
@@ -106,22 +104,38 @@ void finish(const AttentionTensors& tensors, const QueryState<Tiles>& state, std
   for (std::int64_t i = 0; i < count; ++i) to[i * tensors.lse.stride(0)] = lse[i];
 }
 
-template <class T, class Tiles>
-void run_task(const Geometry& g, const TileRule* rule, const AttentionTensors& tensors, const ForwardTask& task) {
+template <class Tiles>
+struct Workspace {
   using Element = typename Tiles::Element;
-  static thread_local TileMemory memory;
-  const std::int64_t heads = task.last_head - task.first_head, blocks = task.last_block - task.first_block;
-  const std::int64_t tile = block_size * block_size, states = heads * blocks;
-  const std::int64_t wide = padded(g.width, 32);  // transposed packing writes whole pairs of vectors
-  memory.reset(static_cast<std::size_t>(tile + states * (g.rows + 2) * block_size) * sizeof(float) +
-               static_cast<std::size_t>(tile + (states + 2) * wide * block_size) * sizeof(Element));
-  auto* scores = memory.take<float>(tile);
-  auto* p = memory.take<Element>(tile);
-  auto* k = memory.take<Element>(block_size * wide);
-  auto* v = memory.take<Element>(block_size * wide);
-  std::vector<QueryState<Tiles>> all(static_cast<std::size_t>(states));
+
+  Workspace(TileMemory& memory, const Geometry& g) {
+    const std::int64_t tile = block_size * block_size;
+    const std::int64_t wide = padded(g.width, 32);  // transposed packing writes whole pairs of vectors
+    scores = memory.take<float>(tile);
+    p = memory.take<Element>(tile);
+    k = memory.take<Element>(block_size * wide);
+    v = memory.take<Element>(block_size * wide);
+    for (QueryState<Tiles>& state : states) {
+      state = {memory.take<Element>(wide * block_size), memory.take<float>(g.rows * block_size),
+               memory.take<float>(block_size), memory.take<float>(block_size)};
+    }
+    if (g.rule != nullptr) strip = memory.take<f32x16>(TileRule::strip_vectors(*g.rule));
+  }
+
+  float* scores;            // S^T
+  Element* p;               // B: P^T
+  Element *k, *v;           // A [block, depth]; A [rows, block]
+  f32x16* strip = nullptr;  // of a rule
+  QueryState<Tiles> states[states_per_task];
+};
+
+template <class T, class Tiles>
+void run_task(const Geometry& g, const TileRule* rule, const AttentionTensors& tensors, const ForwardTask& task,
+              TileMemory& memory) {
+  Workspace<Tiles> w(memory, g);
+  const std::int64_t heads = task.last_head - task.first_head;
   const auto at = [&](std::int64_t block, std::int64_t head) -> QueryState<Tiles>& {
-    return all[static_cast<std::size_t>((block - task.first_block) * heads + head - task.first_head)];
+    return w.states[(block - task.first_block) * heads + head - task.first_head];
   };
 
   const typename Tiles::Scope scope;
@@ -129,10 +143,6 @@ void run_task(const Geometry& g, const TileRule* rule, const AttentionTensors& t
   for (std::int64_t block = task.first_block; block < task.last_block; ++block) {
     for (std::int64_t head = task.first_head; head < task.last_head; ++head) {
       QueryState<Tiles>& state = at(block, head);
-      state.q = memory.take<Element>(wide * block_size);
-      state.sums = memory.take<float>(g.rows * block_size);
-      state.top = memory.take<float>(block_size);
-      state.total = memory.take<float>(block_size);
       std::fill_n(state.top, block_size, far_below);
       std::fill_n(state.total, block_size, 0.0f);
       const ConstView q = tensors.q;
@@ -151,18 +161,20 @@ void run_task(const Geometry& g, const TileRule* rule, const AttentionTensors& t
         if (by_head || head == task.first_head) tile = g.meeting(document, i, j, head);
         if (tile == Tile::empty) continue;
         if (!packed) {
-          Tiles::pack_a(k, g.depth, rows_of<T>(tensors.k, document.token(j), document.count(j), task.kv_head));
-          Tiles::pack_a_transposed(v, rows_of<T>(tensors.v, document.token(j), document.count(j), task.kv_head));
+          Tiles::pack_a(w.k, g.depth, rows_of<T>(tensors.k, document.token(j), document.count(j), task.kv_head));
+          Tiles::pack_a_transposed(w.v, rows_of<T>(tensors.v, document.token(j), document.count(j), task.kv_head));
           packed = true;
         }
         QueryState<Tiles>& state = at(i, head);
-        Tiles::multiply(scores, block_size, k, g.depth, state.q, block_size, keys, queries, g.depth, false);
+        Tiles::multiply(w.scores, block_size, w.k, g.depth, state.q, block_size, keys, queries, g.depth, false);
         const bool ruled = rule != nullptr && (tile == Tile::partial || g.rule->changes_scores());
-        if (ruled) rule->apply(scores, nullptr, g.tile_place(document, i, j, head), g.scale, tile == Tile::partial);
+        if (ruled) {
+          rule->apply(w.scores, nullptr, w.strip, g.tile_place(document, i, j, head), g.scale, tile == Tile::partial);
+        }
         const bool masked = rule == nullptr && tile == Tile::partial;
         const auto step = masked ? softmax_step<Tiles, true> : softmax_step<Tiles, false>;
-        step(g, state, p, scores, keys, queries, distance, ruled ? 1.0f : g.scale);
-        Tiles::multiply(state.sums, block_size, v, block_size, p, block_size, g.rows, queries, keys, state.begun);
+        step(g, state, w.p, w.scores, keys, queries, distance, ruled ? 1.0f : g.scale);
+        Tiles::multiply(state.sums, block_size, w.v, block_size, w.p, block_size, g.rows, queries, keys, state.begun);
         state.begun = true;
       }
     }
@@ -177,23 +189,26 @@ void run_task(const Geometry& g, const TileRule* rule, const AttentionTensors& t
 }
 
 template <class T, class Tiles>
-void forward(const AttentionTensors& tensors, const AttentionSpec& spec) {
+void forward(const AttentionTensors& tensors, const AttentionSpec& spec, View scratch) {
   const Geometry g(tensors, spec, Tiles::depth_step);
   const std::optional<TileRule> rule = tile_rule(spec);
   std::vector<ForwardTask> tasks = forward_tasks(g, spec);
-  run_tasks(tasks, [&](const ForwardTask& task) { run_task<T, Tiles>(g, rule ? &*rule : nullptr, tensors, task); });
+  const PoolMemory memory{reinterpret_cast<std::byte*>(scratch.as<std::uint8_t>()), bytes_of<Workspace<Tiles>>(g)};
+  run_tasks(tasks, memory, [&](const ForwardTask& task, TileMemory& tiles) {
+    run_task<T, Tiles>(g, rule ? &*rule : nullptr, tensors, task, tiles);
+  });
 }
 
 }  // namespace
 
-void attention_forward(Exec&, const AttentionTensors& tensors, const AttentionSpec& spec, View) {
-  if (tensors.q.dtype() == DType::f32) {
-    forward<float, FloatTiles>(tensors, spec);
-  } else if (backend::cpu::amx_usable()) {
-    forward<bf16, AmxTiles>(tensors, spec);
-  } else {
-    forward<bf16, FloatTiles>(tensors, spec);
-  }
+std::size_t attention_forward_scratch_bytes(const AttentionTensors& tensors, const AttentionSpec& spec) {
+  return with_tiles(tensors.q.dtype(), [&]<class T, class Tiles>(T, Tiles) {
+    return PoolMemory::bytes(bytes_of<Workspace<Tiles>>(Geometry(tensors, spec, Tiles::depth_step)));
+  });
+}
+
+void attention_forward(Exec&, const AttentionTensors& tensors, const AttentionSpec& spec, View scratch) {
+  with_tiles(tensors.q.dtype(), [&]<class T, class Tiles>(T, Tiles) { forward<T, Tiles>(tensors, spec, scratch); });
 }
 
 }  // namespace inlay::ops::cpu

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backend/cpu/small_gemm.h"
+#include "backend/cpu/tile_scope.h"
 #include "ops/attention/cpu_tiles.h"
 
 namespace inlay::ops::cpu {

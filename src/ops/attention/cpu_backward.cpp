@@ -1,8 +1,4 @@
-#include <omp.h>
-
-#include "backend/cpu/gemm.h"
 #include "backend/cpu/parallel.h"
-#include "ops/attention/cpu_amx.h"
 #include "ops/attention/cpu_blocks.h"
 
 // Backward: P = exp(scale · q·k − lse), dV = P^T dO, dS = P ∘ (dO V^T − delta), dQ = scale · dS K, dK = scale · dS^T Q,
@@ -55,9 +51,6 @@ struct Workspace {
   Workspace(TileMemory& memory, const Geometry& g) {
     const std::int64_t tile = block_size * block_size, wide = padded(g.width, 32) * block_size;
     const std::int64_t sums = g.rows * block_size;
-    memory.reset(static_cast<std::size_t>(3 * tile + 2 * block_size + (2 * key_blocks_at_once + 1) * sums) *
-                     sizeof(float) +
-                 static_cast<std::size_t>(3 * tile + (3 * key_blocks_at_once + 4) * wide) * sizeof(Element));
     scores = memory.take<float>(tile);
     dp = memory.take<float>(tile);
     slopes = memory.take<float>(tile);
@@ -71,13 +64,15 @@ struct Workspace {
     query = {memory.take<Element>(wide), memory.take<Element>(wide),     memory.take<Element>(wide),
              memory.take<Element>(wide), memory.take<float>(block_size), memory.take<float>(block_size),
              memory.take<float>(sums)};
+    if (g.rule != nullptr) strip = memory.take<f32x16>(TileRule::strip_vectors(*g.rule));
   }
 
-  float *scores, *dp;   // S^T, dP^T
-  float* slopes;        // of a rule's scores, like them
-  Element* p;           // A: P^T
-  Element* ds_rows;     // A: dS^T
-  Element* ds_columns;  // B: the same
+  float *scores, *dp;       // S^T, dP^T
+  float* slopes;            // of a rule's scores, like them
+  Element* p;               // A: P^T
+  Element* ds_rows;         // A: dS^T
+  Element* ds_columns;      // B: the same
+  f32x16* strip = nullptr;  // of a rule
   KeySide<Tiles> keys[key_blocks_at_once];
   QuerySide<Tiles> query;
 };
@@ -150,7 +145,7 @@ void score_gradients_by_rule(const Geometry& g, Workspace<Tiles>& w, const TileR
                              bool partial) {
   const bool sloped = g.rule->changes_scores();
   if (!sloped && !partial) return score_gradients<Tiles, false, false>(g, w, at.keys, at.queries, 0, g.scale);
-  rule.apply(w.scores, sloped ? w.slopes : nullptr, at, g.scale, partial);
+  rule.apply(w.scores, sloped ? w.slopes : nullptr, w.strip, at, g.scale, partial);
   const auto score = sloped ? score_gradients<Tiles, false, true> : score_gradients<Tiles, false, false>;
   score(g, w, at.keys, at.queries, 0, 1.0f);
 }
@@ -254,8 +249,8 @@ void visit_keys(const Geometry& g, const BackwardTensors& all, Workspace<Tiles>&
 // Some blocks of keys of one key/value head against all queries that see them: writes dk and dv. With want_dq also dq;
 // then one task must visit all the keys of its document.
 template <class T, class Tiles>
-void run_key_task(const Geometry& g, const BackwardTensors& all, const BackwardTask& task, bool want_dq) {
-  static thread_local TileMemory memory;
+void run_key_task(const Geometry& g, const BackwardTensors& all, const BackwardTask& task, TileMemory& memory,
+                  bool want_dq) {
   Workspace<Tiles> w(memory, g);
   const typename Tiles::Scope scope;
   const DocumentRange& document = task.document;
@@ -284,8 +279,7 @@ void run_key_task(const Geometry& g, const BackwardTensors& all, const BackwardT
 
 // Some blocks of queries of one head against the keys they see: writes dq.
 template <class T, class Tiles>
-void run_query_task(const Geometry& g, const BackwardTensors& all, const BackwardTask& task) {
-  static thread_local TileMemory memory;
+void run_query_task(const Geometry& g, const BackwardTensors& all, const BackwardTask& task, TileMemory& memory) {
   Workspace<Tiles> w(memory, g);
   const typename Tiles::Scope scope;
   const DocumentRange& document = task.document;
@@ -334,11 +328,18 @@ std::int64_t pairs_of(const Geometry& g, const DocumentRange& document, std::int
   return pairs;
 }
 
+// What scratch holds: floats for delta and for the sums of dq that wait for further blocks of keys, then the tiles.
+std::size_t bytes_of_rows(const Geometry& g) {
+  return static_cast<std::size_t>(padded(g.tokens * g.heads * (1 + g.rows) * std::int64_t{sizeof(float)}, 64));
+}
+
 template <class T, class Tiles>
 void backward(const AttentionGrads& grads, ConstView dout, const AttentionTensors& tensors, const AttentionSpec& spec,
               View scratch) {
   const Geometry g(tensors, spec, Tiles::depth_step);
-  auto* delta = reinterpret_cast<float*>(scratch.as<std::uint8_t>());
+  auto* const begin = reinterpret_cast<std::byte*>(scratch.as<std::uint8_t>());
+  auto* const delta = reinterpret_cast<float*>(begin);
+  const PoolMemory memory{begin + bytes_of_rows(g), bytes_of<Workspace<Tiles>>(g)};
   const std::optional<TileRule> rule = tile_rule(spec);
   const BackwardTensors all = {
       rule ? &*rule : nullptr, grads, dout, tensors, delta + g.tokens * g.heads * g.rows, delta};
@@ -359,7 +360,8 @@ void backward(const AttentionGrads& grads, ConstView dout, const AttentionTensor
     }
   }
   if (2 * largest * omp_get_max_threads() <= 3 * total) {
-    run_tasks(whole, [&](const BackwardTask& task) { run_key_task<T, Tiles>(g, all, task, true); });
+    run_tasks(whole, memory,
+              [&](const BackwardTask& task, TileMemory& tiles) { run_key_task<T, Tiles>(g, all, task, tiles, true); });
     return;
   }
   for (const BackwardTask& task : whole) {
@@ -374,21 +376,25 @@ void backward(const AttentionGrads& grads, ConstView dout, const AttentionTensor
       }
     }
   }
-  run_tasks(by_keys, [&](const BackwardTask& task) { run_key_task<T, Tiles>(g, all, task, false); });
-  run_tasks(by_queries, [&](const BackwardTask& task) { run_query_task<T, Tiles>(g, all, task); });
+  run_tasks(by_keys, memory,
+            [&](const BackwardTask& task, TileMemory& tiles) { run_key_task<T, Tiles>(g, all, task, tiles, false); });
+  run_tasks(by_queries, memory,
+            [&](const BackwardTask& task, TileMemory& tiles) { run_query_task<T, Tiles>(g, all, task, tiles); });
 }
 
 }  // namespace
 
+std::size_t attention_backward_scratch_bytes(const AttentionTensors& tensors, const AttentionSpec& spec) {
+  return with_tiles(tensors.q.dtype(), [&]<class T, class Tiles>(T, Tiles) {
+    const Geometry g(tensors, spec, Tiles::depth_step);
+    return bytes_of_rows(g) + PoolMemory::bytes(bytes_of<Workspace<Tiles>>(g));
+  });
+}
+
 void attention_backward(Exec&, const AttentionGrads& grads, ConstView dout, const AttentionTensors& tensors,
                         const AttentionSpec& spec, View scratch) {
-  if (tensors.q.dtype() == DType::f32) {
-    backward<float, FloatTiles>(grads, dout, tensors, spec, scratch);
-  } else if (backend::cpu::amx_usable()) {
-    backward<bf16, AmxTiles>(grads, dout, tensors, spec, scratch);
-  } else {
-    backward<bf16, FloatTiles>(grads, dout, tensors, spec, scratch);
-  }
+  with_tiles(tensors.q.dtype(),
+             [&]<class T, class Tiles>(T, Tiles) { backward<T, Tiles>(grads, dout, tensors, spec, scratch); });
 }
 
 }  // namespace inlay::ops::cpu

@@ -1,14 +1,16 @@
 #pragma once
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <limits>
-#include <memory>
-#include <new>
 #include <optional>
 #include <vector>
 
+#include "backend/cpu/gemm.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/cpu_amx.h"
 #include "ops/attention/cpu_rules.h"
 #include "ops/attention/cpu_tiles.h"
 
@@ -154,40 +156,61 @@ void write_transposed(const Rows<T>& to, const float* from, const float* factor)
   }
 }
 
-// A thread's tiles. They have fixed sizes (a few hundred KiB at most heads' sizes) and are kept from call to call.
+// Memory of a thread's tiles: pieces of it are taken one after the other. Without memory it only counts.
 class TileMemory {
  public:
-  // Starts over; what was taken before is free again.
-  void reset(std::size_t bytes) {
-    if (bytes > capacity_) {
-      memory_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})));
-      capacity_ = bytes;
-    }
-    used_ = 0;
-  }
+  TileMemory() = default;
+  TileMemory(std::byte* begin, std::size_t bytes) : begin_(begin), capacity_(bytes) {}
+
   template <class T>
   T* take(std::int64_t count) {
-    T* result = reinterpret_cast<T*>(memory_.get() + used_);
+    T* result = begin_ == nullptr ? nullptr : reinterpret_cast<T*>(begin_ + used_);
     used_ += static_cast<std::size_t>(padded(count * static_cast<std::int64_t>(sizeof(T)), 64));
     INLAY_ASSERT(used_ <= capacity_, "attention's tiles take {} bytes of {}", used_, capacity_);
     return result;
   }
+  std::size_t used() const { return used_; }
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{64}); }
-  };
-  std::unique_ptr<std::byte, Free> memory_;
-  std::size_t capacity_ = 0, used_ = 0;
+  std::byte* begin_ = nullptr;
+  std::size_t capacity_ = std::numeric_limits<std::size_t>::max(), used_ = 0;
 };
 
-// Runs work(task) for all tasks, the dearest first, on whichever thread is free. Tasks write apart from each other.
+// What a workspace takes, which is made of such memory.
+template <class Workspace>
+std::size_t bytes_of(const Geometry& g) {
+  TileMemory counter;
+  const Workspace workspace(counter, g);
+  return counter.used();
+}
+
+// The tiles of all threads, so many bytes each.
+struct PoolMemory {
+  std::byte* begin;
+  std::size_t each;
+
+  TileMemory of(int thread) const { return {begin + static_cast<std::size_t>(thread) * each, each}; }
+  static std::size_t bytes(std::size_t each) { return each * static_cast<std::size_t>(omp_get_max_threads()); }
+};
+
+// Runs work(task, tiles) for all tasks, the dearest first, on whichever thread is free. Tasks write apart from each
+// other.
 template <class Task, class Work>
-void run_tasks(std::vector<Task>& tasks, const Work& work) {
+void run_tasks(std::vector<Task>& tasks, const PoolMemory& memory, const Work& work) {
   std::stable_sort(tasks.begin(), tasks.end(), [](const Task& a, const Task& b) { return a.cost > b.cost; });
   const auto count = static_cast<std::int64_t>(tasks.size());
 #pragma omp parallel for schedule(dynamic, 1) if (count > 1)
-  for (std::int64_t i = 0; i < count; ++i) work(tasks[static_cast<std::size_t>(i)]);
+  for (std::int64_t i = 0; i < count; ++i) {
+    TileMemory tiles = memory.of(omp_get_thread_num());
+    work(tasks[static_cast<std::size_t>(i)], tiles);
+  }
+}
+
+// Calls body with the stored type and the tiles that go with it, as arguments that only have a type.
+template <class Body>
+auto with_tiles(DType dtype, const Body& body) {
+  if (dtype == DType::f32) return body(float{}, FloatTiles{});
+  return backend::cpu::amx_usable() ? body(bf16{}, AmxTiles{}) : body(bf16{}, FloatTiles{});
 }
 
 }  // namespace inlay::ops::cpu

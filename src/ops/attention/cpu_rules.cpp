@@ -15,7 +15,7 @@ using rules::Node;
 using rules::Op;
 using rules::Term;
 
-constexpr std::int64_t strip_keys = 4, row_vectors = block_size / lanes, strip_vectors = strip_keys * row_vectors;
+constexpr std::int64_t strip_keys = 4, row_vectors = block_size / lanes, node_vectors = strip_keys * row_vectors;
 
 f32x16 truth(i32x16 mask) { return select(mask, splat(1), f32x16{}); }
 
@@ -35,7 +35,7 @@ f32x16 log_of_any(f32x16 x) {
 // to = op(a, b, c), vector by vector, as rules::apply does it to one number.
 template <class Function>
 void each(f32x16* to, const Function& function) {
-  for (std::int64_t i = 0; i < strip_vectors; ++i) to[i] = function(i);
+  for (std::int64_t i = 0; i < node_vectors; ++i) to[i] = function(i);
 }
 
 void apply(Op op, f32x16* to, const f32x16* a, const f32x16* b, const f32x16* c) {
@@ -70,15 +70,15 @@ void apply(Op op, f32x16* to, const f32x16* a, const f32x16* b, const f32x16* c)
 
 // The values of all nodes over the strip at hand; those of leaves that do not change stay from strip to strip.
 struct TileRule::Strip {
-  struct Values {
-    f32x16 vectors[strip_vectors];
-  };
-  explicit Strip(std::size_t nodes) : values(nodes) {}
-  f32x16* of(Term term) { return values[term].vectors; }
-  void fill(Term term, float value) { std::fill_n(of(term), strip_vectors, splat(value)); }
+  f32x16* of(Term term) const { return vectors + static_cast<std::int64_t>(term) * node_vectors; }
+  void fill(Term term, float value) const { std::fill_n(of(term), node_vectors, splat(value)); }
 
-  std::vector<Values> values;
+  f32x16* vectors;
 };
+
+std::int64_t TileRule::strip_vectors(const AttentionRule& rule) {
+  return std::ssize(rule.expressions().nodes()) * node_vectors;
+}
 
 TileRule::TileRule(const AttentionRule& rule) : rule_(rule) {
   for (const bool partial : {false, true}) {
@@ -97,7 +97,7 @@ TileRule::TileRule(const AttentionRule& rule) : rule_(rule) {
   }
 }
 
-void TileRule::run(Strip& strip, const std::vector<Term>& terms) const {
+void TileRule::run(const Strip& strip, const std::vector<Term>& terms) const {
   for (const Term term : terms) {
     const Node& node = rule_.expressions()[term];
     if (rules::is_leaf(node.op)) continue;
@@ -105,12 +105,11 @@ void TileRule::run(Strip& strip, const std::vector<Term>& terms) const {
   }
 }
 
-void TileRule::apply(float* scores, float* slopes, const TilePlace& at, float scale, bool partial) const {
+void TileRule::apply(float* scores, float* slopes, f32x16* memory, const TilePlace& at, float scale,
+                     bool partial) const {
   const rules::Expressions& expressions = rule_.expressions();
   const std::vector<Term>& terms = terms_for(partial, slopes != nullptr);
-  static thread_local std::unique_ptr<Strip> memory;
-  if (memory == nullptr) memory = std::make_unique<Strip>(rules::Expressions::most_nodes);
-  Strip& strip = *memory;
+  const Strip strip{memory};
   const f32x16 count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const auto query = [&](std::int64_t vector) {
     return count + static_cast<float>(at.query + vector % row_vectors * lanes);
@@ -140,7 +139,7 @@ void TileRule::apply(float* scores, float* slopes, const TilePlace& at, float sc
       }
     }
     run(strip, terms);
-    for (std::int64_t i = 0; i < strip_vectors; ++i) {
+    for (std::int64_t i = 0; i < node_vectors; ++i) {
       if (i % row_vectors * lanes >= at.queries) continue;
       const f32x16 value = rule_.changes_scores() ? strip.of(rule_.score())[i] : backend::cpu::load(score(i)) * scale;
       i32x16 seen = i32x16{} == i32x16{};

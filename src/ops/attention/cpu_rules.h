@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "ops/attention/cpu_tiles.h"
@@ -26,12 +25,15 @@ class TileRule {
 
   // scores [keys, queries], block_size from row to row: q · k times `scale` becomes what the rule makes of it, and
   // twice far_below where nothing is seen. slopes, where wanted, like scores: the derivative. A full tile's mask is not
-  // looked at, not even at its document's end.
-  void apply(float* scores, float* slopes, const TilePlace& at, float scale, bool partial) const;
+  // looked at, not even at its document's end. strip: memory of strip_vectors().
+  void apply(float* scores, float* slopes, f32x16* strip, const TilePlace& at, float scale, bool partial) const;
+
+  // Vectors that the values of all nodes over one strip take.
+  static std::int64_t strip_vectors(const AttentionRule& rule);
 
  private:
   struct Strip;
-  void run(Strip& strip, const std::vector<rules::Term>& terms) const;
+  void run(const Strip& strip, const std::vector<rules::Term>& terms) const;
   const std::vector<rules::Term>& terms_for(bool partial, bool slopes) const { return terms_[partial][slopes]; }
 
   const AttentionRule& rule_;
