@@ -35,16 +35,15 @@ std::string present_name(const Row& message, std::initializer_list<const char*> 
 
 // What a model is to think is easily lost: a template may write no reasoning at all, or only the last turn's. Learning
 // the turn all the same would teach to answer without it.
-void check_reasoning(const Row& row, std::size_t index, const ChatFormat::Turn& turn, std::string_view written) {
+void check_reasoning(const ChatFormat::Turn& turn, std::string_view written) {
   if (!turn.trained) return;
   const std::string_view reasoning = reasoning_of(turn.message);
   if (written.find(reasoning) != written.npos) return;
-  row.fail(
-      fmt::format("messages[{}]: the chat template drops the reasoning of this {} message, so that the turn would be "
-                  "learned without it; where the template keeps it in the last turn, end the conversation with this "
-                  "message; else set \"training\": false in it, take the reasoning out of the data, or name another "
-                  "chat_template",
-                  index, turn.role));
+  turn.source->fail(
+      fmt::format("the chat template drops the reasoning of this {} message, so that the turn would be learned without "
+                  "it; where the template keeps it in the last turn, end the conversation with this message; else set "
+                  "\"training\": false in it, take the reasoning out of the data, or name another chat_template",
+                  turn.role));
 }
 
 }  // namespace
@@ -84,7 +83,7 @@ std::string ChatFormat::role_of(const Row& message) const {
 }
 
 ChatFormat::Turn ChatFormat::read_turn(const Row& message) const {
-  Turn turn{.role = role_of(message)};
+  Turn turn{.role = role_of(message), .source = message};
   turn.trained = options_.train_on_inputs ||
                  std::ranges::find(options_.roles_to_train, turn.role) != options_.roles_to_train.end();
   const std::string weight_field = options_.message_field_weight.empty()
@@ -120,7 +119,8 @@ ChatFormat::Conversation ChatFormat::read(const Row& row) const {
   std::vector<Turn>& turns = conversation.turns;
   if (turns.empty()) messages->fail("is empty, expected at least one message");
   if (const auto system = row.find(options_.field_system); system && turns[0].role != "system") {
-    turns.insert(turns.begin(), {.message = jinja::message("system", system->text()), .role = "system"});
+    turns.insert(turns.begin(),
+                 {.message = jinja::message("system", system->text()), .role = "system", .source = system});
   }
   if (options_.drop_system_message && turns[0].role == "system") turns.erase(turns.begin());
   if (turns.empty()) messages->fail("has nothing but a system message, which is dropped");
@@ -171,8 +171,7 @@ std::vector<ChatFormat::TokenSpan> ChatFormat::generation_spans(const Row& row, 
   const bool one_each = spoken.size() == rendered.generation.size();
   for (std::size_t k = 0; k < spoken.size(); ++k) {
     const auto [begin, end] = one_each ? rendered.generation[k] : std::pair(std::size_t{0}, rendered.text.size());
-    check_reasoning(row, spoken[k], conversation.turns[spoken[k]],
-                    std::string_view(rendered.text).substr(begin, end - begin));
+    check_reasoning(conversation.turns[spoken[k]], std::string_view(rendered.text).substr(begin, end - begin));
   }
   std::vector<TokenSpan> result;
   std::optional<bool> closed;  // asked for where a block ends with a special token: that may be the end, or lead there
@@ -200,17 +199,17 @@ std::vector<ChatFormat::TokenSpan> ChatFormat::spans(const Row& row, const Conve
   for (std::size_t i = 0; i < turns.size(); ++i) {
     if (!turns[i].trained && options_.train_on_eos != "all") continue;
     const auto found = finder.find(i);
-    check_reasoning(row, i, turns[i], found ? text.substr(found->begin, found->end - found->begin) : text);
+    check_reasoning(turns[i], found ? text.substr(found->begin, found->end - found->begin) : text);
     if (found) {
       const auto [begin, end] = map.tokens(found->begin, found->end);
       const std::size_t content = map.tokens(found->content, found->end).first;
       result.push_back({begin, end, &turns[i], content, !found->closing || has_special(*found->closing)});
     } else if (turns[i].trained) {
-      row.fail(
-          fmt::format("messages[{}]: the chat template writes this {} message differently in the middle of a "
-                      "conversation, so that its tokens cannot be told from the others; end the conversation "
-                      "with it, do not train on it, or use a template with {{% generation %}} blocks",
-                      i, turns[i].role));
+      turns[i].source->fail(
+          fmt::format("the chat template writes this {} message differently in the middle of a conversation, so that "
+                      "its tokens cannot be told from the others; end the conversation with it, do not train on it, or "
+                      "use a template with {{% generation %}} blocks",
+                      turns[i].role));
     }
   }
   return result;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "data/formats/format.h"
 
 namespace inlay::data {
@@ -14,6 +16,7 @@ class ChatFormat final : public RowFormat {
   struct Turn {
     jinja::Value message;
     std::string role;
+    std::optional<Row> source;  // where it stands in the data
     bool trained = false;
     float weight = 1.0f;
     bool marked = false;  // the message itself says whether, or how much

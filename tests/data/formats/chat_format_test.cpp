@@ -212,6 +212,21 @@ TEST(DataChatFormat, ATurnThatIsWrittenDifferentlyInTheMiddleIsAnError) {
               HasSubstr("messages[0]: the chat template writes this assistant message differently in the middle"));
 }
 
+// The place is the one in the data, whatever is put before the messages or taken away, and by the key that is there.
+TEST(DataChatFormat, ErrorsNameTheMessageAsItStandsInTheData) {
+  const ChatModel model;
+  const std::string thinking = R"({"from": "gpt", "value": "Hello.", "reasoning": "Hm."})",
+                    error = ": the chat template drops the reasoning";
+  EXPECT_THAT(error_of(model, R"({"system": "Be kind.", "conversations": [{"from": "human", "value": "Hi"}, )" +
+                                  thinking + "]}"),
+              HasSubstr("rows.jsonl:7: conversations[1]" + error));
+  EXPECT_THAT(error_of(model,
+                       R"({"messages": [{"from": "system", "value": "Be kind."}, {"from": "human", "value": "Hi"}, )" +
+                           thinking + "]}",
+                       {.drop_system_message = true}),
+              HasSubstr("rows.jsonl:7: messages[2]" + error));
+}
+
 TEST(DataChatFormat, RolesToTrain) {
   const ChatModel model;
   EXPECT_THAT(learned(model, make(model, two_turns, {.roles_to_train = {"user"}})),
