@@ -8,6 +8,7 @@
 #include "data/prepared.h"
 #include "data/row_blocks.h"
 #include "data/token_rows.h"
+#include "io/paths.h"
 
 namespace inlay::data {
 namespace {
@@ -27,8 +28,7 @@ class Reading {
  public:
   Reading(const DatasetOptions& dataset, const ReadContext& context, Corpus::Builder builder)
       : dataset_(dataset), context_(context), builder_(std::move(builder)) {
-    std::error_code ignored;
-    total_ = fs::file_size(dataset.path, ignored);
+    total_ = io::file_bytes(dataset.path);
   }
 
   // What a tokenizer made already; there are no texts, and documents without labels stay.
@@ -197,9 +197,8 @@ Corpus read(const DatasetOptions& dataset, const ReadContext& context, Corpus::B
 }  // namespace
 
 std::shared_ptr<const Corpus> read_dataset(const DatasetOptions& dataset, const ReadContext& context) {
-  std::error_code ignored;
-  if (!fs::exists(dataset.path, ignored)) user_error("{}: no such file", dataset.path);
-  if (!fs::is_regular_file(dataset.path, ignored)) user_error("{}: is not a file", dataset.path);
+  if (!io::exists(dataset.path)) user_error("{}: no such file", dataset.path);
+  if (!io::is_file(dataset.path)) user_error("{}: is not a file", dataset.path);
   const auto shared = [](Corpus corpus) { return std::make_shared<const Corpus>(std::move(corpus)); };
   if (!context.prepared.empty()) {
     const fs::path kept = prepared_path(dataset, context);

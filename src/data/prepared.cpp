@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "io/file.h"
+#include "io/paths.h"
 
 namespace inlay::data {
 namespace {
@@ -25,8 +26,7 @@ std::function<void(std::uint64_t)> now_and_then(const ReadContext& context, std:
 }
 
 std::uint64_t file_hash(const fs::path& path, const ReadContext& context) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored) || fs::file_size(path, ignored) == 0) return 0;
+  if (!io::is_file(path) || io::file_bytes(path) == 0) return 0;
   const io::InputFile file(path);
   return io::content_hash(file, 0, file.size(), now_and_then(context, file.size()));
 }
@@ -74,6 +74,15 @@ bool is_noted(const Corpus& corpus, const fs::path& kept) {
   }
 }
 
+// A folder that cannot be looked into has nothing prepared.
+bool is_there(const fs::path& kept) {
+  try {
+    return io::exists(kept);
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
 // Nothing where it cannot be read either.
 std::optional<Corpus> opened(const fs::path& kept) {
   try {
@@ -94,8 +103,7 @@ void note_as_verified(const Corpus& corpus, const fs::path& kept) {
 }
 
 std::optional<Corpus> open_prepared(const fs::path& kept, const ReadContext& context) {
-  std::error_code ignored;
-  if (!fs::exists(kept, ignored)) return std::nullopt;
+  if (!is_there(kept)) return std::nullopt;
   auto corpus = opened(kept);
   const bool right = corpus && corpus->within(context.vocab);
   if (right && is_noted(*corpus, kept)) return corpus;

@@ -206,6 +206,9 @@ TEST_F(DataDataset, ABadRowEndsTheReadingWithItsPlace) {
   EXPECT_THAT(error_of(folder_.write("x.parquet", "a")), HasSubstr("x.parquet: is not a Parquet file"));
   EXPECT_THAT(error_of(folder_ / "nowhere.jsonl"), EndsWith("nowhere.jsonl: no such file"));
   EXPECT_THAT(error_of(folder_.path()), EndsWith(": is not a file"));
+  std::filesystem::create_symlink(folder_ / "loop.jsonl", folder_ / "loop.jsonl");
+  EXPECT_THAT(error_of(folder_ / "loop.jsonl"),
+              EndsWith("loop.jsonl: cannot be read: Too many levels of symbolic links"));
 }
 
 TEST_F(DataDataset, BadRowsMayBeSkippedAndAreCounted) {
