@@ -151,7 +151,7 @@ const std::vector<Field>& fields() {
           "GiB of device memory to plan for; auto: what is free"),
       or_auto(
           "memory.host", [](auto& o) -> auto& { return o.memory.host; }, 0,
-          "GiB of host memory for what does not stay on a GPU; auto: what is free"),
+          "GiB of host memory for what does not stay on a GPU; auto: what is free; not with device: cpu"),
       text(
           "memory.disk", [](auto& o) -> auto& { return o.memory.disk; }, "off or a folder",
           "folder on a local disk for layer inputs that do not fit into host memory"),
@@ -238,6 +238,9 @@ void validate(const TrainOptions& o, const std::string& source) {
     ops::AttentionRule::parse(o.attention.mask, o.attention.score);
   } catch (const UserError& error) {
     user_error("{}: {}", source, error.what());
+  }
+  if (o.memory.host && o.device == Device::cpu) {
+    user_error("{}: memory.host is for what does not stay on a GPU; with device: cpu all is in memory.device", source);
   }
   if (o.activation_policy != "auto" && !model::ActivationPolicy::parse(o.activation_policy).offloads()) {
     const auto refuse = [&](const char* key) {

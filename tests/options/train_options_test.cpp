@@ -113,6 +113,9 @@ TEST(OptionsTrain, MemoryThatThePolicyCannotUseIsRefused) {
   }
   EXPECT_NO_THROW(parse("activation_policy: offload\nmemory: {disk: /tmp, host: 8}\n"));
   EXPECT_NO_THROW(parse("memory: {disk: /tmp}\n"));
+  EXPECT_THAT(user_error_of([&] { parse("device: cpu\nmemory: {host: 8}\n"); }),
+              HasSubstr("memory.host is for what does not stay on a GPU"));
+  EXPECT_NO_THROW(parse("device: cuda\nmemory: {host: 8}\n"));
 }
 
 }  // namespace
