@@ -3,7 +3,7 @@
 #   mirror    ~  the alphabet backwards: a and z change places, b and y, ...
 #   previous  -  every letter becomes the one before it
 # Byte b is token b; 256 begins a document and 257 ends it, as in the tokenizer of `inlay init`. Only the answer is
-# learnt, but for a share `whole` of the documents: whoever learns those can write such documents by itself.
+# learned, but for a share `whole` of the documents: whoever learns those can write such documents by itself.
 #   awk -v cipher=next -v seed=1 -v count=20000 -v whole=0.1 -v train=FILE -v test=FILE -f cipher.awk
 # The words of the test file do not occur in training.
 BEGIN {

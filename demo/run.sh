@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A small model learns a cipher from nothing; then it is taught two more, by plain fine-tuning and by OSFT with either
-# basis. Shows what each method learnt and what it forgot. Called by ./dev demo [SEED]; everything goes into build/demo.
+# basis. Shows what each method learned and what it forgot. Called by ./dev demo [SEED]; everything goes into build/demo.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seed=${1:-1}
@@ -13,8 +13,8 @@ mkdir -p "$out"
 heading() { printf '\n== %s\n\n' "$*"; }
 
 heading "1. A model of 0.8 million parameters learns one cipher: every letter becomes the next (hello -> ifmmp)"
-# A tenth of the base model's documents is learnt whole, so that it can write such lines by itself: that is what OSFT
-# observes it on. Of the ciphers that follow, only the answers are learnt.
+# A tenth of the base model's documents is learned whole, so that it can write such lines by itself: that is what OSFT
+# observes it on. Of the ciphers that follow, only the answers are learned.
 make_data() { # cipher, share of whole documents
   awk -v cipher="$1" -v whole="$2" -v seed="$seed" -v count=20000 -v train="$out/$1-train.jsonl" \
     -v test="$out/$1-test.jsonl" -f demo/cipher.awk

@@ -187,7 +187,7 @@ class ContinualRun {
   }
 
   train::RunEnd learn(Sequence& sequence) {
-    // Where the weights to go on from are gone (somebody removed a folder), the tasks before are learnt again.
+    // Where the weights to go on from are gone (somebody removed a folder), the tasks before are learned again.
     while (!sequence.rows.empty() && !has_weights(task_folder(options_, sequence, sequence.rows.size() - 1))) {
       sequence.rows.pop_back();
       ++planned_;
@@ -293,14 +293,14 @@ class ContinualRun {
   // Frees the disk of what nothing will be trained from any more.
   void tidy(const Sequence& sequence) const {
     if (options_.keep_models == KeepModels::all) return;
-    const std::size_t learnt = sequence.rows.size();
-    for (std::size_t t = 0; t < learnt; ++t) {
+    const std::size_t learned = sequence.rows.size();
+    for (std::size_t t = 0; t < learned; ++t) {
       const fs::path folder = task_folder(options_, sequence, t);
-      const bool last = t + 1 == learnt;
+      const bool last = t + 1 == learned;
       const bool over = done(sequence) && options_.keep_models == KeepModels::none;
       !last || over ? drop_weights(folder) : drop_checkpoints(folder);
     }
-    if (!sequence.diverged.empty()) drop_weights(task_folder(options_, sequence, learnt));
+    if (!sequence.diverged.empty()) drop_weights(task_folder(options_, sequence, learned));
   }
 
   std::string describe(const ScoreRow& row) const {
@@ -322,7 +322,7 @@ class ContinualRun {
 
   void report_task(const Sequence& sequence, std::size_t task) {
     const bool good = sequence.diverged.empty();
-    if (!good) planned_ -= options_.tasks.size() - task - 1;  // the tasks after it will not be learnt
+    if (!good) planned_ -= options_.tasks.size() - task - 1;  // the tasks after it will not be learned
     const double left = seconds_ / static_cast<double>(runs_) * static_cast<double>(planned_ - runs_);
     console_.line(fmt::format("[{}/{}] {}: {}{}", runs_, planned_, name(sequence, task),
                               good ? describe(sequence.rows.back()) : "diverged, " + sequence.diverged,

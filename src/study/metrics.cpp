@@ -33,7 +33,7 @@ Matrix make_matrix(const Study& study, const Sequence& sequence, std::vector<Set
   return matrix;
 }
 
-// Mean over the earlier tasks of how much better they are in the end than right after they were learnt.
+// Mean over the earlier tasks of how much better they are in the end than right after they were learned.
 std::optional<double> transfer(const Matrix& matrix, double sign) {
   const std::size_t tasks = matrix[0].size();
   if (tasks < 2) return std::nullopt;

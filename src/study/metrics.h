@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-// The arithmetic of continual learning: what was learnt, what was forgotten, and how methods compare. Numbers in,
+// The arithmetic of continual learning: what was learned, what was forgotten, and how methods compare. Numbers in,
 // numbers out; docs/continual.md has the definitions in words.
 namespace inlay::study {
 
@@ -32,7 +32,7 @@ struct Sequence {
   std::size_t method = 0;
   double learning_rate = 0;
   std::int64_t seed = 0;
-  std::vector<ScoreRow> rows;  // after each task learnt so far
+  std::vector<ScoreRow> rows;  // after each task learned so far
   std::string diverged;        // what was said where training broke down
 };
 

@@ -20,7 +20,7 @@ struct GenerateOptions {
 };
 
 // Continues a prompt, token by token over cached keys and values. The prompt passes in the same way, one token at a
-// time: meant for looking at what a model has learnt, not for serving it. The engine's decode_length counts the prompt
+// time: meant for looking at what a model has learned, not for serving it. The engine's decode_length counts the prompt
 // and the continuation.
 std::vector<std::int32_t> generate(Engine& engine, const std::vector<std::int32_t>& prompt,
                                    const GenerateOptions& options);

@@ -10,7 +10,7 @@ namespace inlay::train {
 
 namespace {
 
-// Refuses a checkpoint that another run has left: what it had learnt would go on with other data, or from elsewhere.
+// Refuses a checkpoint that another run has left: what it had learned would go on with other data, or from elsewhere.
 void check_same_run(const TrainerState& saved, const TrainerState& now, const std::string& base_model,
                     const std::string& folder) {
   if (saved.data_fingerprint != now.data_fingerprint) {

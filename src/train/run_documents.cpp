@@ -44,7 +44,7 @@ void clip(std::vector<Document>& documents, std::int64_t length, Console& consol
   }
 }
 
-// Rotary positions go on for ever, what a model has learnt of them does not.
+// Rotary positions go on for ever, what a model has learned of them does not.
 void warn_of_positions(std::int64_t longest, const model::ModelConfig& config, Console& console) {
   if (config.max_positions <= 0 || longest <= config.max_positions) return;
   console.line(fmt::format("note: documents have up to {} tokens, but config.json gives {} positions",

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-// "PREFIXwordTARGET": documents of bytes, of which the target is learnt.
+// "PREFIXwordTARGET": documents of bytes, of which the target is learned.
 std::string documents(const std::string& prefix, int count, bool reverse) {
   std::string lines;
   for (int n = 0; n < count; ++n) {

@@ -35,7 +35,7 @@ int make_data(const std::string& cipher, const TempFolder& folder) {
 struct Line {
   std::string word, answer;
   char mark = 0;
-  std::size_t learnt = 0;  // labels
+  std::size_t learned = 0;  // labels
 };
 
 std::vector<Line> read_lines(const std::filesystem::path& file) {
@@ -52,7 +52,7 @@ std::vector<Line> read_lines(const std::filesystem::path& file) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (labels.at(i) == -100) continue;
       EXPECT_EQ(labels[i], ids[i]);
-      ++line.learnt;
+      ++line.learned;
     }
     lines.push_back(std::move(line));
   }
@@ -75,10 +75,10 @@ TEST(CliDemo, TheCiphersAreWhatTheySay) {
         for (std::size_t i = 0; i < line.word.size(); ++i) ASSERT_EQ(line.answer[i], image(line.word[i])) << line.word;
         if (test) {
           tested.insert(line.word);
-          EXPECT_EQ(line.learnt, line.answer.size() + 1);  // and the end
+          EXPECT_EQ(line.learned, line.answer.size() + 1);  // and the end
         } else {
           EXPECT_FALSE(tested.contains(line.word));
-          whole += line.learnt > line.answer.size() + 1 ? 1 : 0;
+          whole += line.learned > line.answer.size() + 1 ? 1 : 0;
         }
       }
     }

@@ -3,7 +3,7 @@ awkward texts.
 
     python tests/golden/make_tokenizer_cases.py
 
-Writes tokenizer/cases.json: `models` (two small BPE models, learnt here), `texts`, and `cases`: the rest of a
+Writes tokenizer/cases.json: `models` (two small BPE models, learned here), `texts`, and `cases`: the rest of a
 tokenizer.json, the model's name and changes to it, and for each text ids, ids with special tokens, and the decoded text
 with and without special tokens.
 """

@@ -28,14 +28,14 @@ Study study_of_three() {
   for (std::size_t m = 0; m < 3; ++m) {
     for (int r = 0; r < 3; ++r) {
       for (const std::int64_t seed : {1, 2}) {
-        const double learnt = 0.1 * r + 0.01 * static_cast<double>(seed),
+        const double learned = 0.1 * r + 0.01 * static_cast<double>(seed),
                      forgot = (0.2 + 0.3 * r) / (1.0 + static_cast<double>(m));
         Sequence sequence;
         sequence.method = m, sequence.learning_rate = 1e-5 * std::pow(3, r), sequence.seed = seed;
         sequence.rows = {
-            {{{.loss = 3.0 - learnt, .token_accuracy = 0.3}, {.loss = 4.5, .choice_accuracy = 0.25}},
+            {{{.loss = 3.0 - learned, .token_accuracy = 0.3}, {.loss = 4.5, .choice_accuracy = 0.25}},
              {{.loss = 2.0 + forgot / 2, .token_accuracy = 0.5}}},
-            {{{.loss = 3.2 - learnt, .token_accuracy = 0.3}, {.loss = 3.5 - learnt, .choice_accuracy = 0.75}},
+            {{{.loss = 3.2 - learned, .token_accuracy = 0.3}, {.loss = 3.5 - learned, .choice_accuracy = 0.75}},
              {{.loss = 2.0 + forgot, .token_accuracy = 0.4}}}};
         study.sequences.push_back(sequence);
       }

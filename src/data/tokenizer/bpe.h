@@ -35,7 +35,7 @@ struct BpeWorkspace {
 };
 
 // Byte-pair encoding: a piece begins as its characters (bytes, where the pre-tokenizer is byte-level), and the pair
-// that was learnt first merges first, the leftmost of equals, until none is left. The `model` of a tokenizer.json.
+// that was learned first merges first, the leftmost of equals, until none is left. The `model` of a tokenizer.json.
 // Immutable, so threads may share it.
 class Bpe {
  public:
