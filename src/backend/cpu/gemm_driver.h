@@ -133,7 +133,10 @@ struct GemmMemory {
     const std::int64_t short_side = std::min(g.m, g.n), long_side = std::max(g.m, g.n);
     const std::int64_t rows = std::min(long_side, most_oc) + unit;
     shared = aligned(std::min(packed * (short_side + unit) * k, Kernel::budget));
-    partial = packed * std::min(short_side + unit, most_sc) * k > Kernel::budget ? Kernel::budget : 0;
+    // Sums are cut where the shared operand is too large; whole tasks of them lie side by side.
+    const std::int64_t cols = std::min(short_side + unit, most_sc);
+    const std::int64_t sums = 4 * (long_side + most_oc + unit) * (cols + most_st);
+    partial = packed * cols * k > Kernel::budget ? std::min(aligned(sums), Kernel::budget) : 0;
     own = aligned(packed * rows * std::min(k, Kernel::kc));
     own_partial = k > Kernel::kc ? aligned(4 * rows * (std::min(short_side, most_st) + unit)) : 0;
     threads = omp_in_parallel() != 0 || terms < worth_a_team ? 1 : omp_get_max_threads();
