@@ -58,8 +58,7 @@ void grouped_matmul(Exec& exec, View c, ConstView a, std::span<const ConstView> 
   const View workspace = take_workspace(exec, a.dtype(), a.dim(0), c.dim(1), a.dim(1));
   if (exec.planning()) return;
   for_each_group(offsets, [&](std::size_t g, std::int64_t begin, std::int64_t end) {
-    cpu::matmul(workspace, c.slice_rows(begin, end), a.slice_rows(begin, end), Transpose::no, b[g], transpose_b,
-                scale);
+    cpu::matmul(workspace, c.slice_rows(begin, end), a.slice_rows(begin, end), Transpose::no, b[g], transpose_b, scale);
   });
 }
 

@@ -15,10 +15,12 @@ struct MergeArguments {
 int run(const MergeArguments& arguments) {
   train::MergeOptions options{
       .base = arguments.base, .adapter = arguments.adapter, .output = arguments.output, .dtype = {}};
-  if (arguments.dtype != "base") {
+  if (arguments.dtype == "mxfp4") {
+    options.mxfp4 = true;
+  } else if (arguments.dtype != "base") {
     options.dtype = parse_floating_dtype(arguments.dtype);
     if (!options.dtype || *options.dtype == DType::f64) {
-      user_error("--dtype: expected base, fp32, bf16 or fp16, got '{}'", arguments.dtype);
+      user_error("--dtype: expected base, fp32, bf16, fp16 or mxfp4, got '{}'", arguments.dtype);
     }
   }
   Console console(arguments.quiet);
@@ -38,7 +40,9 @@ void add_merge(Program& program) {
   command->add_option("base", arguments->base, "Hugging Face model folder that the adapter was trained on")->required();
   command->add_option("adapter", arguments->adapter, "Adapter folder, of inlay train or PEFT")->required();
   command->add_option("output", arguments->output, "New model folder")->required();
-  command->add_option("--dtype", arguments->dtype, "base: each tensor as the base model has it; fp32, bf16 or fp16");
+  command->add_option("--dtype", arguments->dtype,
+                      "base: each tensor as the base model has it, experts in MXFP4 as bf16; fp32, bf16, fp16; mxfp4: "
+                      "experts packed again");
   command->add_flag("--quiet", arguments->quiet, "Print errors and results only");
   command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
 }

@@ -76,6 +76,27 @@ class Merger {
     return turned;
   }
 
+  // The same in MXFP4, whose matrices lie as ours do.
+  PackedPart packed(const Parameter& p, const Part& part, const io::Checkpoint& source) {
+    const std::vector<float> before = from_file(p, part, source);
+    const std::vector<float> after = adapted_.contains(p.name) ? with_adapter(p, part, source, before) : before;
+    const Shape shape{part.rows, p.shape[1]};
+    PackedPart result;
+    std::vector<float> written(after.size());
+    Exec exec = Exec::runner(Device::cpu, 0);
+    const ops::Quantised to = ops::make_quantised(
+        ops::QuantFormat::mxfp4, shape[0], shape[1], [&](std::string_view name, DType dtype, Shape of) {
+          std::vector<std::byte>& bytes = name == "codes" ? result.blocks : result.scales;
+          bytes.resize(static_cast<std::size_t>(of.size()));
+          return View(bytes.data(), dtype, of);
+        });
+    ops::quantise_rows(exec, to, 0, ConstView(after.data(), DType::f32, shape));
+    ops::dequantise_rows(exec, View(written.data(), DType::f32, shape), to, 0);
+    // Blocks and scales are asked for one after the other.
+    if (adapted_.contains(p.name) && counted_.insert({p.name, part.row}).second) sums_.add(before, after, written);
+    return result;
+  }
+
   const Sums& sums() const { return sums_; }
 
  private:
@@ -139,6 +160,7 @@ class Merger {
   std::shared_ptr<const weights::WeightPlan> adapters_;
   adapter::BaseKind base_;
   std::set<std::string> adapted_;
+  std::set<std::pair<std::string, std::int64_t>> counted_;
   std::map<std::pair<std::string, std::int64_t>, const adapter::SavedPart*> saved_;
   Sums sums_;
 };
@@ -150,12 +172,22 @@ MergeReport merge(const MergeOptions& options, Console& console) {
   const model::ModelConfig config = model::load_config(options.base);
   const adapter::AdapterFile file(options.adapter, config);
   file.check_base(io::Checkpoint(options.base));
+  if (options.mxfp4 && !format_of({}, options.base).mxfp4_experts) {
+    user_error("{}: has no experts in MXFP4 that could stay so; give another dtype", options.base.string());
+  }
   Merger merger(file, config, options.base);
   model::ModelParameters parameters(config);
   const fs::path partial =
       options.output.parent_path() / fmt::format(".{}.partial", options.output.filename().string());
   io::remove_all(partial);
   io::create_folders(partial);
+  ReadPacked pack;
+  if (options.mxfp4) {
+    pack = [&](const Parameter& p, const Part& part, const io::Checkpoint& base) {
+      stop_where_asked("merging");
+      return merger.packed(p, part, base);
+    };
+  }
   try {
     std::uint64_t done = 0;
     const std::uint64_t total = io::Checkpoint(options.base).total_bytes();
@@ -168,7 +200,8 @@ MergeReport merge(const MergeOptions& options, Console& console) {
           sink(numbers);
           done += model::PartReader(base, p, part).file_bytes();
           console.progress("merging", done, total);
-        });
+        },
+        pack);
     copy_companions(options.base, partial, Companions::of_model, written);
     io::rename(partial, options.output);
   } catch (...) {

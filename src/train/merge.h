@@ -11,6 +11,9 @@ namespace inlay::train {
 struct MergeOptions {
   std::filesystem::path base, adapter, output;
   std::optional<DType> dtype;  // of all tensors; absent: each as the base has it
+  // Experts that the base has in MXFP4 are packed again, which loses much of a small change; otherwise they become
+  // bf16.
+  bool mxfp4 = false;
 };
 
 struct MergeReport {

@@ -40,15 +40,16 @@ namespace {
 // How a model is written: as the base model has it, tensor by tensor.
 struct Layout {
   Layout(const ModelFolder& where, const model::ModelConfig& config, model::ModelParameters& parameters,
-         const std::function<bool(const weights::Parameter&)>& changed, const io::Checkpoint& source)
+         const std::function<bool(const weights::Parameter&)>& changed, bool packs, const io::Checkpoint& source)
       : tensors(model::checkpoint_tensors(parameters)) {
     std::set<std::string> packed;  // the tensors that MXFP4 ones are made of
     for (const model::CheckpointTensor& tensor : tensors) {
       by_name[tensor.name] = &tensor;
       if (!model::is_mxfp4(source, tensor.name)) continue;
       packed.insert({tensor.name + "_blocks", tensor.name + "_scales"});
-      decodes = decodes || where.dtype ||
-                std::ranges::any_of(tensor.parts, [&](const auto& part) { return changed(*part.first); });
+      const bool differs = std::ranges::any_of(tensor.parts, [&](const auto& part) { return changed(*part.first); });
+      if (packs && differs) by_packed_name[tensor.name + "_blocks"] = by_packed_name[tensor.name + "_scales"] = &tensor;
+      decodes = decodes || (!packs && (where.dtype || differs));
     }
     // A tied model may carry its head as a tensor of its own: it is the embedding once more.
     const model::NameMap& names = config.names;
@@ -74,6 +75,7 @@ struct Layout {
 
   std::vector<model::CheckpointTensor> tensors;
   std::map<std::string, const model::CheckpointTensor*> by_name;
+  std::map<std::string, const model::CheckpointTensor*> by_packed_name;  // those to be packed again
   std::vector<io::TensorSpec> specs;
   bool decodes = false;  // the base model's MXFP4
 };
@@ -123,11 +125,22 @@ bool finite(std::span<const std::byte> bytes, DType dtype) {
 }  // namespace
 
 io::FileSums write_model(const ModelFolder& where, const model::ModelConfig& config, model::ModelParameters& parameters,
-                         const std::function<bool(const weights::Parameter&)>& changed, const ReadPart& read) {
+                         const std::function<bool(const weights::Parameter&)>& changed, const ReadPart& read,
+                         const ReadPacked& pack) {
   const io::Checkpoint source(where.base);
-  const Layout layout(where, config, parameters, changed, source);
+  const Layout layout(where, config, parameters, changed, pack != nullptr, source);
   io::ShardedWriter writer(where.folder, layout.specs);
   for (const io::TensorSpec& spec : layout.specs) {
+    if (const auto packed = layout.by_packed_name.find(spec.name); packed != layout.by_packed_name.end()) {
+      std::uint64_t offset = 0;
+      for (const auto& [parameter, part] : packed->second->parts) {
+        const PackedPart both = pack(*parameter, *part, source);
+        const std::vector<std::byte>& piece = spec.name.ends_with("_blocks") ? both.blocks : both.scales;
+        writer.write_part(spec.name, offset, piece);
+        offset += piece.size();
+      }
+      continue;
+    }
     const auto found = layout.by_name.find(spec.name);
     if (found == layout.by_name.end()) {  // not a tensor that trains: as it was
       writer.write(spec.name, source.tensor(spec.name));
