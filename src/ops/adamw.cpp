@@ -1,6 +1,8 @@
 #include "ops/adamw.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace inlay::ops {
 
@@ -13,8 +15,9 @@ AdamWFactors::AdamWFactors(const AdamWSettings& settings)
       v_root(static_cast<float>(std::sqrt(1.0 - std::pow(settings.beta2, static_cast<double>(settings.step))))),
       eps(static_cast<float>(settings.eps)) {}
 
-void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView grad_scale,
-                const AdamWSettings& settings) {
+namespace {
+
+void check_step(const AdamWState& state, ConstView grad, ConstView grad_scale, const AdamWSettings& settings) {
   constexpr std::string_view op = "adamw_step";
   const auto& [value, low, m, v] = state;
   check_activation(op, "value", value);
@@ -35,11 +38,47 @@ void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView g
     check_dtype(op, "grad_scale", grad_scale, DType::f32);
   }
   INLAY_ASSERT(settings.step >= 1, "{}: step {}, the first is 1", op, settings.step);
+}
+
+void count_step(Exec& exec, const AdamWState& state, ConstView grad) {
+  const auto& [value, low, m, v] = state;
   exec.count_bytes({grad, value, value, low, low, m, m, v, v});
-  if (exec.planning() || value.size() == 0) return;
+}
+
+}  // namespace
+
+void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView grad_scale,
+                const AdamWSettings& settings) {
+  check_step(state, grad, grad_scale, settings);
+  count_step(exec, state, grad);
+  if (exec.planning() || state.value.size() == 0) return;
   const AdamWFactors factors(settings);
   if (exec.on_cuda()) return cuda::adamw_step(exec, state, grad, grad_scale, factors);
   cpu::adamw_step(exec, state, grad, grad_scale, factors);
+}
+
+void adamw_steps(Exec& exec, std::span<const AdamWSlot> slots, ConstView grad_scale, const AdamWSettings& settings) {
+  std::vector<const AdamWSlot*> left;
+  for (const AdamWSlot& slot : slots) {
+    check_step(slot.state, slot.grad, grad_scale, settings);
+    count_step(exec, slot.state, slot.grad);
+    if (slot.state.value.size() > 0) left.push_back(&slot);
+  }
+  if (exec.planning()) return;
+  const AdamWFactors factors(settings);
+  if (!exec.on_cuda()) {
+    for (const AdamWSlot* slot : left) cpu::adamw_step(exec, slot->state, slot->grad, grad_scale, factors);
+    return;
+  }
+  while (!left.empty()) {
+    std::vector<const AdamWSlot*> together, others;
+    for (const AdamWSlot* slot : left) {
+      const bool fits = together.size() < cuda::most_together && cuda::steps_alike(*left.front(), *slot);
+      (fits ? together : others).push_back(slot);
+    }
+    cuda::adamw_steps(exec, together, grad_scale, factors);
+    left = std::move(others);
+  }
 }
 
 void adamw_update(Exec& exec, View grad, View m, View v, ConstView grad_scale, const AdamWSettings& settings) {
@@ -114,6 +153,27 @@ void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x) {
   if (x.size() == 0) return exec.fill_zero(sums.slice(0, slot, slot + 1));
   if (exec.on_cuda()) return cuda::sum_of_squares(exec, sums, slot, x, scratch);
   cpu::sum_of_squares(exec, sums, slot, x, scratch);
+}
+
+void sums_of_squares(Exec& exec, View sums, std::span<const std::int64_t> slots, std::span<const ConstView> x) {
+  constexpr std::string_view op = "sums_of_squares";
+  INLAY_ASSERT(slots.size() == x.size(), "{}: {} tensors for {} slots", op, x.size(), slots.size());
+  check_dtype(op, "sums", sums, DType::f64);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    check_dtype(op, "x", x[i], DType::f32);
+    INLAY_ASSERT(x[i].contiguous(), "{}: x is strided", op);
+    INLAY_ASSERT(0 <= slots[i] && slots[i] < sums.dim(0), "{}: slot {} of {}", op, slots[i], sums.shape().str());
+  }
+  if (exec.on_cuda()) {
+    for (const ConstView& view : x) exec.count_bytes({view});
+    if (exec.planning()) return;
+    for (std::size_t begin = 0; begin < x.size(); begin += cuda::most_together) {
+      const std::size_t count = std::min(cuda::most_together, x.size() - begin);
+      cuda::sums_of_squares(exec, sums, slots.subspan(begin, count), x.subspan(begin, count));
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < x.size(); ++i) sum_of_squares(exec, sums, slots[i], x[i]);
 }
 
 void clip_scale(Exec& exec, View norm, View scale, ConstView sums, float max_norm) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "ops/check.h"
 
 namespace inlay::ops {
@@ -22,8 +24,16 @@ struct AdamWState {
 void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView grad_scale,
                 const AdamWSettings& settings);
 
-// The same in two halves, for weights whose change is projected before it is made: the first turns the gradient (fp32,
-// contiguous) into the change, decay aside; the second is value = value · decay + update on the fp32 master.
+// adamw_step() of many tensors by few kernels: what adapters have are small and many.
+struct AdamWSlot {
+  AdamWState state;
+  ConstView grad;
+};
+void adamw_steps(Exec& exec, std::span<const AdamWSlot> slots, ConstView grad_scale, const AdamWSettings& settings);
+
+// The same as adamw_step() in two halves, for weights whose change is projected before it is made: the first turns the
+// gradient (fp32, contiguous) into the change, decay aside; the second is value = value · decay + update on the fp32
+// master.
 void adamw_update(Exec& exec, View grad, View m, View v, ConstView grad_scale, const AdamWSettings& settings);
 void add_update(Exec& exec, View value, View low, ConstView update, const AdamWSettings& settings);
 
@@ -35,6 +45,8 @@ void join_master(Exec& exec, View master, ConstView value, ConstView low);
 inline constexpr std::int64_t partial_sum_count = 1024;
 // sums[slot] = Σ x², in a fixed order; sums is fp64 [slots] on the device; x fp32 or bf16, contiguous.
 void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x);
+// The same of many: sums[slots[i]] = Σ x[i]². x fp32 each.
+void sums_of_squares(Exec& exec, View sums, std::span<const std::int64_t> slots, std::span<const ConstView> x);
 // norm = sqrt(Σ sums), scale = min(1, max_norm / (norm + 1e-6)) (1 where max_norm <= 0); both fp32 [1].
 void clip_scale(Exec& exec, View norm, View scale, ConstView sums, float max_norm);
 
@@ -71,6 +83,12 @@ void split_master(Exec& exec, View value, View low, ConstView master);
 void join_master(Exec& exec, View master, ConstView value, ConstView low);
 void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x, View scratch);
 void clip_scale(Exec& exec, View norm, View scale, ConstView sums, float max_norm);
+// At most `most_together` tensors of one kind: dtypes, and whether vectors of eight fit (steps_alike()).
+inline constexpr std::size_t most_together = 64;
+bool steps_alike(const AdamWSlot& x, const AdamWSlot& y);
+void adamw_steps(Exec& exec, std::span<const AdamWSlot* const> slots, ConstView grad_scale,
+                 const AdamWFactors& factors);
+void sums_of_squares(Exec& exec, View sums, std::span<const std::int64_t> slots, std::span<const ConstView> x);
 }  // namespace cuda
 
 }  // namespace inlay::ops

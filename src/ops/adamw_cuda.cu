@@ -13,22 +13,21 @@ using namespace backend::cuda;
 
 constexpr int vector = 8;  // 16 bytes of bf16 weights and of their low halves, 32 of each fp32 tensor
 
+// One vector of a tensor, at these addresses.
 template <class Value, class Moment, class Gradient, int V>
-__global__ void __launch_bounds__(256) step(Value* value, std::int16_t* low, Moment* m, Moment* v, const Gradient* grad,
-                                            const float* grad_scale, AdamWFactors f, RowGrid grid) {
-  const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
-  if (!at.inside) return;
+__device__ __forceinline__ void step_vector(Value* value, std::int16_t* low, Moment* m, Moment* v, const Gradient* grad,
+                                            const float* grad_scale, const AdamWFactors& f) {
   constexpr bool halves = std::is_same_v<Value, __nv_bfloat16>;
   // All loads first: they are what the time goes into.
   Pack<Value, V> value_pack;
   Shorts<V> low_pack;
   Pack<Moment, V> m_pack, v_pack;
   Pack<Gradient, V> grad_pack;
-  value_pack.load(value + at.col);
-  if constexpr (halves) low_pack.load(low + at.col);
-  m_pack.load(m + at.col);
-  v_pack.load(v + at.col);
-  grad_pack.load(grad + at.col);
+  value_pack.load(value);
+  if constexpr (halves) low_pack.load(low);
+  m_pack.load(m);
+  v_pack.load(v);
+  grad_pack.load(grad);
   const float scale = grad_scale != nullptr ? *grad_scale : 1.0f;
 
   float p[V], mean[V], square[V], g[V];
@@ -48,15 +47,46 @@ __global__ void __launch_bounds__(256) step(Value* value, std::int16_t* low, Mom
     const float denominator = sqrtf(square[i]) / f.v_root + f.eps;
     p[i] = p[i] * f.decay - mean[i] * f.step_size / denominator;
   }
-  store(m + at.col, mean);
-  store(v + at.col, square);
+  store(m, mean);
+  store(v, square);
   if constexpr (halves) {
     split(p, value_pack, low_pack);
-    value_pack.store(value + at.col);
-    low_pack.store(low + at.col);
+    value_pack.store(value);
+    low_pack.store(low);
   } else {
-    store(value + at.col, p);
+    store(value, p);
   }
+}
+
+template <class Value, class Moment, class Gradient, int V>
+__global__ void __launch_bounds__(256) step(Value* value, std::int16_t* low, Moment* m, Moment* v, const Gradient* grad,
+                                            const float* grad_scale, AdamWFactors f, RowGrid grid) {
+  const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
+  if (!at.inside) return;
+  step_vector<Value, Moment, Gradient, V>(value + at.col, low + at.col, m + at.col, v + at.col, grad + at.col,
+                                          grad_scale, f);
+}
+
+// Many tensors, as they travel in a kernel's parameters.
+template <class Value, class Moment>
+struct Tensors {
+  Value* value[most_together];
+  std::int16_t* low[most_together];
+  Moment *m[most_together], *v[most_together];
+  const float* grad[most_together];
+  std::int64_t size[most_together];
+};
+
+// A row of blocks for every tensor.
+template <class Value, class Moment, int V>
+__global__ void __launch_bounds__(256)
+    step_many(const __grid_constant__ Tensors<Value, Moment> tensors, const float* grad_scale, AdamWFactors f) {
+  const unsigned t = blockIdx.y;
+  const std::int64_t at = (std::int64_t{blockIdx.x} * 256 + threadIdx.x) * V;
+  if (at >= tensors.size[t]) return;
+  std::int16_t* low = tensors.low[t] == nullptr ? nullptr : tensors.low[t] + at;
+  step_vector<Value, Moment, float, V>(tensors.value[t] + at, low, tensors.m[t] + at, tensors.v[t] + at,
+                                       tensors.grad[t] + at, grad_scale, f);
 }
 
 // The gradient becomes what the weight changes by, decay aside.
@@ -167,6 +197,22 @@ __global__ void __launch_bounds__(sum_threads) square_sums(double* partials, con
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
+struct Gradients {
+  const float* data[most_together];
+  std::int64_t size[most_together], slot[most_together];
+};
+
+// A block for every tensor: each thread in the order of the addresses, then a fixed tree.
+__global__ void __launch_bounds__(1024) square_sums_of_many(double* sums, const __grid_constant__ Gradients gradients) {
+  __shared__ double shared[32];
+  const float* x = gradients.data[blockIdx.x];
+  const std::int64_t size = gradients.size[blockIdx.x];
+  double sum = 0;
+  for (std::int64_t i = threadIdx.x; i < size; i += 1024) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  sum = block_sum(sum, shared);
+  if (threadIdx.x == 0) sums[gradients.slot[blockIdx.x]] = sum;  // =
+}
+
 // The sum of `count` numbers by one block of 1024, in a fixed order.
 __device__ __forceinline__ double sum_all(const double* numbers, std::int64_t count) {
   __shared__ double shared[32];
@@ -223,6 +269,59 @@ void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView g
     });
   });
   check_launch("adamw_step");
+}
+
+namespace {
+
+bool fits_vectors(const AdamWSlot& slot) {
+  const AdamWState& state = slot.state;
+  const View low = state.low ? state.low : state.value;
+  return vectors_fit(vector, flat(state.value), flat(low), flat(state.m), flat(state.v), flat(slot.grad));
+}
+
+}  // namespace
+
+bool steps_alike(const AdamWSlot& x, const AdamWSlot& y) {
+  return x.state.value.dtype() == y.state.value.dtype() && x.state.m.dtype() == y.state.m.dtype() &&
+         x.grad.dtype() == y.grad.dtype() && fits_vectors(x) == fits_vectors(y);
+}
+
+void adamw_steps(Exec& exec, std::span<const AdamWSlot* const> slots, ConstView grad_scale,
+                 const AdamWFactors& factors) {
+  const AdamWSlot& first = *slots.front();
+  if (slots.size() == 1 || first.grad.dtype() != DType::f32) {
+    for (const AdamWSlot* slot : slots) adamw_step(exec, slot->state, slot->grad, grad_scale, factors);
+    return;
+  }
+  const auto launch = [&](auto value_type, auto moment_type, auto width) {
+    using Value = decltype(value_type);
+    using Moment = decltype(moment_type);
+    Tensors<Value, Moment> tensors{};
+    std::int64_t most = 0;
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const AdamWState& state = slots[i]->state;
+      tensors.value[i] = pointer<Value>(state.value);
+      tensors.low[i] = pointer<std::int16_t>(state.low);
+      tensors.m[i] = pointer<Moment>(state.m);
+      tensors.v[i] = pointer<Moment>(state.v);
+      tensors.grad[i] = pointer<float>(slots[i]->grad);
+      tensors.size[i] = state.value.size();
+      most = std::max(most, tensors.size[i]);
+    }
+    constexpr std::int64_t per_block = 256 * width;
+    const dim3 blocks(static_cast<unsigned>((most + per_block - 1) / per_block), static_cast<unsigned>(slots.size()));
+    step_many<Value, Moment, width><<<blocks, 256, 0, stream_of(exec)>>>(tensors, pointer<float>(grad_scale), factors);
+  };
+  with_activation_type(first.state.value.dtype(), [&](auto value_type) {
+    with_activation_type(first.state.m.dtype(), [&](auto moment_type) {
+      if (fits_vectors(first)) {
+        launch(value_type, moment_type, std::integral_constant<int, vector>{});
+      } else {
+        launch(value_type, moment_type, std::integral_constant<int, 1>{});
+      }
+    });
+  });
+  check_launch("adamw_steps");
 }
 
 void adamw_update(Exec& exec, View grad, View m, View v, ConstView grad_scale, const AdamWFactors& factors) {
@@ -290,6 +389,17 @@ void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x, View 
   check_launch("sum_of_squares");
   finish_sum<<<1, 1024, 0, stream_of(exec)>>>(pointer<double>(sums) + slot, pointer<double>(scratch), blocks);
   check_launch("sum_of_squares");
+}
+
+void sums_of_squares(Exec& exec, View sums, std::span<const std::int64_t> slots, std::span<const ConstView> x) {
+  Gradients gradients{};
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    gradients.data[i] = pointer<float>(x[i]);
+    gradients.size[i] = x[i].size();
+    gradients.slot[i] = slots[i];
+  }
+  square_sums_of_many<<<static_cast<unsigned>(x.size()), 1024, 0, stream_of(exec)>>>(pointer<double>(sums), gradients);
+  check_launch("sums_of_squares");
 }
 
 void clip_scale(Exec& exec, View norm, View scale, ConstView sums, float max_norm) {

@@ -70,6 +70,9 @@ void adamw_update(Exec&, View, View, View, ConstView, const AdamWFactors&) { unr
 void add_update(Exec&, View, View, ConstView, float) { unreachable(); }
 void split_master(Exec&, View, View, ConstView) { unreachable(); }
 void join_master(Exec&, View, ConstView, ConstView) { unreachable(); }
+bool steps_alike(const AdamWSlot&, const AdamWSlot&) { unreachable(); }
+void adamw_steps(Exec&, std::span<const AdamWSlot* const>, ConstView, const AdamWFactors&) { unreachable(); }
+void sums_of_squares(Exec&, View, std::span<const std::int64_t>, std::span<const ConstView>) { unreachable(); }
 void sum_of_squares(Exec&, View, std::int64_t, ConstView, View) { unreachable(); }
 void clip_scale(Exec&, View, View, ConstView, float) { unreachable(); }
 

@@ -7,6 +7,9 @@ namespace {
 // The gradient, or AdamW's change in its place.
 void project(Exec& exec, weights::Parameter& p, weights::Projected what) { p.owner->project(exec, p, p.grad, what); }
 
+// So small that launching a kernel for it costs more than running it: these go together.
+bool is_small(const weights::Parameter& p) { return p.size() <= std::int64_t{1} << 19; }
+
 }  // namespace
 
 Optimizer::Optimizer(Exec& exec, model::Decoder& decoder, const OptimizerOptions& options) : options_(options) {
@@ -67,9 +70,18 @@ void Optimizer::begin_step(int passes, std::int64_t step, double learning_rate) 
 }
 
 void Optimizer::norms(Exec& exec, View norm, View scale) {
+  std::vector<std::int64_t> small;
+  std::vector<ConstView> gradients;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    ops::sum_of_squares(exec, sums_, static_cast<std::int64_t>(i), slots_[i].parameter->grad);
+    const weights::Parameter& p = *slots_[i].parameter;
+    if (is_small(p)) {
+      small.push_back(static_cast<std::int64_t>(i));
+      gradients.push_back(p.grad);
+    } else {
+      ops::sum_of_squares(exec, sums_, static_cast<std::int64_t>(i), p.grad);
+    }
   }
+  ops::sums_of_squares(exec, sums_, small, gradients);
   if (host_ != nullptr && !exec.planning()) {
     const double sum = host_->square_sum();
     const std::int64_t last = sums_.dim(0) - 1;
@@ -89,19 +101,28 @@ void Optimizer::step(Exec& exec, std::int64_t step, double learning_rate) {
     }
   }
   norms(exec, norm_, scale_);
+  std::vector<ops::AdamWSlot> small[2];  // that decay not, and that do
+  const auto settings_of = [&](bool decay) {
+    ops::AdamWSettings result = settings(step, learning_rate);
+    if (!decay) result.weight_decay = 0;
+    return result;
+  };
   for (const Slot& slot : slots_) {
     weights::Parameter& p = *slot.parameter;
-    ops::AdamWSettings mine = settings(step, learning_rate);
-    if (!decays(p)) mine.weight_decay = 0;
+    const ops::AdamWSettings mine = settings_of(decays(p));
+    const ops::AdamWState state{.value = p.value, .low = p.low, .m = slot.m, .v = slot.v};
     if (p.projected) {
       ops::adamw_update(exec, p.grad, slot.m, slot.v, scale_, mine);
       project(exec, p, weights::Projected::change);
       ops::add_update(exec, p.value, p.low, p.grad, mine);
+    } else if (is_small(p)) {
+      small[decays(p) ? 1 : 0].push_back({state, p.grad});
     } else {
-      ops::adamw_step(exec, {.value = p.value, .low = p.low, .m = slot.m, .v = slot.v}, p.grad, scale_, mine);
+      ops::adamw_step(exec, state, p.grad, scale_, mine);
     }
     p.forget_grad();
   }
+  for (const bool decay : {false, true}) ops::adamw_steps(exec, small[decay ? 1 : 0], scale_, settings_of(decay));
   if (host_ == nullptr) return;
   if (exec.planning()) return host_->plan(settings(step, learning_rate));
   float scale = 1;

@@ -51,6 +51,41 @@ class OpsAdamW : public DeviceDType {
   }
 };
 
+// More than one kernel takes; sizes that allow vectors and others; every bit as if each were alone.
+TEST_P(OpsAdamW, ManyTogetherAreEachAlone) {
+  TestBench bench(device());
+  const AdamWSettings settings{.lr = 1e-2, .weight_decay = 0.1, .step = 3};
+  const View scale = bench.tensor(DType::f32, {1}, {0.5});
+  constexpr std::size_t count = 150;
+  std::vector<AdamWSlot> alone, together;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t size = i % 3 == 0 ? 8 * static_cast<std::int64_t>(i + 1) : static_cast<std::int64_t>(5 * i + 1);
+    const std::vector<double> start = random_values(size, i + 1);
+    const View grad = bench.tensor(DType::f32, {size}, random_values(size, 1000 + i));
+    const DType moments = i % 5 == 0 ? DType::bf16 : DType::f32;
+    for (std::vector<AdamWSlot>* slots : {&alone, &together})
+      slots->push_back({make_state(bench, start, moments), grad});
+  }
+  for (const AdamWSlot& slot : alone) adamw_step(bench.exec, slot.state, slot.grad, scale, settings);
+  adamw_steps(bench.exec, together, scale, settings);
+  std::vector<std::int64_t> slots;
+  std::vector<ConstView> gradients;
+  const View sums = bench.poisoned(DType::f64, {count}), one = bench.poisoned(DType::f64, {1});
+  for (std::size_t i = 0; i < count; ++i) {
+    EXPECT_EQ(masters_of(bench, together[i].state), masters_of(bench, alone[i].state)) << i;
+    EXPECT_EQ(bench.read(together[i].state.m), bench.read(alone[i].state.m)) << i;
+    EXPECT_EQ(bench.read(together[i].state.v), bench.read(alone[i].state.v)) << i;
+    slots.push_back(static_cast<std::int64_t>(count - 1 - i));
+    gradients.push_back(together[i].grad);
+  }
+  sums_of_squares(bench.exec, sums, slots, gradients);
+  const std::vector<double> actual = download<double>(bench, sums);
+  for (std::size_t i = 0; i < count; ++i) {
+    sum_of_squares(bench.exec, one, 0, gradients[i]);
+    EXPECT_NEAR(actual[count - 1 - i], download<double>(bench, one)[0], 1e-12 * actual[count - 1 - i]) << i;
+  }
+}
+
 TEST_P(OpsAdamW, TenStepsFollowADoublePrecisionReference) {
   for (const std::int64_t size : sizes) {
     for (const DType grad_dtype : {DType::f32, DType::bf16}) {
