@@ -89,6 +89,7 @@ ResolvedAdapter resolve(const AdapterOptions& options, const model::ModelConfig&
     check_agreement(options, model, result, source);
     result.config.dropout = options.dropout;  // it is how one trains, not what an adapter is
   }
+  check_trains(result.targets, source);
   result.config.base_model = base_model;
   return result;
 }

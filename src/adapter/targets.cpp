@@ -329,6 +329,7 @@ class Finder {
     part.alpha = by_pattern(alphas_, name, config_.alpha);
     const auto rank = static_cast<double>(part.rank);
     part.scale = part.alpha / (config_.rslora ? std::sqrt(rank) : rank);
+    part.is_head = c.first().role == Role::head;
     if (c.experts == nullptr) {
       part.parameter = c.parameter->name;
       part.part = c.part;
@@ -439,6 +440,15 @@ class Finder {
 
 AdapterTargets find_targets(const AdapterConfig& config, const model::ModelConfig& model, const NameSource& source) {
   return Finder(config, model, source).find();
+}
+
+void check_trains(const AdapterTargets& targets, const std::string& source) {
+  const auto is_head = [](const AdaptedPart& part) { return part.is_head; };
+  if (!targets.dora || std::ranges::none_of(targets.parts, is_head)) return;
+  user_error(
+      "{}: the head ({}) cannot train with DoRA: the loss scales the head's gradients as it makes them, which those of "
+      "magnitudes do not follow; leave it out, or name it under lora_modules_to_save to train it whole",
+      source, std::ranges::find_if(targets.parts, is_head)->module);
 }
 
 std::vector<std::string> linear_names(const model::ModelConfig& model) { return Finder({}, model, {}).linear_names(); }

@@ -23,6 +23,7 @@ struct AdaptedPart {
   double alpha = 0, scale = 0;
   // Where one pair of tensors has those of all experts of a layer: which of them this is, and of how many.
   std::int64_t expert = 0, stacked = 0;
+  bool is_head = false;
 };
 
 // A part of the base model that trains whole, and is saved with the adapter.
@@ -49,6 +50,9 @@ struct NameSource {
 
 // Which of a model's matrices a configuration means, by PEFT's rules. Everything wrong is one UserError.
 AdapterTargets find_targets(const AdapterConfig& config, const model::ModelConfig& model, const NameSource& source);
+
+// Whether it can go on training: a UserError where it cannot.
+void check_trains(const AdapterTargets& targets, const std::string& source);
 
 // All linear layers but the head as a list of target_modules: the shortest names that mean no more.
 std::vector<std::string> linear_names(const model::ModelConfig& model);

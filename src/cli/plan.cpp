@@ -91,6 +91,7 @@ nlohmann::ordered_json to_json(const Plan& p) {
                                  {"longest_document", p.engine.max_document},
                                  {"bounds_from", p.from_data ? "data" : "configuration"},
                                  {"parameters", p.config.parameter_count()},
+                                 {"trainable_parameters", memory.trained},
                                  {"tokens_per_second", p.estimate.tokens_per_second},
                                  {"ceilings_from", p.ceilings.source}};
   if (p.longest > 0) json["longest_context"] = p.longest;
@@ -122,6 +123,8 @@ void print_plan(const Plan& p) {
   const train::EngineOptions& engine = p.engine;
   fmt::print("{} parameters of {}, {} on {}\n", format_count(p.config.parameter_count()), p.config.model_type,
              name_of(engine.compute), name_of(engine.device));
+  if (const auto adapter = train::adapter_of(p.options, p.config)) fmt::print("{}, ", train::adapter_text(*adapter));
+  fmt::print("{}\n", train::trainable_text(memory, p.config));
   fmt::print("micro-batches of up to {} tokens, documents of up to {} (by {})\n", format_count(engine.max_tokens),
              format_count(engine.max_document),
              p.from_data ? "the data" : "the configuration, because the data does not exist");

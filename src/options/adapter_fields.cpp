@@ -146,6 +146,9 @@ void validate_adapter(const TrainOptions& options, const std::string& source) {
          "leave one out (lora_init: free keeps an adapter to the directions that osft would train)");
   refuse(options.freeze != std::vector<std::string>{"none"},
          "freeze: with an adapter all of the base model is frozen, save for lora_modules_to_save; leave it out");
+  refuse(options.attention != model::AttentionText{},
+         "attention: an adapter's files cannot carry a rule of attention, so that whoever loads them would compute "
+         "something else; give it to the base model (inlay_attention in its config.json), or leave it out");
   refuse(a.kind == AdapterKind::qlora && !a.load_in_4bit, "adapter: qlora needs load_in_4bit: true");
   refuse(a.load_in_4bit && a.load_in_8bit, "load_in_4bit and load_in_8bit are both given; one of them is enough");
   refuse(a.alpha && !(*a.alpha > 0), "lora_alpha: expected a number above 0; with 0 nothing would be learned");

@@ -85,6 +85,12 @@ BaseFormat format_of(const adapter::AdapterOrigin& origin, const std::filesystem
   return format;
 }
 
+std::string EngineAdapter::identity() const {
+  return fmt::format("lora_r {}, lora_alpha {}{}{}, a base in {}", config.rank, config.alpha,
+                     config.rslora ? ", peft_use_rslora" : "", config.dora ? ", peft_use_dora" : "",
+                     origin.base_format);
+}
+
 std::shared_ptr<const weights::WeightPlan> weight_plan(const EngineAdapter& adapter, const model::ModelConfig& config,
                                                        std::uint64_t seed) {
   return std::make_shared<weights::WeightPlan>(adapter::weight_plan(
@@ -121,19 +127,31 @@ void start_adapter(Engine& engine, const adapter::AdapterTargets& targets, const
   engine.exec().synchronize();
 }
 
-adapter::AdapterSource adapter_source(Engine& engine, const adapter::AdapterTargets& targets) {
+namespace {
+
+std::vector<float> read_gradient(backend::Exec& exec, weights::Parameter& p, std::int64_t row, std::int64_t end) {
+  p.ensure_grad(exec);
+  return model::read_gradient(exec, p, {.row = row, .rows = end - row});
+}
+
+}  // namespace
+
+adapter::AdapterSource adapter_source(Engine& engine, const adapter::AdapterTargets& targets, AdapterNumbers which) {
   const auto own = std::make_shared<Parameters>(own_parameters(engine));
   const auto places = std::make_shared<Places>(places_of(targets));
   const auto place_of = [places](const adapter::AdaptedPart& part) { return places->at({part.parameter, part.row}); };
-  const auto whole = [own, &engine](const std::string& name) {
-    const weights::Parameter& p = *own->at(name);
-    return weights::read_master(engine.exec(), p, 0, p.rows());
+  const auto read = [&engine, which](weights::Parameter& p, std::int64_t row, std::int64_t end) {
+    return which == AdapterNumbers::values ? weights::read_master(engine.exec(), p, row, end)
+                                           : read_gradient(engine.exec(), p, row, end);
+  };
+  const auto whole = [=](const std::string& name) {
+    weights::Parameter& p = *own->at(name);
+    return read(p, 0, p.rows());
   };
   return {.a =
-              [=, &engine](const adapter::AdaptedPart& part) {
+              [=](const adapter::AdaptedPart& part) {
                 const Place place = place_of(part);
-                const weights::Parameter& a = *own->at(part.parameter + ".lora_a");
-                return weights::read_master(engine.exec(), a, place.row, place.row + part.rank);
+                return read(*own->at(part.parameter + ".lora_a"), place.row, place.row + part.rank);
               },
           .b =
               [=](const adapter::AdaptedPart& part) {
@@ -144,11 +162,17 @@ adapter::AdapterSource adapter_source(Engine& engine, const adapter::AdapterTarg
                 return whole(fmt::format("{}.lora_m.{}", part.parameter, place_of(part).number));
               },
           .saved =
-              [&engine, parameters = model_parameters(engine)](const adapter::SavedPart& part, DType dtype,
-                                                               const adapter::AdapterSource::Sink& sink) {
-                const weights::Parameter& p = *parameters.at(part.parameter);
-                model::read_part(engine.exec(), p, p.parts.at(static_cast<std::size_t>(part.part)), dtype, nullptr,
-                                 sink);
+              [&engine, which, parameters = model_parameters(engine)](const adapter::SavedPart& part, DType dtype,
+                                                                      const adapter::AdapterSource::Sink& sink) {
+                weights::Parameter& p = *parameters.at(part.parameter);
+                const weights::Part& at = p.parts.at(static_cast<std::size_t>(part.part));
+                if (which == AdapterNumbers::values) {
+                  model::read_part(engine.exec(), p, at, dtype, nullptr, sink);
+                } else {
+                  INLAY_ASSERT(dtype == DType::f32, "gradients are in fp32");
+                  const std::vector<float> gradient = read_gradient(engine.exec(), p, at.row, at.row + at.rows);
+                  sink(std::as_bytes(std::span(gradient)));
+                }
               }};
 }
 

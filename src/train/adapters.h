@@ -32,6 +32,9 @@ struct EngineAdapter {
   adapter::AdapterTargets targets;
   BaseFormat format;
   adapter::AdapterOrigin origin;
+
+  // What its tensors mean, beside their shapes: "lora_r 16, lora_alpha 32, nf4".
+  std::string identity() const;
 };
 std::shared_ptr<const weights::WeightPlan> weight_plan(const EngineAdapter& adapter, const model::ModelConfig& config,
                                                        std::uint64_t seed = 0);
@@ -39,8 +42,11 @@ std::shared_ptr<const weights::WeightPlan> weight_plan(const EngineAdapter& adap
 // After Engine::load(): the adapter's tensors, and the parts of the model that were saved with it.
 void start_adapter(Engine& engine, const adapter::AdapterTargets& targets, const adapter::AdapterStart& start,
                    const adapter::AdapterFile* saved = nullptr);
-// Where an adapter that is to be written finds the engine's values. The engine must outlive it.
-adapter::AdapterSource adapter_source(Engine& engine, const adapter::AdapterTargets& targets);
+// Where an adapter that is to be written finds the engine's values, or in their place their gradients. The engine must
+// outlive it.
+enum class AdapterNumbers : std::uint8_t { values, gradients };
+adapter::AdapterSource adapter_source(Engine& engine, const adapter::AdapterTargets& targets,
+                                      AdapterNumbers which = AdapterNumbers::values);
 
 // Writes the adapter as PEFT has it. Throws NotFinite (train/checkpoint.h) where a number is not finite.
 io::FileSums save_adapter(Engine& engine, const EngineAdapter& adapter, const std::filesystem::path& folder);

@@ -112,7 +112,8 @@ fs::path save_checkpoint(Engine& engine, const ModelOrigin& origin, const fs::pa
                                  {"basis_fingerprint", state.basis_fingerprint},
                                  {"batching", state.batching},
                                  {"base_fingerprint", state.base_fingerprint},
-                                 {"compute", state.compute}};
+                                 {"compute", state.compute},
+                                 {"adapter", state.adapter}};
     files[state_file] = io::write_file_atomic(partial / state_file, json.dump(2) + "\n");
     io::write_manifest(partial / manifest_file, files);
   } catch (...) {
@@ -158,6 +159,7 @@ TrainerState read_trainer_state(const fs::path& folder) {
   state.batching = json.string("batching");
   state.base_fingerprint = json.string("base_fingerprint");
   state.compute = json.string("compute");
+  state.adapter = json.find_string("adapter").value_or("");
   return state;
 }
 

@@ -31,6 +31,7 @@ struct TrainerState {
   std::string batching;               // the options by which documents became batches
   std::string base_fingerprint;       // of the base model's weights, of which a resumed run takes what does not train
   std::string compute;                // dtype
+  std::string adapter;                // what trains beside the base model, as EngineAdapter::identity(); empty without
 };
 
 // Where a model came from: the folder of the base model, and the chat template that it learned by, where that is not

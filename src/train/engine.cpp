@@ -104,12 +104,17 @@ MemoryPlan Engine::plan(const model::ModelConfig& config, const EngineOptions& o
   Engine engine(Exec::planner(options.device), config, options);
   engine.rehearse();
   const Arena& arena = engine.exec_.arena();
+  std::int64_t trained = 0;
+  if (options.training) {
+    engine.decoder_.for_each_trained([&](const weights::Parameter& p) { trained += p.size(); });
+  }
   return {.device_peak = arena.peak(),
           .classes = arena.peak_by_class(),
           .phases = arena.phases(),
           .host_peak = engine.exec_.host().arena().peak(),
           .host_classes = engine.exec_.host().arena().peak_by_class(),
           .disk_bytes = engine.disk_bytes_,
+          .trained = trained,
           .policy = options.policy,
           .cost = engine.exec_.cost(),
           .batch = extent_of(largest_batch(options))};

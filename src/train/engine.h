@@ -50,6 +50,7 @@ struct MemoryPlan {
   std::size_t host_peak = 0;  // of the host's arena, pinned for a GPU
   MemoryByClass host_classes{};
   std::uint64_t disk_bytes = 0;
+  std::int64_t trained = 0;  // numbers that the optimizer works on
   model::ActivationPolicy policy = model::ActivationPolicy::keep_all();
   backend::Cost cost;  // of a step over one micro-batch, as large as any that may come
   BatchExtent batch;   // of that one

@@ -175,6 +175,7 @@ RunEnd Loop::finish() {
                           {"seconds", state_.seconds},
                           {"tokens_per_second", static_cast<double>(state_.tokens) / std::max(state_.seconds, 1e-9)},
                           {"parameters", engine_.decoder().config().parameter_count()},
+                          {"trainable_parameters", plan_.trained},
                           {"device", engine_.options().device == Device::cuda ? backend::cuda::device_name() : "cpu"},
                           {"dtype", name_of(engine_.options().compute)},
                           {"activation_policy", engine_.options().policy.str()},

@@ -21,6 +21,11 @@ void check_same_run(const TrainerState& saved, const TrainerState& now, const st
     user_error("{}: {} is not the run's base model; resume with the one it started from", folder, base_model);
   }
   check_batching(folder, saved.batching, now.batching);
+  if (saved.adapter != now.adapter) {
+    const auto text = [](const std::string& adapter) { return adapter.empty() ? "no adapter" : adapter; };
+    user_error("{}: the run has {}, but now it is {}; resume with the run's own adapter keys", folder,
+               text(saved.adapter), text(now.adapter));
+  }
   if (saved.basis_fingerprint != now.basis_fingerprint) {
     user_error(
         "{}: the directions found now are not those of the run (fingerprint {} now, {} then); resume with the run's "
@@ -44,9 +49,16 @@ TrainerState resume_run(Engine& engine, const TrainerState& now, const OutputFol
   return saved;
 }
 
+// What is wrong with the adapter shall not come out after the data was read.
+void check_adapter(const options::TrainOptions& options, const model::ModelConfig& config) {
+  if (adapter_of(options, config) == nullptr || options.adapter.model_dir.empty()) return;
+  adapter::AdapterFile(options.adapter.model_dir, config).check_base(io::Checkpoint(options.base_model));
+}
+
 // The folder first, so that no work is done in vain; then what is learned, what learns it, and the steps.
 RunEnd run(const options::TrainOptions& options, bool resume, Console& console) {
   const model::ModelConfig config = config_of(options);
+  check_adapter(options, config);
   OutputFolder output(options.output_dir, options.base_model, resume, console);
   const RunDocuments documents(options, config, console);
   const std::int64_t steps = total_steps(options, documents.sampler());
@@ -57,6 +69,7 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console) 
   state.base_fingerprint = engine.base_fingerprint;
   state.batching = batching_of(options);
   state.compute = name_of(engine.engine->options().compute);
+  if (engine.adapter != nullptr) state.adapter = engine.adapter->identity();
   if (resume) {
     state = resume_run(*engine.engine, state, output, options.base_model, steps, console);
   } else {

@@ -24,19 +24,15 @@ void describe_memory(const EngineOptions& engine, const MemoryPlan& plan, Consol
   }
 }
 
-void describe_osft(Engine& engine, const osft::OsftOptions& options, std::size_t targets, Console& console) {
-  std::int64_t trained = 0;
-  engine.decoder().for_each_trained([&](weights::Parameter& p) { trained += p.size(); });
-  const std::int64_t all = engine.decoder().config().parameter_count();
-  console.line(fmt::format("osft: basis {}, {} targets, {} trainable parameters ({:.1f} % of the model)",
-                           osft::name_of(options.basis), targets, format_count(trained),
-                           100.0 * static_cast<double>(trained) / static_cast<double>(all)));
+void describe_osft(const RunEngine& run, const osft::OsftOptions& options, std::size_t targets, Console& console) {
+  console.line(fmt::format("osft: basis {}, {} targets, {}", osft::name_of(options.basis), targets,
+                           trainable_text(run.plan, run.engine->decoder().config())));
 }
 
 // A new adapter, or the one to go on from, in the engine.
 std::shared_ptr<const EngineAdapter> start_adapter(const options::TrainOptions& options,
                                                    const model::ModelConfig& config, Engine& engine,
-                                                   const io::Checkpoint& base, Console& console) {
+                                                   const io::Checkpoint& base) {
   auto adapter = std::make_shared<EngineAdapter>(*adapter_of(options, config));
   adapter->origin.base = adapter::base_fingerprint(base);
   if (options.adapter.model_dir.empty()) {
@@ -48,12 +44,6 @@ std::shared_ptr<const EngineAdapter> start_adapter(const options::TrainOptions& 
     if (!file.origin().init.empty()) adapter->origin.init = file.origin().init;
     train::start_adapter(engine, adapter->targets, adapter::start_from(file), &file);
   }
-  std::int64_t trained = 0;
-  engine.decoder().for_each_trained([&](const weights::Parameter& p) { trained += p.size(); });
-  console.line(fmt::format("adapter: rank {} on {} matrices over {}, {} trainable parameters ({:.2f} % of the model)",
-                           adapter->config.rank, adapter->targets.parts.size(), adapter->origin.base_format,
-                           format_count(trained),
-                           100.0 * static_cast<double>(trained) / static_cast<double>(config.parameter_count())));
   return adapter;
 }
 
@@ -102,9 +92,12 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
   load_weights(*run.engine, weights, console);
   if (options.osft.enabled) {
     run.engine->start(&found.bases);
-    describe_osft(*run.engine, options.osft, found.layout.targets.size(), console);
+    describe_osft(run, options.osft, found.layout.targets.size(), console);
   }
-  if (options.adapter.enabled()) run.adapter = start_adapter(options, config, *run.engine, weights, console);
+  if (options.adapter.enabled()) {
+    run.adapter = start_adapter(options, config, *run.engine, weights);
+    console.line(fmt::format("{}, {}", adapter_text(*run.adapter), trainable_text(run.plan, config)));
+  }
   return run;
 }
 

@@ -3,6 +3,7 @@
 #include "backend/cpu/gemm.h"
 #include "backend/cuda/context.h"
 #include "core/interrupt.h"
+#include "core/text.h"
 #include "model/families/family.h"
 #include "train/freeze.h"
 
@@ -62,6 +63,20 @@ std::shared_ptr<const EngineAdapter> adapter_of(const options::TrainOptions& opt
   result->origin.base_format = result->format.name(resolve_machine(options.device, options.dtype).compute);
   result->origin.init = std::string(adapter::name_of(options.adapter.init.value_or(adapter::LoraInit::gaussian)));
   return result;
+}
+
+std::string adapter_text(const EngineAdapter& adapter) {
+  std::string text =
+      fmt::format("adapter: rank {} on {} matrices over {}", adapter.config.rank,
+                  format_count(static_cast<std::int64_t>(adapter.targets.parts.size())), adapter.origin.base_format);
+  if (adapter.format.mxfp4_experts) text += ", experts over mxfp4";
+  if (!adapter.targets.saved.empty()) text += fmt::format(", {} whole", adapter.targets.saved.size());
+  return text;
+}
+
+std::string trainable_text(const MemoryPlan& plan, const model::ModelConfig& config) {
+  return fmt::format("{} trainable parameters ({:.2f} % of the model)", format_count(plan.trained),
+                     100.0 * static_cast<double>(plan.trained) / static_cast<double>(config.parameter_count()));
 }
 
 void plan_weights(const options::TrainOptions& options, const model::ModelConfig& config, const BatchBounds& bounds,
@@ -137,6 +152,7 @@ std::unique_ptr<Engine> load_engine(const std::filesystem::path& folder, const m
   }
   const adapter::AdapterFile file(adapter, config);
   file.check_base(base);
+  if (options.training) adapter::check_trains(file.targets(), adapter.string());
   EngineAdapter with{.config = file.config(), .targets = file.targets(), .format = {}, .origin = file.origin()};
   with.config.dropout = 0;
   with.format = format_of(file.origin(), folder);

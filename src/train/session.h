@@ -44,6 +44,10 @@ model::ModelConfig config_of(const options::TrainOptions& options);
 std::set<std::string> frozen_of(const options::TrainOptions& options, const model::ModelConfig& config);
 // The adapter that the options ask for; null without.
 std::shared_ptr<const EngineAdapter> adapter_of(const options::TrainOptions& options, const model::ModelConfig& config);
+// "adapter: rank 16 on 196 matrices over nf4"
+std::string adapter_text(const EngineAdapter& adapter);
+// "4,884,480 trainable parameters (3.63 % of the model)"
+std::string trainable_text(const MemoryPlan& plan, const model::ModelConfig& config);
 // What every matrix is to the run: frozen, in a subspace, with an adapter. Under OSFT by the options alone, before any
 // direction was found.
 void plan_weights(const options::TrainOptions& options, const model::ModelConfig& config, const BatchBounds& bounds,
