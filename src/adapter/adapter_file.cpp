@@ -185,23 +185,22 @@ class TensorBytes {
 
 }  // namespace
 
-io::FileSums write_adapter(const fs::path& folder, const AdapterConfig& config, const AdapterTargets& targets,
-                           const AdapterOrigin& origin, const AdapterSource& source, DType dtype) {
+std::vector<io::TensorSpec> tensor_specs(const AdapterTargets& targets, DType dtype, const std::string& prefix) {
   INLAY_ASSERT(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16, "adapters are floating-point");
-  const std::vector<AdapterTensor> tensors = adapter_tensors(targets);
   std::vector<io::TensorSpec> specs;
-  for (const AdapterTensor& tensor : tensors) specs.push_back({tensor.name, dtype, tensor.shape});
-  io::SafetensorsMetadata metadata = io::model_metadata;
-  for (const auto& [key, value] :
-       {std::pair(base_key, &origin.base), {format_key, &origin.base_format}, {init_key, &origin.init}}) {
-    if (!value->empty()) metadata[key] = *value;
+  for (const AdapterTensor& tensor : adapter_tensors(targets)) {
+    specs.push_back({prefix + tensor.name, dtype, tensor.shape});
   }
-  io::SafetensorsWriter writer(folder / tensors_file, specs, metadata);
-  for (const AdapterTensor& tensor : tensors) {
+  return specs;
+}
+
+void write_tensors(io::SafetensorsWriter& writer, const AdapterTargets& targets, const AdapterSource& source,
+                   DType dtype, const std::string& prefix) {
+  for (const AdapterTensor& tensor : adapter_tensors(targets)) {
     if (tensor.kind == TensorKind::saved) {
       std::uint64_t offset = 0;
       source.saved(targets.saved[tensor.index], dtype, [&](std::span<const std::byte> piece) {
-        writer.write_part(tensor.name, offset, piece);
+        writer.write_part(prefix + tensor.name, offset, piece);
         offset += piece.size();
       });
       continue;
@@ -217,8 +216,19 @@ io::FileSums write_adapter(const fs::path& folder, const AdapterConfig& config, 
         default: bytes.put(source.magnitude(part), 0, 1);
       }
     }
-    writer.write(tensor.name, bytes.bytes());
+    writer.write(prefix + tensor.name, bytes.bytes());
   }
+}
+
+io::FileSums write_adapter(const fs::path& folder, const AdapterConfig& config, const AdapterTargets& targets,
+                           const AdapterOrigin& origin, const AdapterSource& source, DType dtype) {
+  io::SafetensorsMetadata metadata = io::model_metadata;
+  for (const auto& [key, value] :
+       {std::pair(base_key, &origin.base), {format_key, &origin.base_format}, {init_key, &origin.init}}) {
+    if (!value->empty()) metadata[key] = *value;
+  }
+  io::SafetensorsWriter writer(folder / tensors_file, tensor_specs(targets, dtype), metadata);
+  write_tensors(writer, targets, source, dtype);
   writer.finish();
   const io::FileSum text = io::write_file_atomic(folder / config_file, to_json(config));
   return {{tensors_file, writer.sum()}, {config_file, text}};

@@ -66,6 +66,11 @@ struct AdapterSource {
   std::function<void(const SavedPart&, DType, const Sink&)> saved;
 };
 
+// An adapter's tensors as a file has them, each with the prefix before its name, and their numbers.
+std::vector<io::TensorSpec> tensor_specs(const AdapterTargets& targets, DType dtype, const std::string& prefix = "");
+void write_tensors(io::SafetensorsWriter& writer, const AdapterTargets& targets, const AdapterSource& source,
+                   DType dtype, const std::string& prefix = "");
+
 // Writes both files; neither appears before it is complete. PEFT reads them as its own.
 io::FileSums write_adapter(const std::filesystem::path& folder, const AdapterConfig& config,
                            const AdapterTargets& targets, const AdapterOrigin& origin, const AdapterSource& source,

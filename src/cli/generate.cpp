@@ -46,7 +46,7 @@ std::vector<std::vector<std::int32_t>> prompt_ids(const GenerateArguments& argum
                                                   const model::ModelConfig& config) {
   std::vector<std::vector<std::int32_t>> prompts;
   for (const std::string& prompt : arguments.prompts.prompts) {
-    prompts.push_back(arguments.prompts.encode(prompt, *tokenizer, arguments.model));
+    prompts.push_back(arguments.prompts.encode(prompt, *tokenizer, arguments.text_folder()));
   }
   if (!tokenizer) prompts.push_back(arguments.ids);
   if (!arguments.bos) return prompts;
@@ -63,7 +63,7 @@ int run(const GenerateArguments& arguments) {
   if (text == !arguments.ids.empty()) user_error("generate needs either --prompt or --ids");
   train::GenerateOptions options = checked_options(arguments);
   std::optional<data::Tokenizer> tokenizer;
-  if (text) tokenizer = data::Tokenizer::load(arguments.model);
+  if (text) tokenizer = data::Tokenizer::load(arguments.text_folder());
   if (text && options.stop < 0) options.stop = tokenizer->eos().value_or(-1);
 
   Console console(arguments.quiet);
@@ -109,6 +109,7 @@ void add_generate(Program& program) {
   command->add_option("--top-p", arguments->top_p,
                       "Sample from the fewest most likely tokens whose probabilities add up to this");
   command->add_option("--seed", arguments->seed, "Random seed: the same seed gives the same text");
+  arguments->add_adapter_to(*command);
   arguments->add_machine_to(*command);
   command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
 }

@@ -20,11 +20,28 @@ struct NamedTensor {
   std::vector<float> values;
 };
 
+constexpr const char* prefix = "grad.";
+
+std::vector<NamedTensor> gradients_of(train::Engine& engine) {
+  std::vector<NamedTensor> tensors;
+  for (const model::CheckpointTensor& tensor : model::checkpoint_tensors(engine.decoder().parameters())) {
+    std::vector<float> values;
+    for (const auto& [parameter, part] : tensor.parts) {
+      parameter->ensure_grad(engine.exec());
+      const std::vector<float> mine = model::read_gradient(engine.exec(), *parameter, *part);
+      values.insert(values.end(), mine.begin(), mine.end());
+    }
+    tensors.push_back({{prefix + tensor.name, DType::f32, tensor.shape.extents()}, std::move(values)});
+  }
+  return tensors;
+}
+
 int run(const GradArguments& arguments) {
   if (io::exists(arguments.out)) user_error("{}: already exists; choose another --out", arguments.out);
   Console console(arguments.quiet);
   const model::ModelConfig config = model::load_config(arguments.model);
-  const std::vector<Document> documents = train::read_documents(arguments.data, arguments.model, config.vocab, console);
+  const std::vector<Document> documents =
+      train::read_documents(arguments.data, arguments.text_folder(), config.vocab, console);
   const auto engine =
       load_engine(arguments, config, documents,
                   arguments.logits ? train::Purpose::gradients_and_logits : train::Purpose::gradients, console);
@@ -33,15 +50,15 @@ int run(const GradArguments& arguments) {
   const train::StepResult step = engine->gradients({batch});
   const double loss = engine->decoder().read_loss(engine->exec()).loss;
 
+  // With an adapter nothing else trains.
+  std::optional<adapter::AdapterTargets> adapted;
   std::vector<NamedTensor> tensors;
-  for (const model::CheckpointTensor& tensor : model::checkpoint_tensors(engine->decoder().parameters())) {
-    std::vector<float> values;
-    for (const auto& [parameter, part] : tensor.parts) {
-      parameter->ensure_grad(engine->exec());
-      const std::vector<float> mine = model::read_gradient(engine->exec(), *parameter, *part);
-      values.insert(values.end(), mine.begin(), mine.end());
-    }
-    tensors.push_back({{"grad." + tensor.name, DType::f32, tensor.shape.extents()}, std::move(values)});
+  std::vector<io::TensorSpec> specs;
+  if (arguments.adapter.empty()) {
+    tensors = gradients_of(*engine);
+  } else {
+    adapted = adapter::AdapterFile(arguments.adapter, config).targets();
+    specs = adapter::tensor_specs(*adapted, DType::f32, prefix);
   }
   if (arguments.logits) {
     // Document by document, so that each can be held against a model that saw it alone.
@@ -53,10 +70,13 @@ int run(const GradArguments& arguments) {
                          engine->decoder().logits(engine->exec(), alone, rows)});
     }
   }
-  std::vector<io::TensorSpec> specs;
   for (const NamedTensor& tensor : tensors) specs.push_back(tensor.spec);
   io::SafetensorsWriter writer(arguments.out, specs);
   for (const NamedTensor& tensor : tensors) writer.write(tensor.spec.name, std::as_bytes(std::span(tensor.values)));
+  if (adapted) {
+    adapter::write_tensors(writer, *adapted, train::adapter_source(*engine, *adapted, train::AdapterNumbers::gradients),
+                           DType::f32, prefix);
+  }
   writer.finish();
 
   const nlohmann::ordered_json json = {{"loss", loss}, {"tokens", step.valid}, {"out", arguments.out}};
@@ -72,8 +92,8 @@ int run(const GradArguments& arguments) {
 
 void add_grad(Program& program) {
   auto arguments = std::make_shared<GradArguments>();
-  CLI::App* command =
-      program.app.add_subcommand("grad", "Write the gradient of every parameter for all documents as one batch");
+  CLI::App* command = program.app.add_subcommand(
+      "grad", "Write the gradient of every parameter, or of an adapter, for all documents as one batch");
   arguments->add_to(*command);
   command->add_option("--out", arguments->out, "safetensors file to write")->required();
   command->add_flag("--logits", arguments->logits, "Write logits.<document> as well");

@@ -3,8 +3,13 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "io/paths.h"
 
 namespace inlay::cli {
+
+const std::string& ModelArguments::text_folder() const {
+  return !adapter.empty() && io::exists(std::filesystem::path(adapter) / "tokenizer.json") ? adapter : model;
+}
 
 std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, const model::ModelConfig& config,
                                            const std::vector<Document>& documents, train::Purpose purpose,

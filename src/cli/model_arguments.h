@@ -25,10 +25,15 @@ struct ModelArguments {
     command.add_option("--data", data, "File of conversations, instructions, texts or tokens (docs/data.md)")
         ->required();
     command.add_flag("--json", json, "Print one JSON object");
+    add_adapter_to(command);
     add_machine_to(command);
   }
-  void add_machine_to(CLI::App& command) {
+  void add_adapter_to(CLI::App& command) {
     command.add_option("--adapter", adapter, "Folder of an adapter of the model, of inlay train or PEFT");
+  }
+  // Whose tokenizer and chat template texts are read by: an adapter may bring those that it was trained with.
+  const std::string& text_folder() const;
+  void add_machine_to(CLI::App& command) {
     command.add_option("--device", device, "auto, cpu or cuda");
     command.add_option("--dtype", dtype, "fp32 or bf16 (auto: as training would)");
     command.add_flag("--quiet", quiet, "Print errors and results only");

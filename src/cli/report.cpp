@@ -1,3 +1,4 @@
+#include "adapter/adapter_file.h"
 #include "cli/commands.h"
 #include "cli/model_arguments.h"
 #include "cli/prompts.h"
@@ -24,24 +25,24 @@ struct ReportArguments : ModelArguments {
 };
 
 // What one model makes of every prompt, always by the likeliest token.
-std::vector<std::string> continuations(ReportArguments arguments, const std::string& model, Console& console) {
-  const data::Tokenizer tokenizer = data::Tokenizer::load(model);
-  const model::ModelConfig config = model::load_config(model);
-  arguments.model = model;
-  arguments.generation.stop = tokenizer.eos().value_or(-1);
+std::vector<std::string> continuations(const ReportArguments& arguments, Console& console) {
+  const data::Tokenizer tokenizer = data::Tokenizer::load(arguments.text_folder());
+  const model::ModelConfig config = model::load_config(arguments.model);
+  train::GenerateOptions generation = arguments.generation;
+  generation.stop = tokenizer.eos().value_or(-1);
   std::vector<std::vector<std::int32_t>> prompts;
   for (const std::string& prompt : arguments.prompts.prompts) {
-    prompts.push_back(arguments.prompts.encode(prompt, tokenizer, model));
+    prompts.push_back(arguments.prompts.encode(prompt, tokenizer, arguments.text_folder()));
   }
   const auto engine =
-      load_generator(arguments, config, prompts, arguments.generation.count, "--prompt, by tokenizer.json", console);
+      load_generator(arguments, config, prompts, generation.count, "--prompt, by tokenizer.json", console);
   std::vector<std::string> texts;
   for (const std::vector<std::int32_t>& prompt : prompts) {
     console.progress_count("continuing prompts", static_cast<std::int64_t>(texts.size()),
                            static_cast<std::int64_t>(prompts.size()));
     data::TextStream stream(tokenizer, prompt);
     std::string text;
-    for (const std::int32_t id : train::generate(*engine, prompt, arguments.generation)) text += stream.add(id);
+    for (const std::int32_t id : train::generate(*engine, prompt, generation)) text += stream.add(id);
     texts.push_back(text + stream.finish());
   }
   return texts;
@@ -49,19 +50,21 @@ std::vector<std::string> continuations(ReportArguments arguments, const std::str
 
 // The result of a run, or of one that has not come to its end, its latest checkpoint.
 std::string trained_model(const fs::path& folder) {
-  if (io::exists(folder / "config.json")) return folder.string();
+  if (io::exists(folder / "config.json") || io::exists(folder / adapter::tensors_file)) return folder.string();
   const auto checkpoint = train::latest_checkpoint(folder);
   if (!checkpoint)
     user_error("{}: --prompt finds no model there: the run has neither a result nor a checkpoint yet", folder.string());
   return checkpoint->string();
 }
 
-void make_samples(const ReportArguments& arguments, Console& console) {
+void make_samples(ReportArguments arguments, Console& console) {
   const fs::path folder = arguments.folder;
   const std::string trained = trained_model(folder);
-  const std::string base = options::load_options(folder / "config.yaml", {}).base_model;
-  const std::vector<std::string> before = continuations(arguments, base, console),
-                                 after = continuations(arguments, trained, console);
+  const options::TrainOptions options = options::load_options(folder / "config.yaml", {});
+  arguments.model = options.base_model;
+  const std::vector<std::string> before = continuations(arguments, console);
+  (options.adapter.enabled() ? arguments.adapter : arguments.model) = trained;
+  const std::vector<std::string> after = continuations(arguments, console);
   std::vector<report::RunSample> samples;
   for (std::size_t i = 0; i < before.size(); ++i)
     samples.push_back({arguments.prompts.prompts[i], before[i], after[i]});
