@@ -44,7 +44,8 @@ class Merger {
     EngineAdapter adapter{.config = file.config(), .targets = file.targets(), .format = {}, .origin = {}};
     adapter.config.dropout = 0;
     adapters_ = weight_plan(adapter, config);  // over plain matrices: what is beneath comes from base_
-    base_ = base_kind({.matrices = format_of(file.origin(), base).matrices});
+    format_ = format_of(file.origin(), base);
+    base_ = base_kind(format_);
     for (const adapter::AdaptedPart& part : file.targets().parts) adapted_.insert(part.parameter);
     for (const adapter::SavedPart& part : file.targets().saved) saved_[{part.parameter, part.part}] = &part;
   }
@@ -53,7 +54,7 @@ class Merger {
     const auto saved = saved_.lower_bound({p.name, 0});
     return adapted_.contains(p.name) || quantised(p) || (saved != saved_.end() && saved->first.first == p.name);
   }
-  std::int64_t matrices() const { return static_cast<std::int64_t>(adapted_.size()); }
+  std::int64_t matrices() const { return static_cast<std::int64_t>(file_.targets().parts.size()); }
 
   // Of one part, as its tensor lies.
   std::vector<std::byte> numbers(const Parameter& p, const Part& part, DType dtype, const io::Checkpoint& source) {
@@ -100,7 +101,11 @@ class Merger {
   const Sums& sums() const { return sums_; }
 
  private:
-  bool quantised(const Parameter& p) const { return p.is_matrix() && !base_(p)->may_live_on_host(); }
+  // Whether the numbers that were trained with are others than the file's. MXFP4 is what the file has.
+  bool quantised(const Parameter& p) const {
+    const bool as_file = format_.mxfp4_experts && p.expert >= 0;
+    return p.is_matrix() && !as_file && !base_(p)->may_live_on_host();
+  }
 
   static void convert(View to, ConstView from) {
     Exec exec = Exec::runner(Device::cpu, 0);
@@ -158,6 +163,7 @@ class Merger {
   const adapter::AdapterFile& file_;
   adapter::AdapterStart start_;
   std::shared_ptr<const weights::WeightPlan> adapters_;
+  BaseFormat format_;
   adapter::BaseKind base_;
   std::set<std::string> adapted_;
   std::set<std::pair<std::string, std::int64_t>> counted_;

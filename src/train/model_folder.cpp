@@ -23,7 +23,8 @@ void copy_companions(const fs::path& base, const fs::path& folder, Companions wh
     const std::string name = file.filename().string(), extension = file.extension().string();
     // Where the base is itself the result of a run, what that run reported is not this one's.
     const bool ours = name == "trainer_state.json" || name == "optimizer.safetensors" || name == "checkpoint.json" ||
-                      name == "summary.json" || name == "evaluation.json" || name == "samples.json";
+                      name == "summary.json" || name == "evaluation.json" || name == "samples.json" ||
+                      name == "adapter_config.json";
     const bool weights = extension == ".safetensors" || extension == ".bin" || extension == ".pt" ||
                          extension == ".pth" || extension == ".gguf" || name.ends_with(".index.json");
     const bool text = extension == ".json" || extension == ".jinja" || extension == ".txt" || extension == ".model" ||

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "adapter/adapter_file.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "io/manifest.h"
@@ -18,10 +19,14 @@ constexpr const char* summary_file = "summary.json";
 constexpr const char* metrics_file = "metrics.jsonl";
 constexpr const char* result_folder = ".result";  // the result in the making, or half moved into place
 
+bool is_weights_file(const std::string& name) {
+  return io::is_weights_file(name) || name == adapter::tensors_file || name == adapter::config_file;
+}
+
 std::vector<fs::path> weights_in(const fs::path& folder) {
   std::vector<fs::path> weights;
   for (const fs::path& file : io::entries_of(folder)) {
-    if (io::is_weights_file(file.filename().string())) weights.push_back(file);
+    if (is_weights_file(file.filename().string())) weights.push_back(file);
   }
   return weights;
 }
@@ -38,8 +43,8 @@ fs::path free_name(const fs::path& folder, const std::string& stem, const std::s
 int place_of(const fs::path& file) {
   const std::string name = file.filename().string();
   if (name == summary_file) return 3;
-  if (!io::is_weights_file(name)) return 0;
-  return name.starts_with("model-") ? 1 : 2;
+  if (!is_weights_file(name)) return 0;
+  return name.starts_with("model-") || name == adapter::config_file ? 1 : 2;
 }
 
 // A user's own words about the result are not replaced by the base model's.
@@ -90,7 +95,8 @@ void OutputFolder::check_start(bool resume) const {
   if (finished()) user_error("{}: output_dir already holds a complete run; choose another folder", path_.string());
   // Every run has its metrics: weights without them are somebody's model.
   if (!io::exists(path_ / metrics_file) && !weights_in(path_).empty()) {
-    user_error("{}: output_dir already holds a model; choose another folder", path_.string());
+    user_error("{}: output_dir already holds {}; choose another folder", path_.string(),
+               io::exists(path_ / adapter::config_file) ? "an adapter" : "a model");
   }
 }
 
