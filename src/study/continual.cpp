@@ -17,6 +17,7 @@
 #include "study/results.h"
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
+#include "train/merge.h"
 #include "train/session.h"
 
 namespace inlay::study {
@@ -209,8 +210,8 @@ class ContinualRun {
     const fs::path folder = task_folder(options_, sequence, task);
     try {
       if (train_task(sequence, task, folder) == train::RunEnd::interrupted) return train::RunEnd::interrupted;
-      const options::TrainOptions& training = options_.methods[sequence.method].training[task];
-      const std::optional<ScoreRow> row = evaluate_model(folder, model::load_config(folder));
+      const std::optional<ScoreRow> row =
+          evaluate_model(model_folder(folder), model::load_config(model_folder(folder)));
       if (!row) return train::RunEnd::interrupted;
       if (const std::string bad = not_finite(*row); !bad.empty()) throw train::Diverged(bad);
       write_row(folder / row_file, study_, *row);
@@ -236,11 +237,32 @@ class ContinualRun {
     return {};
   }
 
+  // Up to the model in model_folder(folder), or as much of it as is missing.
   train::RunEnd train_task(const Sequence& sequence, std::size_t task, const fs::path& folder) {
-    if (io::exists(folder / "summary.json") && has_weights(folder))
-      return train::RunEnd::finished;  // evaluation is missing
+    const bool trained = io::exists(folder / "summary.json") && (has_weights(folder) || has_adapter(folder));
+    const std::string base =
+        task == 0 ? options_.base_model : model_folder(task_folder(options_, sequence, task - 1)).string();
+    if (!trained && run_task(sequence, task, base, folder) == train::RunEnd::interrupted) {
+      return train::RunEnd::interrupted;
+    }
+    return has_weights(folder) ? train::RunEnd::finished : merge_task(sequence, task, base, folder);
+  }
+
+  // The next task begins with what the adapter has learned in the weights, and all methods' models are read alike.
+  train::RunEnd merge_task(const Sequence& sequence, std::size_t task, const std::string& base,
+                           const fs::path& folder) {
+    passing_.status(name(sequence, task) + ": merging the adapter");
+    try {
+      train::merge({.base = base, .adapter = folder, .output = model_folder(folder), .dtype = {}}, passing_);
+    } catch (const Interrupted&) {
+      return train::RunEnd::interrupted;
+    }
+    return train::RunEnd::finished;
+  }
+
+  train::RunEnd run_task(const Sequence& sequence, std::size_t task, const std::string& base, const fs::path& folder) {
     options::TrainOptions options = options_.methods[sequence.method].training[task];
-    options.base_model = task == 0 ? options_.base_model : task_folder(options_, sequence, task - 1).string();
+    options.base_model = base;
     options.output_dir = folder.string();
     options.learning_rate = sequence.learning_rate;
     options.seed = sequence.seed;

@@ -25,6 +25,7 @@ const std::map<std::string, std::string>& reserved_keys() {
       {"val_set_size", "every task's eval and every held set are evaluated after each task"},
       {"test_datasets", "every task's eval and every held set are evaluated after each task"},
       {"eval_steps", "evaluation follows each task"},
+      {"lora_model_dir", "every task begins a new adapter on the model that the task before has left"},
       {"learning_rate", "it belongs to a method: learning_rates: [...]"},
       {"seed", "it belongs to the study: seeds: [...]"}};
   return keys;

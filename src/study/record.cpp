@@ -6,6 +6,7 @@
 #include <yaml-cpp/yaml.h>
 #include <nlohmann/json.hpp>
 
+#include "adapter/adapter_file.h"
 #include "io/checkpoint.h"
 #include "io/file.h"
 #include "io/hash.h"
@@ -21,6 +22,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* record_name = "study.json";
+constexpr const char* merged_folder = "merged";
 constexpr std::string_view data_prefix = "content of ";
 
 // What a study means, one fact a line: "sft, task gsm8k: max_steps" is "300".
@@ -179,8 +181,15 @@ fs::path base_row_file(const ContinualOptions& options) {
 
 bool finished(const fs::path& folder) { return io::exists(folder / row_file) && io::exists(folder / "summary.json"); }
 
+fs::path model_folder(const fs::path& folder) {
+  return io::exists(folder / adapter::config_file) ? folder / merged_folder : folder;
+}
+
+bool has_adapter(const fs::path& folder) { return io::exists(folder / adapter::tensors_file); }
+
 bool has_weights(const fs::path& folder) {
-  return io::exists(folder / "model.safetensors") || io::exists(folder / "model.safetensors.index.json");
+  const fs::path model = model_folder(folder);
+  return io::exists(model / "model.safetensors") || io::exists(model / "model.safetensors.index.json");
 }
 
 void drop_checkpoints(const fs::path& folder) {
@@ -192,6 +201,7 @@ void drop_checkpoints(const fs::path& folder) {
 void drop_weights(const fs::path& folder) {
   if (!io::is_folder(folder)) return;
   drop_checkpoints(folder);
+  io::remove_all(folder / merged_folder);
   for (const fs::path& file : io::entries_of(folder)) {
     const std::string name = file.filename().string();
     if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) io::remove_all(file);

@@ -18,6 +18,9 @@ inline constexpr const char* row_file = "evaluation.json";
 inline constexpr const char* diverged_file = "diverged.json";
 // Trained and evaluated.
 bool finished(const std::filesystem::path& task_folder);
+// Where the model that a task has left is: in its folder, or below it where an adapter was trained.
+std::filesystem::path model_folder(const std::filesystem::path& task_folder);
+bool has_adapter(const std::filesystem::path& task_folder);
 bool has_weights(const std::filesystem::path& task_folder);
 // Removes weights and checkpoints; metrics, summary and scores stay.
 void drop_weights(const std::filesystem::path& task_folder);
