@@ -31,9 +31,12 @@ struct AdapterOptions {
   bool rslora = false, dora = false;
   std::string model_dir;         // an adapter to go on from; empty: a new one
   std::optional<LoraInit> init;  // absent: gaussian, or as model_dir has it
+  double free_ratio = 0.25;      // of lora_init: free
   bool load_in_4bit = false, load_in_8bit = false;
 
   bool enabled() const { return kind != AdapterKind::none; }
+  // Whether it is kept to directions that must be found first.
+  bool keeps_to_free() const { return enabled() && init == LoraInit::free; }
   bool names_targets() const { return target_linear || !target_modules.empty() || !target_parameters.empty(); }
 };
 

@@ -50,6 +50,7 @@ std::vector<float> AdapterStart::values(const std::string& name) const {
 bool AdapterStart::has(const std::string& name) const { return !values(name).empty(); }
 
 const void* AdapterStart::at(const std::string& name, DType dtype, const Shape& shape) const {
+  if (others_ != nullptr && !parse(name)) return others_->at(name, dtype, shape);
   last_ = values(name);
   INLAY_ASSERT(dtype == DType::f32 && last_.size() == static_cast<std::size_t>(shape.size()),
                "{} has {} numbers, expected {}", name, last_.size(), shape.str());

@@ -17,6 +17,8 @@ class AdapterStart final : public weights::StartTensors {
     Values a, b, magnitude;
   };
   AdapterStart(const AdapterTargets& targets, Source source);
+  // The tensors that are no adapter's; they must outlive this.
+  void set_others(const weights::StartTensors* others) { others_ = others; }
 
   bool has(const std::string& name) const override;
   const void* at(const std::string& name, DType dtype, const Shape& shape) const override;
@@ -26,6 +28,7 @@ class AdapterStart final : public weights::StartTensors {
 
   std::map<std::string, std::vector<AdaptedPart>> parts_;  // by the parameter's name
   Source source_;
+  const weights::StartTensors* others_ = nullptr;
   mutable std::vector<float> last_;
 };
 

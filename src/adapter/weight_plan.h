@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "adapter/targets.h"
+#include "osft/layout.h"
 #include "weights/kind.h"
 
 namespace inlay::adapter {
@@ -16,9 +17,14 @@ struct AdapterDropout {
   std::uint64_t seed = 0;
 };
 
+// What an adapter begins with and keeps to.
+struct AdapterBeginning {
+  const osft::OsftLayout* free = nullptr;  // the directions of its inputs; null: any
+};
+
 // The kinds of a model's matrices under an adapter: those of targets.parts get one, those of targets.saved train as a
 // whole, nothing else trains.
 weights::WeightPlan weight_plan(const AdapterTargets& targets, const model::ModelConfig& config, const BaseKind& base,
-                                const AdapterDropout& dropout);
+                                const AdapterDropout& dropout, const AdapterBeginning& beginning = {});
 
 }  // namespace inlay::adapter

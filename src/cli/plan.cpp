@@ -133,7 +133,7 @@ void print_plan(const Plan& p) {
              format_count(loss_chunk(p)), engine.host_layers);
   fmt::print("{}: {}\n\n", p.choice.fits ? "because" : "does not fit", p.choice.reason);
   print_timeline(memory);
-  if (p.search_peak > 0) fmt::print("\nfinding OSFT's directions, before training: {}\n", format_bytes(p.search_peak));
+  if (p.search_peak > 0) fmt::print("\nfinding directions, before training: {}\n", format_bytes(p.search_peak));
   if (memory.host_peak > 0) {
     fmt::print("\n{} memory of the host:", engine.device == Device::cuda ? "pinned" : "further");
     for (std::size_t i = 0; i < memory_class_count; ++i) {
@@ -174,14 +174,14 @@ int run(const std::string& file, const options::Overrides& overrides, bool as_js
     p.longest = train::longest_context(p.config, p.engine, train::demands_of(p.options), p.budget, most);
   }
   p.choice = train::resolve_memory(p.options, p.config, p.engine);
-  if (p.options.osft.enabled) {
+  if (p.options.finds_directions()) {
     p.search_peak = osft::plan_bases(train::search_inputs(p.options, p.config, p.engine.device, console), p.config,
                                      p.engine.device, p.engine.compute, train::step_shape(p.options, batch));
     if (p.choice.fits && p.search_peak > p.budget.device) {
       p.choice.fits = false;
       p.choice.reason =
-          fmt::format("finding OSFT's directions needs {} of {} memory, but only {} is free",
-                      format_bytes(p.search_peak), name_of(p.engine.device), format_bytes(p.budget.device));
+          fmt::format("finding directions needs {} of {} memory, but only {} is free", format_bytes(p.search_peak),
+                      name_of(p.engine.device), format_bytes(p.budget.device));
     }
   }
   // On the CPU the arena is host memory; on a GPU the host holds the documents, the piece of a file that is on its way,

@@ -103,7 +103,10 @@ const std::vector<Field>& adapter_fields() {
         choice("lora_init", in_adapter(&A::init),
                {{"auto", {}}, {"gaussian", LoraInit::gaussian}, {"pissa", LoraInit::pissa}, {"free", LoraInit::free}},
                "what an adapter begins with: gaussian: random; pissa: the weights' largest directions; free: "
-               "directions that carry the least of what the model knows; auto: gaussian"),
+               "directions that carry the least of what the model knows, and it stays within them; auto: gaussian"),
+        positive_share("lora_free_ratio", in_adapter(&A::free_ratio),
+                       "lora_init: free: share of the directions of each input that an adapter may use, rounded up as "
+                       "osft.unfreeze_rank_ratio is; osft.calibration says what text shows which they are"),
         optional_text("lora_model_dir", in_adapter(&A::model_dir), "folder", "an adapter to go on from"),
         boolean("load_in_4bit", in_adapter(&A::load_in_4bit), "hold the base model's matrices in four bits (NF4)"),
         boolean("load_in_8bit", in_adapter(&A::load_in_8bit), "hold the base model's matrices in eight bits"),
@@ -141,9 +144,13 @@ void validate_adapter(const TrainOptions& options, const std::string& source) {
     }
     return problems.raise();
   }
+  refuse(a.dora && a.keeps_to_free(),
+         "peft_use_dora does not go with lora_init: free: magnitudes would change what the model makes of every input");
+  refuse(a.free_ratio != adapter::AdapterOptions{}.free_ratio && !a.keeps_to_free(),
+         "lora_free_ratio is for lora_init: free");
   refuse(options.osft.enabled,
          "adapter and osft are both given: osft trains the weights themselves, which an adapter leaves as they are; "
-         "leave one out (lora_init: free keeps an adapter to the directions that osft would train)");
+         "leave one out (lora_init: free keeps an adapter to directions that osft would train)");
   refuse(options.freeze != std::vector<std::string>{"none"},
          "freeze: with an adapter all of the base model is frozen, save for lora_modules_to_save; leave it out");
   refuse(options.attention != model::AttentionText{},

@@ -19,6 +19,11 @@ using namespace option;
 
 namespace {
 
+// The keys of osft that lora_init: free has a use for.
+bool serves_free_adapters(const std::string& key) {
+  return key.starts_with("osft.calibration.") || key == "osft.basis_on" || key == "osft.cache";
+}
+
 const std::vector<Field>& osft_fields() {
 #define INLAY_MEMBER(path) \
   [](auto& o) -> auto& { return o.osft.path; }
@@ -250,13 +255,20 @@ void validate(const TrainOptions& o, const std::string& source) {
     if (o.memory.disk != "off") refuse("memory.disk");
     if (o.memory.host && o.memory.host_layers == std::int64_t{0}) refuse("memory.host");
   }
+  validate_adapter(o, source);
   if (o.osft.enabled) {
     require(o.osft.unfreeze_rank_ratio > 0, "osft.unfreeze_rank_ratio", "a number above 0 and at most 1");
     if (o.osft.basis == osft::BasisKind::activations && o.osft.route) {
       user_error("{}: osft.route belongs to basis weights; with basis activations there is one route", source);
     }
   }
-  validate_adapter(o, source);
+  if (o.adapter.keeps_to_free()) {
+    for (const Field& field : osft_fields()) {
+      if (serves_free_adapters(field.name) || value_text(o, field.name) == value_text({}, field.name)) continue;
+      user_error("{}: {} does not go with an adapter: with lora_init: free osft has calibration, basis_on and cache{}",
+                 source, field.name, field.name == "osft.unfreeze_rank_ratio" ? "; the share is lora_free_ratio" : "");
+    }
+  }
 }
 
 std::vector<OptionKey> keys_of(const std::vector<Field>& table, const TrainOptions& defaults,
@@ -312,6 +324,7 @@ TrainOptions parse_options(const YAML::Node& root, const std::string& source, co
     }
     set_key(options, key, node, "command line");
   }
+  if (options.adapter.keeps_to_free()) options.osft.enabled = false;  // its keys serve the adapter
   validate(options, source);
   return options;
 }
@@ -341,7 +354,8 @@ std::string to_yaml(const TrainOptions& options) {
   out << YAML::BeginMap;
   std::vector<std::string> open;  // maps begun
   for (const Field& field : fields()) {
-    if (field.name.starts_with("osft.") && !options.osft.enabled) continue;
+    const bool serves = options.adapter.keeps_to_free() && serves_free_adapters(field.name);
+    if (field.name.starts_with("osft.") && !options.osft.enabled && !serves) continue;
     if (!options.adapter.enabled() && is_adapter_key(field.name)) continue;
     std::vector<std::string> path = split(field.name, '.');
     const std::string leaf = path.back();

@@ -88,6 +88,9 @@ struct TrainOptions {
 
   osft::OsftOptions osft;
   adapter::AdapterOptions adapter;
+
+  // Whether the base model is searched for directions before anything trains.
+  bool finds_directions() const { return osft.enabled || adapter.keeps_to_free(); }
 };
 
 // One key of the configuration, for the reference, the schema and the messages.

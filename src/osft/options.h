@@ -32,7 +32,7 @@ struct CalibrationOptions {
 
 // The key `osft`: which directions of which weights train. See docs/osft.md.
 struct OsftOptions {
-  bool enabled = false;  // the key was given
+  bool enabled = false;  // the weights train so; an adapter may use some of the keys without
 
   BasisKind basis = BasisKind::activations;
   double unfreeze_rank_ratio = 0;  // required, above 0

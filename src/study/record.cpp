@@ -95,7 +95,7 @@ void add_data(Facts& facts, const ContinualOptions& options) {
   for (const HeldSet& held : options.held) add(held.data);
   for (const ContinualMethod& method : options.methods) {
     for (const options::TrainOptions& training : method.training) {
-      if (!training.osft.enabled) continue;
+      if (!training.finds_directions()) continue;
       for (const std::string& source : training.osft.calibration.data) {
         if (source != "sample") add({source});
       }

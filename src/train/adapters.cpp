@@ -29,26 +29,18 @@ class TensorSource final : public weights::PartSource {
 
 using Parameters = std::map<std::string, weights::Parameter*>;
 
-Parameters own_parameters(Engine& engine) {
-  Parameters result;
-  for (weights::Weight* weight : engine.decoder().weights()) {
-    weight->for_each_own([&](weights::Parameter& p) { result[p.name] = &p; });
-  }
-  return result;
-}
-
 Parameters model_parameters(Engine& engine) {
   Parameters result;
   engine.decoder().parameters().for_each([&](weights::Parameter& p) { result[p.name] = &p; });
   return result;
 }
 
-// Which of a parameter's adapters a part is: where its A begins, and the number of its B.
+// Which of a parameter's adapters a part is, of how many, and where its rows of A begin.
 struct Place {
+  std::size_t number = 0, parts = 0;
   std::int64_t row = 0;
-  std::size_t number = 0;
 };
-using Places = std::map<std::pair<std::string, std::int64_t>, Place>;
+using Places = std::map<std::pair<std::string, std::int64_t>, Place>;  // by the part's first row
 
 Places places_of(const adapter::AdapterTargets& targets) {
   Places result;
@@ -56,9 +48,10 @@ Places places_of(const adapter::AdapterTargets& targets) {
   for (const adapter::AdaptedPart& part : targets.parts) {
     Place& place = next[part.parameter];
     result[{part.parameter, part.row}] = place;
-    place.row += part.rank;
     ++place.number;
+    place.row += part.rank;
   }
+  for (auto& [at, place] : result) place.parts = next.at(at.first).number;
   return result;
 }
 
@@ -92,9 +85,10 @@ std::string EngineAdapter::identity() const {
 }
 
 std::shared_ptr<const weights::WeightPlan> weight_plan(const EngineAdapter& adapter, const model::ModelConfig& config,
-                                                       std::uint64_t seed) {
-  return std::make_shared<weights::WeightPlan>(adapter::weight_plan(
-      adapter.targets, config, base_kind(adapter.format), {.probability = adapter.config.dropout, .seed = seed}));
+                                                       std::uint64_t seed, const adapter::AdapterBeginning& beginning) {
+  return std::make_shared<weights::WeightPlan>(
+      adapter::weight_plan(adapter.targets, config, base_kind(adapter.format),
+                           {.probability = adapter.config.dropout, .seed = seed}, beginning));
 }
 
 adapter::BaseKind base_kind(const BaseFormat& format) {
@@ -134,33 +128,35 @@ std::vector<float> read_gradient(backend::Exec& exec, weights::Parameter& p, std
   return model::read_gradient(exec, p, {.row = row, .rows = end - row});
 }
 
+using PartNumbers = weights::Weight::AdapterNumbers;
+
+// Of what trains in a matrix's place, in the order of weights/lora.h: A of all parts, then their Bs, then magnitudes.
+PartNumbers read_gradients(backend::Exec& exec, weights::Weight& weight, const Place& place, std::int64_t rank) {
+  std::vector<weights::Parameter*> own;
+  weight.for_each_own([&](weights::Parameter& p) { own.push_back(&p); });
+  const auto whole = [&](weights::Parameter& p) { return read_gradient(exec, p, 0, p.rows()); };
+  PartNumbers result;
+  result.a = read_gradient(exec, *own.front(), place.row, place.row + rank);
+  result.b = whole(*own.at(1 + place.number));
+  const std::size_t magnitude = 1 + place.parts + place.number;
+  if (magnitude < own.size()) result.magnitude = whole(*own[magnitude]);
+  return result;
+}
+
 }  // namespace
 
 adapter::AdapterSource adapter_source(Engine& engine, const adapter::AdapterTargets& targets, AdapterNumbers which) {
-  const auto own = std::make_shared<Parameters>(own_parameters(engine));
-  const auto places = std::make_shared<Places>(places_of(targets));
-  const auto place_of = [places](const adapter::AdaptedPart& part) { return places->at({part.parameter, part.row}); };
-  const auto read = [&engine, which](weights::Parameter& p, std::int64_t row, std::int64_t end) {
-    return which == AdapterNumbers::values ? weights::read_master(engine.exec(), p, row, end)
-                                           : read_gradient(engine.exec(), p, row, end);
+  const auto read = [&engine, which, places = places_of(targets), parameters = model_parameters(engine)](
+                        const adapter::AdaptedPart& part, std::vector<float> PartNumbers::*member) {
+    weights::Weight& weight = *parameters.at(part.parameter)->owner;
+    const Place& place = places.at({part.parameter, part.row});
+    return (which == AdapterNumbers::values ? weight.read_adapter(engine.exec(), place.number)
+                                            : read_gradients(engine.exec(), weight, place, part.rank))
+        .*member;
   };
-  const auto whole = [=](const std::string& name) {
-    weights::Parameter& p = *own->at(name);
-    return read(p, 0, p.rows());
-  };
-  return {.a =
-              [=](const adapter::AdaptedPart& part) {
-                const Place place = place_of(part);
-                return read(*own->at(part.parameter + ".lora_a"), place.row, place.row + part.rank);
-              },
-          .b =
-              [=](const adapter::AdaptedPart& part) {
-                return whole(fmt::format("{}.lora_b.{}", part.parameter, place_of(part).number));
-              },
-          .magnitude =
-              [=](const adapter::AdaptedPart& part) {
-                return whole(fmt::format("{}.lora_m.{}", part.parameter, place_of(part).number));
-              },
+  return {.a = [=](const adapter::AdaptedPart& part) { return read(part, &PartNumbers::a); },
+          .b = [=](const adapter::AdaptedPart& part) { return read(part, &PartNumbers::b); },
+          .magnitude = [=](const adapter::AdaptedPart& part) { return read(part, &PartNumbers::magnitude); },
           .saved =
               [&engine, which, parameters = model_parameters(engine)](const adapter::SavedPart& part, DType dtype,
                                                                       const adapter::AdapterSource::Sink& sink) {

@@ -37,7 +37,8 @@ struct EngineAdapter {
   std::string identity() const;
 };
 std::shared_ptr<const weights::WeightPlan> weight_plan(const EngineAdapter& adapter, const model::ModelConfig& config,
-                                                       std::uint64_t seed = 0);
+                                                       std::uint64_t seed = 0,
+                                                       const adapter::AdapterBeginning& beginning = {});
 
 // After Engine::load(): the adapter's tensors, and the parts of the model that were saved with it.
 void start_adapter(Engine& engine, const adapter::AdapterTargets& targets, const adapter::AdapterStart& start,

@@ -27,7 +27,7 @@ struct TrainerState {
   double loss = 0;                    // of the last step
   bool evaluation_due = false;        // an interrupt came while the last step was evaluated
   std::string data_fingerprint;       // of the documents, so that a resumed run reads the same ones
-  std::string basis_fingerprint;      // of OSFT's directions; empty without OSFT
+  std::string basis_fingerprint;      // of the directions that were found; empty without
   std::string batching;               // the options by which documents became batches
   std::string base_fingerprint;       // of the base model's weights, of which a resumed run takes what does not train
   std::string compute;                // dtype

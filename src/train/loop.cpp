@@ -192,6 +192,11 @@ RunEnd Loop::finish() {
     summary["osft"] = {{"basis", osft::name_of(options_.osft.basis)}, {"leak", leak}};
     console_.line(fmt::format("osft: of what was learned, {:.1e} lies in frozen directions", leak));
   }
+  if (options_.adapter.keeps_to_free()) {
+    const double leak = engine_.leak();
+    summary["adapter"] = {{"init", "free"}, {"leak", leak}};
+    console_.line(fmt::format("adapter: of what was learned, {:.1e} lies in frozen directions", leak));
+  }
   metrics_->sync();
   output_.publish([&](const fs::path& folder) {
     write_finite([&] { return save_model(engine_, origin_, folder); });

@@ -32,17 +32,26 @@ void describe_osft(const RunEngine& run, const osft::OsftOptions& options, std::
 // A new adapter, or the one to go on from, in the engine.
 std::shared_ptr<const EngineAdapter> start_adapter(const options::TrainOptions& options,
                                                    const model::ModelConfig& config, Engine& engine,
-                                                   const io::Checkpoint& base) {
+                                                   const io::Checkpoint& base, const osft::BasisStore& bases,
+                                                   Console& console) {
   auto adapter = std::make_shared<EngineAdapter>(*adapter_of(options, config));
   adapter->origin.base = adapter::base_fingerprint(base);
   if (options.adapter.model_dir.empty()) {
-    train::start_adapter(engine, adapter->targets,
-                         adapter::start_at_random(adapter->targets, static_cast<std::uint64_t>(options.seed)));
+    adapter::AdapterStart start = adapter::start_at_random(adapter->targets, static_cast<std::uint64_t>(options.seed));
+    start.set_others(&bases);
+    train::start_adapter(engine, adapter->targets, start);
   } else {
     const adapter::AdapterFile file(options.adapter.model_dir, config);
     file.check_base(base);
     if (!file.origin().init.empty()) adapter->origin.init = file.origin().init;
+    if (adapter->origin.init == adapter::name_of(adapter::LoraInit::free)) {
+      console.line("adapter: it was begun with lora_init: free; from here on it may leave the free directions");
+    }
     train::start_adapter(engine, adapter->targets, adapter::start_from(file), &file);
+  }
+  if (options.adapter.keeps_to_free()) {
+    console.line(fmt::format("adapter: A keeps to {:.0f} % of the directions of each input, those that carry the least",
+                             100.0 * options.adapter.free_ratio));
   }
   return adapter;
 }
@@ -64,11 +73,16 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
   EngineOptions engine = engine_options(options, bounds);
   engine.messages = backend::messages_to(console);
   osft::FoundBases found;
-  if (options.osft.enabled) {
+  if (options.finds_directions()) {
     found = osft::find_bases(search_inputs(options, config, engine.device, console), config, engine.device,
                              engine.compute, step_shape(options, bounds), console);
-    engine.weights = std::make_shared<weights::WeightPlan>(osft::weight_plan(found.layout));
     run.basis_fingerprint = found.bases.fingerprint();
+  }
+  if (options.osft.enabled) {
+    engine.weights = std::make_shared<weights::WeightPlan>(osft::weight_plan(found.layout));
+  } else if (options.adapter.keeps_to_free()) {
+    engine.weights = weight_plan(*adapter_of(options, config), config, static_cast<std::uint64_t>(options.seed),
+                                 {.free = &found.layout});
   } else {
     plan_weights(options, config, bounds, engine);
   }
@@ -95,7 +109,7 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
     describe_osft(run, options.osft, found.layout.targets.size(), console);
   }
   if (options.adapter.enabled()) {
-    run.adapter = start_adapter(options, config, *run.engine, weights);
+    run.adapter = start_adapter(options, config, *run.engine, weights, found.bases, console);
     console.line(fmt::format("{}, {}", adapter_text(*run.adapter), trainable_text(run.plan, config)));
   }
   return run;

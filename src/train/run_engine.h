@@ -13,7 +13,7 @@ struct RunEngine {
   MemoryPlan plan;
   double peak = 0;                               // FLOP/s that a large product reaches here; 0: could not be measured
   std::string base_fingerprint;                  // of the base model's weights
-  std::string basis_fingerprint;                 // of OSFT's directions; empty without
+  std::string basis_fingerprint;                 // of the directions that were found; empty without
   std::shared_ptr<const EngineAdapter> adapter;  // that it trains; null without
 };
 

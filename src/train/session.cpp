@@ -79,11 +79,39 @@ std::string trainable_text(const MemoryPlan& plan, const model::ModelConfig& con
                      100.0 * static_cast<double>(plan.trained) / static_cast<double>(config.parameter_count()));
 }
 
+namespace {
+
+// What the search for directions is asked for: OSFT's own keys, or what an adapter makes of them.
+osft::OsftOptions searched_osft(const options::TrainOptions& options) {
+  osft::OsftOptions osft = options.osft;
+  if (options.adapter.keeps_to_free()) osft.unfreeze_rank_ratio = options.adapter.free_ratio;
+  return osft;
+}
+
+// Parameters for which no directions are wanted.
+std::set<std::string> searched_frozen(const options::TrainOptions& options, const model::ModelConfig& config) {
+  if (!options.adapter.keeps_to_free()) return frozen_of(options, config);
+  std::set<std::string> frozen;
+  model::ModelParameters(config).for_each([&](const weights::Parameter& p) { frozen.insert(p.name); });
+  const auto adapter = adapter_of(options, config);
+  for (const adapter::AdaptedPart& part : adapter->targets.parts) frozen.erase(part.parameter);
+  return frozen;
+}
+
+}  // namespace
+
 void plan_weights(const options::TrainOptions& options, const model::ModelConfig& config, const BatchBounds& bounds,
                   EngineOptions& engine) {
   const std::set<std::string> frozen = frozen_of(options, config);
   if (const auto adapter = adapter_of(options, config)) {
-    engine.weights = weight_plan(*adapter, config, static_cast<std::uint64_t>(options.seed));
+    osft::OsftLayout free;
+    adapter::AdapterBeginning beginning;
+    if (options.adapter.keeps_to_free()) {
+      const osft::OsftTargets targets(searched_osft(options), config, searched_frozen(options, config));
+      free = osft::nominal_layout(targets, config, step_shape(options, bounds));
+      beginning.free = &free;
+    }
+    engine.weights = weight_plan(*adapter, config, static_cast<std::uint64_t>(options.seed), beginning);
     engine.saves_adapter = true;
   } else if (options.osft.enabled) {
     const osft::OsftTargets targets(options.osft, config, frozen);
@@ -98,10 +126,10 @@ void plan_weights(const options::TrainOptions& options, const model::ModelConfig
 
 osft::SearchInputs search_inputs(const options::TrainOptions& options, const model::ModelConfig& config, Device device,
                                  Console& console) {
-  osft::SearchInputs inputs{.osft = options.osft,
+  osft::SearchInputs inputs{.osft = searched_osft(options),
                             .base_model = options.base_model,
                             .seed = static_cast<std::uint64_t>(options.seed),
-                            .frozen = frozen_of(options, config),
+                            .frozen = searched_frozen(options, config),
                             .device_budget = budget_of(options, device).device,
                             .reading = reading_fingerprint(options)};
   inputs.read = [&options, &console, vocab = config.vocab](const std::string& file) {

@@ -52,7 +52,7 @@ std::string trainable_text(const MemoryPlan& plan, const model::ModelConfig& con
 // direction was found.
 void plan_weights(const options::TrainOptions& options, const model::ModelConfig& config, const BatchBounds& bounds,
                   EngineOptions& engine);
-// What the search for OSFT's directions must know of the options, which must outlive it.
+// What the search for directions, OSFT's or an adapter's, must know of the options, which must outlive it.
 osft::SearchInputs search_inputs(const options::TrainOptions& options, const model::ModelConfig& config, Device device,
                                  Console& console);
 // The memory that the options allow, what they decide about its use, and the rest of the decisions.

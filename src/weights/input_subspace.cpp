@@ -28,7 +28,7 @@ InputSubspace::InputSubspace(Exec& exec, Parameter& dense, const InputLayout& la
   const DType compute = dense.value.dtype();
   basis_ = Basis(exec, dense.name + ".basis", compute, {layout.stored(), in}, place);
   const bool frozen = layout_.stores_frozen();
-  allowed_ = Projection(&basis_, frozen ? Projection::Onto::complement : Projection::Onto::span);
+  allowed_ = layout_.allowed(basis_);
   factor_ =
       frozen ? make_factor(exec, ".change", compute, {out, in}) : make_factor(exec, ".b", compute, {out, layout.free});
   if (layout_.masks_rows) {
@@ -38,7 +38,7 @@ InputSubspace::InputSubspace(Exec& exec, Parameter& dense, const InputLayout& la
 }
 
 void InputSubspace::set_directions(Exec& exec, const StartTensors& tensors) {
-  set_basis(exec, basis_, tensors, parameter().name + (layout_.stores_frozen() ? ".frozen" : ".free"));
+  set_basis(exec, basis_, tensors, layout_.basis_name(parameter().name));
   if (!row_mask_.absent()) exec.upload(row_mask_, tensors.at("tokens.free", DType::f32, row_mask_.shape()));
 }
 
@@ -130,22 +130,7 @@ void InputSubspace::add_change(Exec& exec, View rows, std::int64_t row) {
 }
 
 double InputSubspace::leak(Exec& exec) {
-  constexpr std::int64_t piece_elements = std::int64_t{8} << 20;  // of the change at once
-  const std::int64_t out = out_features(), in = in_features();
-  const std::int64_t step = std::clamp<std::int64_t>(piece_elements / in, 1, out), pieces = (out + step - 1) / step;
-  const ScratchScope scope(exec.arena());
-  View all = exec.arena().scratch("leak", DType::f64, {pieces}),
-       outside = exec.arena().scratch("leak", DType::f64, {pieces});
-  for (std::int64_t piece = 0; piece < pieces; ++piece) {
-    const ScratchScope piece_scope(exec.arena());
-    const std::int64_t row = piece * step;
-    View change = exec.arena().scratch("change", DType::f32, {std::min(step, out - row), in});
-    exec.fill_zero(change);
-    add_change(exec, change, row);
-    ops::sum_of_squares(exec, all, piece, change);
-    allowed_.square_outside(exec, outside, piece, change);
-  }
-  return relative_norm(exec, outside, all);
+  return leak_of(exec, allowed_, parameter().shape, [&](View rows, std::int64_t row) { add_change(exec, rows, row); });
 }
 
 std::unique_ptr<Weight> InputKind::make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const {

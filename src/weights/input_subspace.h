@@ -17,6 +17,14 @@ struct InputLayout {
   // H is stored, and the change itself trains, where it has fewer rows than V.
   bool stores_frozen() const { return frozen < free; }
   std::int64_t stored() const { return stores_frozen() ? frozen : free; }
+  // What the rows of a change keep to, given the basis that is stored.
+  Projection allowed(const Basis& basis) const {
+    return {&basis, stores_frozen() ? Projection::Onto::complement : Projection::Onto::span};
+  }
+  // The stored basis among tensors.
+  std::string basis_name(const std::string& parameter) const {
+    return parameter + (stores_frozen() ? ".frozen" : ".free");
+  }
   bool operator==(const InputLayout&) const = default;
 };
 

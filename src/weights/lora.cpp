@@ -1,6 +1,7 @@
 #include "weights/lora.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "backend/grouped_matmul.h"
@@ -68,6 +69,11 @@ LoraWeight::LoraWeight(Exec& exec, Parameter& parameter, std::unique_ptr<Weight>
     return make_own(exec, *this, parameter.name + suffix, dtype, shape, training_);
   };
   a_ = own(".lora_a", memory.compute, {layout.rank(), in});
+  if (layout_.inputs) {
+    basis_ = Basis(exec, parameter.name + ".basis", memory.compute, {layout_.inputs->stored(), in}, layout_.place);
+    allowed_ = layout_.inputs->allowed(basis_);
+    a_.projected = true;
+  }
   b_.reserve(layout.parts.size());
   magnitude_.reserve(layout.parts.size());
   for (std::size_t i = 0; i < layout_.parts.size(); ++i) {
@@ -92,6 +98,7 @@ void LoraWeight::start(Exec& exec, const StartTensors* tensors) {
   INLAY_ASSERT(tensors != nullptr, "{} has no adapter to start from", parameter().name);
   const auto set = [&](Parameter& own) { set_master(exec, own, tensors->at(own.name, DType::f32, own.shape)); };
   set(a_);
+  if (layout_.inputs) turn_to_free(exec, *tensors);
   for (Parameter& b : b_) set(b);
   if (!layout_.dora) return;
   measure_rows(exec);
@@ -104,6 +111,47 @@ void LoraWeight::start(Exec& exec, const StartTensors* tensors) {
     }
   }
   set_factors(exec);
+}
+
+void LoraWeight::turn_to_free(Exec& exec, const StartTensors& tensors) {
+  const InputLayout& inputs = *layout_.inputs;
+  set_basis(exec, basis_, tensors, inputs.basis_name(parameter().name));
+  const ScratchScope scope(exec.arena());
+  std::vector<float> rows(static_cast<std::size_t>(a_.size()));
+  exec.download(rows.data(), exact_a(exec, 0, a_.rows()));
+  // In the mean: what is random in all directions has this share of its energy in those that are left.
+  const double share = static_cast<double>(inputs.free) / static_cast<double>(inputs.free + inputs.frozen);
+  for (float& value : rows) value /= static_cast<float>(std::sqrt(share));
+  set_master(exec, a_, rows.data());
+}
+
+void LoraWeight::project(Exec& exec, const Parameter&, View rows, Projected what) { allowed_.apply(exec, rows, what); }
+
+ConstView LoraWeight::exact_a(Exec& exec, std::int64_t row, std::int64_t end) const {
+  const ConstView master = master_of(exec, a_, row, end);
+  if (!layout_.inputs) return master;
+  View exact = exec.arena().scratch("adapter in free directions", DType::f32, master.shape());
+  ops::cast(exec, exact, master);
+  allowed_.apply_exactly(exec, exact);
+  return exact;
+}
+
+double LoraWeight::leak(Exec& exec) {
+  if (!layout_.inputs) return 0;
+  return leak_of(exec, allowed_, parameter().shape, [&](View rows, std::int64_t row) { add_change(exec, rows, row); });
+}
+
+Weight::AdapterNumbers LoraWeight::read_adapter(Exec& exec, std::size_t part) {
+  AdapterNumbers result;
+  for_each_part(layout_, [&](std::size_t i, const LoraPart& at, std::int64_t column) {
+    if (i != part) return;
+    const ScratchScope scope(exec.arena());
+    result.a.resize(static_cast<std::size_t>(at.rank * in_features()));
+    exec.download(result.a.data(), exact_a(exec, column, column + at.rank));
+    result.b = read_master(exec, b_[i], 0, at.rows);
+    if (layout_.dora) result.magnitude = read_master(exec, magnitude_[i], 0, at.rows);
+  });
+  return result;
 }
 
 void LoraWeight::set_factors(Exec& exec) {
@@ -322,8 +370,7 @@ void LoraWeight::add_change(Exec& exec, View rows, std::int64_t row) {
     if (begin >= end) return;
     const ScratchScope part_scope(exec.arena());
     matmul(exec, rows.slice_rows(begin - row, end - row), master_of(exec, b_[i], begin - part.row, end - part.row), no,
-           master_of(exec, a_, column, column + part.rank), no,
-           {.alpha = static_cast<float>(part.scale), .beta = 1.0f});
+           exact_a(exec, column, column + part.rank), no, {.alpha = static_cast<float>(part.scale), .beta = 1.0f});
   });
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "ops/dropout.h"
+#include "weights/input_subspace.h"
 #include "weights/kind.h"
 
 namespace inlay::weights {
@@ -20,6 +22,10 @@ struct LoraLayout {
   double dropout = 0;           // of the adapters' input; all parts share the mask
   std::uint64_t seed = 0;       // of the dropout
   bool dora = false;            // rows are scaled to magnitudes that train
+  // Directions of the input that A keeps to: on the frozen ones the outputs stay those of the base, whatever is
+  // learned.
+  std::optional<InputLayout> inputs;
+  BasisPlace place = BasisPlace::device;  // of these directions
 
   std::int64_t rank() const;  // of all parts together
   bool same_extents(const LoraLayout& other) const;
@@ -44,18 +50,27 @@ class LoraWeight final : public Weight {
 
   void load(Exec& exec, const Part& part, PartSource* source) override { base_->load(exec, part, source); }
   // From NAME.lora_a, NAME.lora_b.PART and, of DoRA, NAME.lora_m.PART, in fp32; magnitudes that are not there are those
-  // of the rows.
+  // of the rows. With directions from NAME.frozen or NAME.free as well: A's rows keep their lengths, but turn to what
+  // is free.
   void start(Exec& exec, const StartTensors* tensors) override;
   void begin_pass(const PassKey& pass) override;
   void arrived(Exec& exec) override { base_->arrived(exec); }
   void finish_gradients(Exec& exec) override;
+  void project(Exec& exec, const Parameter& parameter, View rows, Projected what) override;
   void updated(Exec& exec) override;
   bool changes() const override { return true; }
   void complete(Exec& exec, View rows, std::int64_t row) override;
   void read_rows(Exec& exec, View rows, std::int64_t row) override;
+  AdapterNumbers read_adapter(Exec& exec, std::size_t part) override;
+  double leak(Exec& exec) override;
 
  private:
   friend class LoraGroup;
+
+  // Rows of A in fp32, with nothing but what is allowed. As at OSFT's changes: a step projects in the compute dtype,
+  // and what adds up is projected exactly whenever it counts.
+  ConstView exact_a(Exec& exec, std::int64_t row, std::int64_t end) const;
+  void turn_to_free(Exec& exec, const StartTensors& tensors);
 
   bool covers_all_rows() const;
   // The adapters' input: x itself, or with dropout a copy in scratch.
@@ -84,6 +99,8 @@ class LoraWeight final : public Weight {
   std::unique_ptr<Weight> base_;
   Parameter a_;               // [ranks of all parts, in]
   std::vector<Parameter> b_;  // of every part, [rows, rank]
+  Basis basis_;               // of layout_.inputs
+  Projection allowed_;        // of A's rows
   // DoRA: row i of W + s·B·A is multiplied by magnitude / norm, as if the norm were a constant; of every part, fp32.
   std::vector<Parameter> magnitude_;
   std::vector<View> norms_, factors_;

@@ -1,5 +1,6 @@
 #include "weights/subspace.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>
@@ -70,6 +71,26 @@ double relative_norm(Exec& exec, ConstView part, ConstView all) {
   };
   const double whole = total(all);
   return whole == 0 ? 0 : std::sqrt(total(part) / whole);
+}
+
+double leak_of(Exec& exec, const Projection& allowed, const Shape& shape,
+               const std::function<void(View rows, std::int64_t row)>& add) {
+  constexpr std::int64_t piece_elements = std::int64_t{8} << 20;  // of the change at once
+  const std::int64_t out = shape[0], in = shape[1];
+  const std::int64_t step = std::clamp<std::int64_t>(piece_elements / in, 1, out), pieces = (out + step - 1) / step;
+  const backend::ScratchScope scope(exec.arena());
+  View all = exec.arena().scratch("leak", DType::f64, {pieces}),
+       outside = exec.arena().scratch("leak", DType::f64, {pieces});
+  for (std::int64_t piece = 0; piece < pieces; ++piece) {
+    const backend::ScratchScope piece_scope(exec.arena());
+    const std::int64_t row = piece * step;
+    View change = exec.arena().scratch("change", DType::f32, {std::min(step, out - row), in});
+    exec.fill_zero(change);
+    add(change, row);
+    ops::sum_of_squares(exec, all, piece, change);
+    allowed.square_outside(exec, outside, piece, change);
+  }
+  return relative_norm(exec, outside, all);
 }
 
 }  // namespace inlay::weights

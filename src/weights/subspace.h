@@ -50,6 +50,10 @@ class SubspaceWeight : public Weight {
 void set_basis(Exec& exec, Basis& basis, const StartTensors& tensors, const std::string& name);
 // sqrt(Σ part / Σ all) of sums of squares on the device, fp64; 0 where all are 0. Waits for the device.
 double relative_norm(Exec& exec, ConstView part, ConstView all);
+// ‖what a change of this shape has beside what is allowed‖ / ‖the change‖. add(rows, row): rows += the change's rows
+// from `row` on. Waits for the device.
+double leak_of(Exec& exec, const Projection& allowed, const Shape& shape,
+               const std::function<void(View rows, std::int64_t row)>& add);
 inline ops::Master master_parts(const Parameter& factor) { return {.value = factor.value, .low = factor.low}; }
 
 }  // namespace inlay::weights

@@ -30,6 +30,11 @@ void Weight::lookup(Exec& exec, View out, ConstView tokens) {
   ops::embedding_forward(exec, out, tokens, parameter_->value);
 }
 
+Weight::AdapterNumbers Weight::read_adapter(Exec&, std::size_t) {
+  INLAY_ASSERT(false, "{} has no adapter", parameter_->name);
+  return {};
+}
+
 void Weight::read_rows(Exec& exec, View rows, std::int64_t row) {
   ops::cast(exec, rows, parameter_->value.slice_rows(row, row + rows.dim(0)));
 }

@@ -105,6 +105,12 @@ class Weight : public ops::Linear {
   virtual void complete(Exec&, View /*rows*/, std::int64_t /*row*/) {}
   // rows = the matrix's rows from `row` on as the layers multiply by them, in fp32.
   virtual void read_rows(Exec& exec, View rows, std::int64_t row);
+  // What one of its adapters is saved as, exactly, in fp32 on the host; only for weights that have them. Waits for the
+  // device.
+  struct AdapterNumbers {
+    std::vector<float> a, b, magnitude;  // [rank, in], [rows, rank], and of DoRA [rows]
+  };
+  virtual AdapterNumbers read_adapter(Exec& exec, std::size_t part);
   // ‖the part of what was learned that must not be‖ / ‖what was learned‖; 0 where nothing is forbidden. Waits for the
   // device.
   virtual double leak(Exec&) { return 0; }

@@ -130,6 +130,32 @@ TEST_P(CliTrain, ResumesBitForBit) {
     }
 }
 
+const std::string free_adapter =
+    "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\nlora_init: free\n"
+    "osft: {cache: off, calibration: {samples: 4, length: 16}}\n";
+
+TEST_P(CliTrain, AFreeAdapterResumesBitForBitInItsOwnDirections) {
+  const fs::path run = folder / "run";
+  for (const std::string dtype : {"fp32", "bf16"}) {
+    const std::string more = "save_steps: 2\ndtype: " + dtype + "\n" + free_adapter;
+    const CommandResult first = train(more);
+    ASSERT_EQ(first.code, 0) << first.err;
+    EXPECT_LE(nlohmann::json::parse(read_text(run / "summary.json")).at("adapter").at("leak").get<double>(), 1e-5);
+    const std::string whole = read_text(run / "adapter_model.safetensors");
+    for (const char* name : {"checkpoint-6", "checkpoint-4", "summary.json", "adapter_model.safetensors"}) {
+      fs::remove_all(run / name);
+    }
+    // Other text shows other directions.
+    const CommandResult other = train(more, {"--resume", "--osft.calibration.temperature", "2"});
+    EXPECT_EQ(other.code, 2);
+    EXPECT_THAT(other.err, HasSubstr("directions found now are not those of the run"));
+    const CommandResult resumed = train(more, {"--resume"});
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_EQ(read_text(run / "adapter_model.safetensors"), whole) << dtype;
+    fs::remove_all(run);
+  }
+}
+
 TEST_P(CliTrain, TheSummarySaysHowMuchWasLearnedInFrozenDirections) {
   for (const std::string basis : {"activations", "weights"}) {
     const CommandResult result = train(

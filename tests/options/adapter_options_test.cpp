@@ -22,11 +22,13 @@ std::string error_of(const std::string& yaml) {
 }
 
 TEST(OptionsAdapter, AreReadAsAxolotlHasThem) {
-  const auto a = parsed(minimal +
-                        "adapter: qlora\nload_in_4bit: true\nlora_r: 32\nlora_alpha: 16\nlora_dropout: 0.05\n"
-                        "lora_target_modules:\n  - q_proj\n  - v_proj\nlora_modules_to_save: [embed_tokens, lm_head]\n"
-                        "peft_use_rslora: true\npeft_layers_to_transform: [0, 3]\nlora_init: free\n")
-                     .adapter;
+  const auto a =
+      parsed(minimal +
+             "adapter: qlora\nload_in_4bit: true\nlora_r: 32\nlora_alpha: 16\nlora_dropout: 0.05\n"
+             "lora_target_modules:\n  - q_proj\n  - v_proj\nlora_modules_to_save: [embed_tokens, lm_head]\n"
+             "peft_use_rslora: true\npeft_layers_to_transform: [0, 3]\nlora_init: free\nlora_free_ratio: 0.3\n"
+             "osft: {cache: off, calibration: {samples: 4}}\n")
+          .adapter;
   EXPECT_EQ(a.kind, adapter::AdapterKind::qlora);
   EXPECT_TRUE(a.load_in_4bit);
   EXPECT_EQ(a.rank, 32);
@@ -37,6 +39,7 @@ TEST(OptionsAdapter, AreReadAsAxolotlHasThem) {
   EXPECT_TRUE(a.rslora);
   EXPECT_THAT(a.layers, ElementsAre(0, 3));
   EXPECT_EQ(a.init, adapter::LoraInit::free);
+  EXPECT_EQ(a.free_ratio, 0.3);
   EXPECT_FALSE(parsed(minimal).adapter.enabled());
 }
 
@@ -73,6 +76,7 @@ TEST(OptionsAdapter, AreWrittenAsTheyAreRead) {
        {std::string("lora_target_modules: [lm_head]\nlora_dropout: 0.1\n"),
         std::string("lora_exclude_modules: '.*[01]\\..*'\n"),
         std::string("load_in_8bit: true\npeft_use_dora: true\nlora_modules_to_save: lm_head\nlora_init: pissa\n"),
+        std::string("lora_init: free\nosft.calibration.data: [sample, a.txt]\nosft.cache: 'off'\n"),
         std::string("lora_target_parameters: [experts.down_proj, router.weight]\npeft_layers_to_transform: [1]\n")}) {
     const std::string yaml = to_yaml(parsed(lora + more));
     EXPECT_EQ(to_yaml(parsed(yaml)), yaml);
@@ -120,6 +124,16 @@ TEST(OptionsAdapter, QloraIsInFourBits) {
 
 TEST(OptionsAdapter, WhatContradictsAnAdapterIsRefused) {
   EXPECT_THAT(error_of(lora + "osft: {unfreeze_rank_ratio: 0.5}\n"), HasSubstr("adapter and osft are both given"));
+  EXPECT_THAT(error_of(lora + "osft.cache: 'off'\n"), HasSubstr("adapter and osft are both given"));
+  EXPECT_THAT(
+      error_of(lora + "lora_init: free\nosft: {unfreeze_rank_ratio: 0.5}\n"),
+      HasSubstr("osft.unfreeze_rank_ratio does not go with an adapter: with lora_init: free osft has calibration, "
+                "basis_on and cache; the share is lora_free_ratio"));
+  EXPECT_THAT(error_of(lora + "lora_init: free\nosft: {basis: weights}\n"),
+              HasSubstr("osft.basis does not go with an adapter"));
+  EXPECT_THAT(error_of(lora + "lora_init: free\npeft_use_dora: true\n"),
+              HasSubstr("peft_use_dora does not go with lora_init: free"));
+  EXPECT_THAT(error_of(lora + "lora_free_ratio: 0.5\n"), HasSubstr("lora_free_ratio is for lora_init: free"));
   EXPECT_THAT(error_of(lora + "freeze: ['*']\n"), HasSubstr("freeze: with an adapter all of the base model is frozen"));
   EXPECT_THAT(error_of(lora + "lora_model_dir: a\nlora_init: free\n"), HasSubstr("lora_init is for a new adapter"));
   EXPECT_THAT(error_of(lora + "lora_target_parameters: [down_proj]\nlora_dropout: 0.1\npeft_use_dora: true\n"),
