@@ -152,6 +152,46 @@ TEST_P(CliContinual, ResumeDoesOnlyWhatIsMissing) {
   EXPECT_EQ(fs::last_write_time(unread / "summary.json"), trained);
 }
 
+// Each task's adapter is merged into the model that the next one begins with, and that is evaluated.
+TEST_P(CliContinual, AdaptersAreMergedAfterEveryTask) {
+  const auto yaml = [&](const std::string& output, const std::string& more = "") {
+    std::string text = config(output, "keep_models: all\n");
+    const std::string method = "{name: sft, learning_rates: [1.0e-4, 1.0e-3]}";
+    return text.replace(text.find(method), method.size(),
+                        "{name: sft, learning_rates: [1.0e-2], training: {adapter: lora, lora_r: 4, lora_alpha: 8, "
+                        "lora_target_linear: true" +
+                            more + "}}");
+  };
+  const CommandResult result = run(yaml("study"));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const fs::path first = folder / "study/sft/1e-2/seed-42/1-reverse",
+                 second = folder / "study/sft/1e-2/seed-42/2-double";
+  const auto loss = [&](const std::vector<std::string>& model) {
+    std::vector<std::string> arguments = {
+        "eval", "--data", path("held.jsonl"), "--device", std::string(name_of(GetParam())), "--json", "--quiet"};
+    arguments.insert(arguments.begin() + 1, model.begin(), model.end());
+    const CommandResult out = inlay(arguments);
+    EXPECT_EQ(out.code, 0) << out.err;
+    return nlohmann::json::parse(out.out).at("loss").get<double>();
+  };
+  const auto row = nlohmann::json::parse(read_text(second / "evaluation.json"));
+  const double held = row.at("held").at("old").at("loss");
+  EXPECT_NEAR(loss({second / "merged"}), held, 1e-5);
+  EXPECT_NEAR(loss({first / "merged", "--adapter", second}), held, 1e-5);
+  EXPECT_GT(std::abs(loss({path("base")}) - held), 0.01);
+  // Trained, but not merged, and so not evaluated: only that is made up for.
+  const std::string results = read_text(folder / "study/results.json");
+  const auto trained = fs::last_write_time(second / "summary.json");
+  fs::remove_all(second / "merged");
+  fs::remove(second / "evaluation.json");
+  ASSERT_EQ(run(yaml("study"), {"--resume"}).code, 0);
+  EXPECT_EQ(read_text(folder / "study/results.json"), results);
+  EXPECT_EQ(fs::last_write_time(second / "summary.json"), trained);
+
+  EXPECT_THAT(run(yaml("other", ", lora_model_dir: " + first.string())).err,
+              HasSubstr("training.lora_model_dir cannot be set: every task begins a new adapter"));
+}
+
 TEST_P(CliContinual, ASequenceWhoseWeightsAreGoneStartsOver) {
   ASSERT_EQ(run(config("study", "keep_models: none\n")).code, 0);
   const std::string results = read_text(folder / "study/results.json");

@@ -114,6 +114,8 @@ class CliCrash : public ::testing::Test {
 };
 
 const std::string osft = "osft: {unfreeze_rank_ratio: 0.5, cache: off, basis: weights}\n";
+const std::string adapters =
+    "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_dropout: 0.1\nlora_target_linear: true\npeft_use_dora: true\n";
 
 // One death per run, at operation after operation of it: every seventh, or with more time every one.
 TEST_F(CliCrash, AtEveryOperationOnTheDisk) {
@@ -138,13 +140,20 @@ TEST_F(CliCrash, InOsft) {
   }
 }
 
+TEST_F(CliCrash, InAdapters) {
+  const CrashedRun run(adapters);
+  for (int operation = 2; run.survives("kill:" + std::to_string(operation)); operation += 13) {
+    if (::testing::Test::HasFailure()) break;
+  }
+}
+
 // Several deaths in one run, by faults and by the clock.
 TEST_F(CliCrash, AtRandom) {
   const char* variable = std::getenv("INLAY_CRASH_SECONDS");
   const long seconds = variable == nullptr ? 0 : std::atol(variable);
   std::random_device device;
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  const CrashedRun plain(""), subspaces(osft);
+  const CrashedRun runs[] = {CrashedRun(""), CrashedRun(osft), CrashedRun(adapters)};
   int round = 0;
   do {
     const unsigned seed = seconds > 0 ? device() : 1;
@@ -162,7 +171,7 @@ TEST_F(CliCrash, AtRandom) {
         }
         crashes.push_back(limits);
       }
-      (random() % 2 == 0 ? plain : subspaces).survives(crashes);
+      runs[random() % 3].survives(crashes);
       if (::testing::Test::HasFailure()) return;
     }
   } while (std::chrono::steady_clock::now() < end);
