@@ -32,7 +32,7 @@ struct AdapterOptions {
   std::string model_dir;         // an adapter to go on from; empty: a new one
   std::optional<LoraInit> init;  // absent: gaussian, or as model_dir has it
   double free_ratio = 0.25;      // of lora_init: free
-  bool load_in_4bit = false, load_in_8bit = false;
+  bool load_in_4bit = false, load_in_8bit = false, load_in_fp8 = false;
 
   bool enabled() const { return kind != AdapterKind::none; }
   // Whether it is kept to directions that must be found first.

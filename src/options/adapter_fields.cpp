@@ -109,7 +109,8 @@ const std::vector<Field>& adapter_fields() {
                        "osft.unfreeze_rank_ratio is; osft.calibration says what text shows which they are"),
         optional_text("lora_model_dir", in_adapter(&A::model_dir), "folder", "an adapter to go on from"),
         boolean("load_in_4bit", in_adapter(&A::load_in_4bit), "hold the base model's matrices in four bits (NF4)"),
-        boolean("load_in_8bit", in_adapter(&A::load_in_8bit), "hold the base model's matrices in eight bits"),
+        boolean("load_in_8bit", in_adapter(&A::load_in_8bit), "hold the base model's matrices in eight bits (int8)"),
+        boolean("load_in_fp8", in_adapter(&A::load_in_fp8), "hold the base model's matrices in fp8 (e4m3)"),
     };
     for (Field& field : fields) field = nullable(std::move(field));
     return fields;
@@ -137,7 +138,9 @@ void validate_adapter(const TrainOptions& options, const std::string& source) {
       problems.add("{}: {} {} for adapters, but adapter is not given; add adapter: lora, or leave {} out", source,
                    join(given, ", "), given.size() == 1 ? "is" : "are", given.size() == 1 ? "it" : "them");
     }
-    for (const auto& [key, given_too] : {std::pair("load_in_4bit", a.load_in_4bit), {"load_in_8bit", a.load_in_8bit}}) {
+    for (const auto& [key, given_too] : {std::pair("load_in_4bit", a.load_in_4bit),
+                                         {"load_in_8bit", a.load_in_8bit},
+                                         {"load_in_fp8", a.load_in_fp8}}) {
       if (!given_too) continue;
       problems.add("{}: {} without an adapter: quantized weights cannot train; add adapter: {}, or leave it out",
                    source, key, key == std::string_view("load_in_4bit") ? "qlora" : "lora");
@@ -158,6 +161,8 @@ void validate_adapter(const TrainOptions& options, const std::string& source) {
          "something else; give it to the base model (inlay_attention in its config.json), or leave it out");
   refuse(a.kind == AdapterKind::qlora && !a.load_in_4bit, "adapter: qlora needs load_in_4bit: true");
   refuse(a.load_in_4bit && a.load_in_8bit, "load_in_4bit and load_in_8bit are both given; one of them is enough");
+  refuse(a.load_in_fp8 && (a.load_in_4bit || a.load_in_8bit),
+         "load_in_fp8 is given beside load_in_4bit or load_in_8bit; one of them is enough");
   refuse(a.alpha && !(*a.alpha > 0), "lora_alpha: expected a number above 0; with 0 nothing would be learned");
   if (a.model_dir.empty()) {
     refuse(!a.rank, "lora_r is required with an adapter: an integer above 0, such as 16");

@@ -65,6 +65,7 @@ BaseFormat base_format(const adapter::AdapterOptions& options, const std::filesy
   BaseFormat format;
   if (options.load_in_4bit) format.matrices = ops::QuantFormat::nf4;
   if (options.load_in_8bit) format.matrices = ops::QuantFormat::int8;
+  if (options.load_in_fp8) format.matrices = ops::QuantFormat::fp8;
   const nlohmann::json config = io::Json::read(base_model / "config.json").raw();
   if (const auto found = config.find("quantization_config"); found != config.end() && found->is_object()) {
     format.mxfp4_experts = found->value("quant_method", "") == "mxfp4";
@@ -151,8 +152,8 @@ adapter::AdapterSource adapter_source(Engine& engine, const adapter::AdapterTarg
     weights::Weight& weight = *parameters.at(part.parameter)->owner;
     const Place& place = places.at({part.parameter, part.row});
     return (which == AdapterNumbers::values ? weight.read_adapter(engine.exec(), place.number)
-                                            : read_gradients(engine.exec(), weight, place, part.rank))
-        .*member;
+                                            : read_gradients(engine.exec(), weight, place, part.rank)).*
+           member;
   };
   return {.a = [=](const adapter::AdaptedPart& part) { return read(part, &PartNumbers::a); },
           .b = [=](const adapter::AdaptedPart& part) { return read(part, &PartNumbers::b); },

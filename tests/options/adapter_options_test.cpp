@@ -120,6 +120,8 @@ TEST(OptionsAdapter, QloraIsInFourBits) {
               HasSubstr("load_in_4bit and load_in_8bit are both given"));
   EXPECT_EQ(error_of(qlora + "load_in_4bit: true\n"), "<no error>");
   EXPECT_EQ(error_of(lora + "load_in_8bit: true\n"), "<no error>");
+  EXPECT_EQ(error_of(lora + "load_in_fp8: true\n"), "<no error>");
+  EXPECT_THAT(error_of(lora + "load_in_fp8: true\nload_in_8bit: true\n"), HasSubstr("one of them is enough"));
 }
 
 TEST(OptionsAdapter, WhatContradictsAnAdapterIsRefused) {

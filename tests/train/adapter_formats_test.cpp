@@ -1,5 +1,6 @@
 #include "support/adapter_run.h"
 #include "support/files.h"
+#include "support/gpt_oss_checkpoint.h"
 #include "train/merge.h"
 
 // Adapters over quantised bases, their files, and what merging makes of them.
@@ -190,6 +191,110 @@ TEST_P(TrainAdapterFormats, AQuantisedBaseIsMergedAsItWasTrainedWith) {
   run.engine = Engine::create(model::load_config(folder.path() / "merged"), o);
   run.engine->load(io::Checkpoint(folder.path() / "merged"));
   EXPECT_LT(relative_error(run.logits(0), trained), 2e-5);
+}
+
+// GPT-OSS as it is published: experts are opened for every product, and never decoded as a whole.
+struct Mxfp4Run {
+  explicit Mxfp4Run(EngineOptions options, const std::filesystem::path& folder, bool stays_packed)
+      : config(model::load_config(folder)) {
+    adapter.config.rank = 4;
+    adapter.config.alpha = 8;
+    adapter.config.target_modules.names = {"q_proj", "o_proj"};
+    adapter.config.target_parameters = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
+    adapter.targets = adapter::find_targets(adapter.config, config, {.file = "test", .options = true});
+    adapter.format.mxfp4_experts = stays_packed;
+    options.weights = weight_plan(adapter, config);
+    options.max_tokens = options.max_document = options.logit_rows = 24;
+    engine = Engine::create(config, options);
+    engine->load(io::Checkpoint(folder));
+    // B is not zero, so that gradients reach A.
+    const auto b = [](const adapter::AdaptedPart& part) {
+      const auto count = static_cast<std::size_t>(part.out * part.rank);
+      std::vector<float> values(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        values[i] = 0.02f * Philox{7}.normal(i, static_cast<std::uint64_t>(part.out + part.expert));
+      }
+      return values;
+    };
+    start_adapter(*engine, adapter.targets,
+                  {adapter.targets,
+                   {.a = a_of, .b = b, .magnitude = [](const adapter::AdaptedPart&) { return std::vector<float>(); }}});
+  }
+
+  static std::vector<float> a_of(const adapter::AdaptedPart& part) {
+    std::vector<float> values(static_cast<std::size_t>(part.rank * part.in));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = 0.25f * Philox{5}.normal(i, static_cast<std::uint64_t>(part.in + part.expert));
+    }
+    return values;
+  }
+  static PackedBatch batch() {
+    Document document;
+    for (std::int32_t i = 0; i < 24; ++i) document.input_ids.push_back(i * 37 % 96);
+    document.labels = document.input_ids;
+    return pack(std::span(&document, 1));
+  }
+  std::vector<double> logits() {
+    std::vector<std::int32_t> rows(24);
+    std::iota(rows.begin(), rows.end(), 0);
+    const std::vector<float> values = engine->decoder().logits(engine->exec(), batch(), rows);
+    return {values.begin(), values.end()};
+  }
+  std::map<std::string, std::vector<double>> gradients() {
+    engine->gradients({batch()});
+    std::map<std::string, std::vector<double>> result;
+    for (weights::Weight* weight : engine->decoder().weights()) {
+      weight->for_each_own([&](weights::Parameter& p) {
+        std::vector<float> values(static_cast<std::size_t>(p.size()));
+        engine->exec().download(values.data(), p.grad);
+        result[p.name] = {values.begin(), values.end()};
+      });
+    }
+    return result;
+  }
+
+  model::ModelConfig config;
+  EngineAdapter adapter;
+  std::unique_ptr<Engine> engine;
+};
+
+TEST_P(TrainAdapterFormats, ExpertsStayInMxfp4AndCanBePackedAgain) {
+  const GptOssCheckpoint checkpoint(GptOssCheckpoint::Form::mxfp4);
+  const TempFolder& base = checkpoint.folder;
+  Mxfp4Run packed(options(), base.path(), true), decoded(options(), base.path(), false);
+  EXPECT_LT(relative_error(packed.logits(), decoded.logits()), 1e-6);
+  const auto actual = packed.gradients(), expected = decoded.gradients();
+  for (const auto& [name, values] : expected) EXPECT_LT(relative_error(actual.at(name), values), 1e-5) << name;
+  EXPECT_LT(packed.engine->exec().arena().peak(), decoded.engine->exec().arena().peak());
+
+  const TempFolder folder;
+  packed.adapter.origin.base = adapter::base_fingerprint(io::Checkpoint(base.path()));
+  save_adapter(*packed.engine, packed.adapter, folder.path() / "adapter");
+  Console console(true);
+  const auto merged = [&](const char* name, std::optional<DType> dtype, bool mxfp4) {
+    return merge({.base = base.path(),
+                  .adapter = folder.path() / "adapter",
+                  .output = folder.path() / name,
+                  .dtype = dtype,
+                  .mxfp4 = mxfp4},
+                 console);
+  };
+  EXPECT_NEAR(merged("fp32", DType::f32, false).kept, 1.0, 1e-4);
+  const MergeReport again = merged("mxfp4", {}, true);
+  EXPECT_GT(again.noise, 0.1) << "four bits hold little of a small change";
+  const io::Checkpoint result(folder.path() / "mxfp4"), before(base.path());
+  const std::string blocks = "model.layers.0.mlp.experts.down_proj_blocks";
+  ASSERT_TRUE(result.contains(blocks));
+  EXPECT_EQ(result.find(blocks)->shape, before.find(blocks)->shape);
+  EXPECT_TRUE(model::load_config(folder.path() / "mxfp4").layers[0].experts);
+  EngineOptions o = options();
+  o.max_tokens = o.max_document = o.logit_rows = 24;
+  const std::vector<double> trained = packed.logits();
+  packed.engine = Engine::create(packed.config, o);
+  packed.engine->load(io::Checkpoint(folder.path() / "fp32"));
+  EXPECT_LT(relative_error(packed.logits(), trained), 2e-5);
+  packed.engine->load(result);
+  EXPECT_LT(relative_error(packed.logits(), trained), 0.5);
 }
 
 TEST_P(TrainAdapterFormats, WhatIsWrittenIsReadAgain) {
