@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -75,6 +76,9 @@ class CliAdapter : public ::testing::TestWithParam<Device> {
     return nlohmann::json::parse(read_text(folder / of / "summary.json"));
   }
 
+  // In memory where there is such a folder: waiting for a disk would take most of the time.
+  std::optional<Setting> in_memory =
+      fs::is_directory("/dev/shm") ? std::optional<Setting>(std::in_place, "TMPDIR", "/dev/shm") : std::nullopt;
   TempFolder folder;
 };
 
@@ -304,7 +308,7 @@ TEST_P(CliAdapter, Mxfp4ExpertsStayAsTheyAre) {
   folder.write("base/data.jsonl", nlohmann::json({{"input_ids", ids}, {"labels", ids}}).dump() + "\n");
   const std::string experts = "lora_target_parameters: [experts.gate_up_proj, experts.down_proj]\n";
   for (const std::string how : {"", "load_in_4bit: true\n"}) {
-    for (const std::string more : {std::string(), experts}) {
+    for (const std::string& more : {std::string(), experts}) {
       SCOPED_TRACE(how + more);
       const CommandResult trained = train("run", lora + how + more);
       ASSERT_EQ(trained.code, 0) << trained.err;
