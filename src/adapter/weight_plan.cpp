@@ -28,6 +28,7 @@ std::map<std::string, weights::LoraLayout> layouts(const AdapterTargets& targets
     layout.dropout = dropout.probability;
     layout.seed = dropout.seed;
     layout.dora = targets.dora;
+    layout.pissa = beginning.pissa;
     if (beginning.free != nullptr) keep_to(layout, *beginning.free, part);
     layout.parts.push_back({.row = part.row, .rows = part.out, .rank = part.rank, .scale = part.scale});
   }

@@ -20,6 +20,7 @@ struct AdapterDropout {
 // What an adapter begins with and keeps to.
 struct AdapterBeginning {
   const osft::OsftLayout* free = nullptr;  // the directions of its inputs; null: any
+  bool pissa = false;                      // at the largest directions of the base, which are taken out of it
 };
 
 // The kinds of a model's matrices under an adapter: those of targets.parts get one, those of targets.saved train as a

@@ -86,10 +86,10 @@ std::string EngineAdapter::identity() const {
 }
 
 std::shared_ptr<const weights::WeightPlan> weight_plan(const EngineAdapter& adapter, const model::ModelConfig& config,
-                                                       std::uint64_t seed, const adapter::AdapterBeginning& beginning) {
-  return std::make_shared<weights::WeightPlan>(
-      adapter::weight_plan(adapter.targets, config, base_kind(adapter.format),
-                           {.probability = adapter.config.dropout, .seed = seed}, beginning));
+                                                       std::uint64_t seed, const osft::OsftLayout* free) {
+  return std::make_shared<weights::WeightPlan>(adapter::weight_plan(
+      adapter.targets, config, base_kind(adapter.format), {.probability = adapter.config.dropout, .seed = seed},
+      {.free = free, .pissa = adapter.keeps_start}));
 }
 
 adapter::BaseKind base_kind(const BaseFormat& format) {
@@ -173,6 +173,22 @@ adapter::AdapterSource adapter_source(Engine& engine, const adapter::AdapterTarg
               }};
 }
 
+namespace {
+
+// [A; A₀] and [B, −B₀] are an adapter of twice the rank, and of a scale that stays.
+EngineAdapter with_start(EngineAdapter adapter) {
+  const double more = adapter.config.rslora ? std::sqrt(2.0) : 2.0;
+  adapter.config.rank *= 2;
+  adapter.config.alpha *= more;
+  for (adapter::AdaptedPart& part : adapter.targets.parts) {
+    part.rank *= 2;
+    part.alpha *= more;
+  }
+  return adapter;
+}
+
+}  // namespace
+
 io::FileSums save_adapter(Engine& engine, const EngineAdapter& adapter, const std::filesystem::path& folder) {
   adapter::AdapterSource source = adapter_source(engine, adapter.targets);
   for (auto* values : {&source.a, &source.b, &source.magnitude}) {
@@ -185,7 +201,8 @@ io::FileSums save_adapter(Engine& engine, const EngineAdapter& adapter, const st
     };
   }
   io::create_folders(folder);
-  return adapter::write_adapter(folder, adapter.config, adapter.targets, adapter.origin, source);
+  const EngineAdapter saved = adapter.keeps_start ? with_start(adapter) : adapter;
+  return adapter::write_adapter(folder, saved.config, saved.targets, saved.origin, source);
 }
 
 }  // namespace inlay::train

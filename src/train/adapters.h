@@ -32,13 +32,15 @@ struct EngineAdapter {
   adapter::AdapterTargets targets;
   BaseFormat format;
   adapter::AdapterOrigin origin;
+  // PiSSA: what it began at is saved with it, taken away again, so that it fits the base model as it is.
+  bool keeps_start = false;
 
   // What its tensors mean, beside their shapes: "lora_r 16, lora_alpha 32, nf4".
   std::string identity() const;
 };
+// free: the directions of inputs that it keeps to; null: any.
 std::shared_ptr<const weights::WeightPlan> weight_plan(const EngineAdapter& adapter, const model::ModelConfig& config,
-                                                       std::uint64_t seed = 0,
-                                                       const adapter::AdapterBeginning& beginning = {});
+                                                       std::uint64_t seed = 0, const osft::OsftLayout* free = nullptr);
 
 // After Engine::load(): the adapter's tensors, and the parts of the model that were saved with it.
 void start_adapter(Engine& engine, const adapter::AdapterTargets& targets, const adapter::AdapterStart& start,

@@ -81,8 +81,8 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
   if (options.osft.enabled) {
     engine.weights = std::make_shared<weights::WeightPlan>(osft::weight_plan(found.layout));
   } else if (options.adapter.keeps_to_free()) {
-    engine.weights = weight_plan(*adapter_of(options, config), config, static_cast<std::uint64_t>(options.seed),
-                                 {.free = &found.layout});
+    engine.weights =
+        weight_plan(*adapter_of(options, config), config, static_cast<std::uint64_t>(options.seed), &found.layout);
   } else {
     plan_weights(options, config, bounds, engine);
   }

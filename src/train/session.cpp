@@ -1,5 +1,7 @@
 #include "train/session.h"
 
+#include <algorithm>
+
 #include "backend/cpu/gemm.h"
 #include "backend/cuda/context.h"
 #include "core/interrupt.h"
@@ -52,6 +54,22 @@ std::set<std::string> frozen_of(const options::TrainOptions& options, const mode
   return frozen_by_name(options.freeze, config);
 }
 
+namespace {
+
+// PiSSA is saved with twice the rank, which must be one that the matrices can have.
+void check_doubled(const EngineAdapter& adapter) {
+  for (const adapter::AdaptedPart& part : adapter.targets.parts) {
+    const std::int64_t most = std::min(part.in, part.out);
+    if (2 * part.rank <= most) continue;
+    user_error(
+        "lora_r: {}: with lora_init: pissa an adapter is saved with twice that, more than {} can have, which is {} by "
+        "{}; expected at most {}",
+        part.rank, part.module, part.out, part.in, most / 2);
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<const EngineAdapter> adapter_of(const options::TrainOptions& options,
                                                 const model::ModelConfig& config) {
   if (!options.adapter.enabled()) return nullptr;
@@ -61,6 +79,8 @@ std::shared_ptr<const EngineAdapter> adapter_of(const options::TrainOptions& opt
   result->targets = std::move(resolved.targets);
   result->format = base_format(options.adapter, options.base_model);
   result->origin.base_format = result->format.name(resolve_machine(options.device, options.dtype).compute);
+  result->keeps_start = options.adapter.init == adapter::LoraInit::pissa;
+  if (result->keeps_start) check_doubled(*result);
   result->origin.init = std::string(adapter::name_of(options.adapter.init.value_or(adapter::LoraInit::gaussian)));
   return result;
 }
@@ -105,13 +125,12 @@ void plan_weights(const options::TrainOptions& options, const model::ModelConfig
   const std::set<std::string> frozen = frozen_of(options, config);
   if (const auto adapter = adapter_of(options, config)) {
     osft::OsftLayout free;
-    adapter::AdapterBeginning beginning;
     if (options.adapter.keeps_to_free()) {
       const osft::OsftTargets targets(searched_osft(options), config, searched_frozen(options, config));
       free = osft::nominal_layout(targets, config, step_shape(options, bounds));
-      beginning.free = &free;
     }
-    engine.weights = weight_plan(*adapter, config, static_cast<std::uint64_t>(options.seed), beginning);
+    engine.weights = weight_plan(*adapter, config, static_cast<std::uint64_t>(options.seed),
+                                 options.adapter.keeps_to_free() ? &free : nullptr);
     engine.saves_adapter = true;
   } else if (options.osft.enabled) {
     const osft::OsftTargets targets(options.osft, config, frozen);

@@ -1,10 +1,9 @@
 #include "weights/lora.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
-#include "backend/grouped_matmul.h"
+#include "backend/matmul.h"
 #include "ops/columns.h"
 #include "ops/elementwise.h"
 #include "weights/dense.h"
@@ -12,14 +11,19 @@
 
 namespace inlay::weights {
 
-using backend::grouped_matmul;
-using backend::grouped_matmul_over_rows;
 using backend::matmul;
 using backend::ScratchScope;
 
 namespace {
 
 constexpr auto no = backend::Transpose::no, yes = backend::Transpose::yes;
+
+// In fp32, in scratch.
+ConstView widened(Exec& exec, ConstView view) {
+  View wide = exec.arena().scratch("adapter", DType::f32, view.shape());
+  ops::cast(exec, wide, view);
+  return wide;
+}
 
 float beta_of(Grad mode) { return mode == Grad::accumulate ? 1.0f : 0.0f; }
 
@@ -37,16 +41,6 @@ Parameter make_own(Exec& exec, Weight& owner, const std::string& name, DType dty
   return own;
 }
 
-// body(part's number, part, its first column among the ranks of all) for every part.
-template <class Body>
-void for_each_part(const LoraLayout& layout, const Body& body) {
-  std::int64_t column = 0;
-  for (std::size_t i = 0; i < layout.parts.size(); ++i) {
-    body(i, layout.parts[i], column);
-    column += layout.parts[i].rank;
-  }
-}
-
 }  // namespace
 
 std::int64_t LoraLayout::rank() const {
@@ -58,7 +52,8 @@ bool LoraLayout::same_extents(const LoraLayout& other) const {
   return std::equal(parts.begin(), parts.end(), other.parts.begin(), other.parts.end(),
                     [](const LoraPart& x, const LoraPart& y) {
                       return x.row == y.row && x.rows == y.rows && x.rank == y.rank && x.scale == y.scale;
-                    });
+                    }) &&
+         pissa == other.pissa;
 }
 
 LoraWeight::LoraWeight(Exec& exec, Parameter& parameter, std::unique_ptr<Weight> base, const LoraLayout& layout,
@@ -74,15 +69,20 @@ LoraWeight::LoraWeight(Exec& exec, Parameter& parameter, std::unique_ptr<Weight>
     allowed_ = layout_.inputs->allowed(basis_);
     a_.projected = true;
   }
+  const auto keep = [&](const std::string& suffix, DType dtype, Shape shape) {
+    return exec.arena().keep(MemoryClass::weights, parameter.name + suffix, dtype, shape);
+  };
+  if (layout_.pissa) both_a_ = keep(".lora_a.both", memory.compute, {2 * layout.rank(), in});
   b_.reserve(layout.parts.size());
   magnitude_.reserve(layout.parts.size());
   for (std::size_t i = 0; i < layout_.parts.size(); ++i) {
     const LoraPart& part = layout_.parts[i];
     b_.push_back(own(fmt::format(".lora_b.{}", i), memory.compute, {part.rows, part.rank}));
+    if (layout_.pissa) both_b_.push_back(keep(".lora_b.both", memory.compute, {part.rows, 2 * part.rank}));
     if (!layout_.dora) continue;
     magnitude_.push_back(own(fmt::format(".lora_m.{}", i), DType::f32, {part.rows}));
     for (std::vector<View>* views : {&norms_, &factors_}) {
-      views->push_back(exec.arena().keep(MemoryClass::weights, parameter.name + ".row_norms", DType::f32, {part.rows}));
+      views->push_back(keep(".row_norms", DType::f32, {part.rows}));
     }
   }
 }
@@ -97,9 +97,13 @@ void LoraWeight::start(Exec& exec, const StartTensors* tensors) {
   base_->start(exec, tensors);
   INLAY_ASSERT(tensors != nullptr, "{} has no adapter to start from", parameter().name);
   const auto set = [&](Parameter& own) { set_master(exec, own, tensors->at(own.name, DType::f32, own.shape)); };
-  set(a_);
-  if (layout_.inputs) turn_to_free(exec, *tensors);
-  for (Parameter& b : b_) set(b);
+  if (layout_.pissa) {
+    start_at_largest(exec);
+  } else {
+    set(a_);
+    if (layout_.inputs) turn_to_free(exec, *tensors);
+    for (Parameter& b : b_) set(b);
+  }
   if (!layout_.dora) return;
   measure_rows(exec);
   for (std::size_t i = 0; i < magnitude_.size(); ++i) {
@@ -111,18 +115,6 @@ void LoraWeight::start(Exec& exec, const StartTensors* tensors) {
     }
   }
   set_factors(exec);
-}
-
-void LoraWeight::turn_to_free(Exec& exec, const StartTensors& tensors) {
-  const InputLayout& inputs = *layout_.inputs;
-  set_basis(exec, basis_, tensors, inputs.basis_name(parameter().name));
-  const ScratchScope scope(exec.arena());
-  std::vector<float> rows(static_cast<std::size_t>(a_.size()));
-  exec.download(rows.data(), exact_a(exec, 0, a_.rows()));
-  // In the mean: what is random in all directions has this share of its energy in those that are left.
-  const double share = static_cast<double>(inputs.free) / static_cast<double>(inputs.free + inputs.frozen);
-  for (float& value : rows) value /= static_cast<float>(std::sqrt(share));
-  set_master(exec, a_, rows.data());
 }
 
 void LoraWeight::project(Exec& exec, const Parameter&, View rows, Projected what) { allowed_.apply(exec, rows, what); }
@@ -139,19 +131,6 @@ ConstView LoraWeight::exact_a(Exec& exec, std::int64_t row, std::int64_t end) co
 double LoraWeight::leak(Exec& exec) {
   if (!layout_.inputs) return 0;
   return leak_of(exec, allowed_, parameter().shape, [&](View rows, std::int64_t row) { add_change(exec, rows, row); });
-}
-
-Weight::AdapterNumbers LoraWeight::read_adapter(Exec& exec, std::size_t part) {
-  AdapterNumbers result;
-  for_each_part(layout_, [&](std::size_t i, const LoraPart& at, std::int64_t column) {
-    if (i != part) return;
-    const ScratchScope scope(exec.arena());
-    result.a.resize(static_cast<std::size_t>(at.rank * in_features()));
-    exec.download(result.a.data(), exact_a(exec, column, column + at.rank));
-    result.b = read_master(exec, b_[i], 0, at.rows);
-    if (layout_.dora) result.magnitude = read_master(exec, magnitude_[i], 0, at.rows);
-  });
-  return result;
 }
 
 void LoraWeight::set_factors(Exec& exec) {
@@ -179,6 +158,7 @@ void LoraWeight::measure_rows(Exec& exec) {
 
 void LoraWeight::updated(Exec& exec) {
   base_->updated(exec);
+  if (layout_.pissa) refresh(exec);
   if (!layout_.dora) return;
   measure_rows(exec);
   set_factors(exec);
@@ -232,16 +212,16 @@ ConstView LoraWeight::before_factors(Exec& exec, ConstView dy) const {
 }
 
 View LoraWeight::project_input(Exec& exec, ConstView x) const {
-  View inner = exec.arena().scratch("adapter input", x.dtype(), {x.dim(0), a_.rows()});
-  matmul(exec, inner, x, no, a_.value, yes);
+  View inner = exec.arena().scratch("adapter input", x.dtype(), {x.dim(0), seen_a().dim(0)});
+  matmul(exec, inner, x, no, seen_a(), yes);
   return inner;
 }
 
 View LoraWeight::project_output(Exec& exec, ConstView dy) const {
-  View inner = exec.arena().scratch("adapter output gradient", dy.dtype(), {dy.dim(0), a_.rows()});
-  for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
-    matmul(exec, inner.slice_cols(column, column + part.rank), dy.slice_cols(part.row, part.row + part.rows), no,
-           b_[i].value, no, {.alpha = static_cast<float>(part.scale)});
+  View inner = exec.arena().scratch("adapter output gradient", dy.dtype(), {dy.dim(0), seen_a().dim(0)});
+  for_each_seen(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t begin, std::int64_t end) {
+    matmul(exec, inner.slice_cols(begin, end), dy.slice_cols(part.row, part.row + part.rows), no, seen_b(i), no,
+           {.alpha = static_cast<float>(part.scale)});
   });
   return inner;
 }
@@ -259,9 +239,9 @@ void LoraWeight::multiply(Exec& exec, View y, Grad mode, ConstView x, const ops:
   const ScratchScope scope(exec.arena());
   const View inner = project_input(exec, dropped(exec, x, call));
   const auto add = [&](Grad how) {
-    for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
-      matmul(exec, y.slice_cols(part.row, part.row + part.rows), inner.slice_cols(column, column + part.rank), no,
-             b_[i].value, yes, {.alpha = static_cast<float>(part.scale), .beta = beta_of(how)});
+    for_each_seen(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t begin, std::int64_t end) {
+      matmul(exec, y.slice_cols(part.row, part.row + part.rows), inner.slice_cols(begin, end), no, seen_b(i), yes,
+             {.alpha = static_cast<float>(part.scale), .beta = beta_of(how)});
     });
   };
   // The base's product is bound by arithmetic, so that what it adds to costs it next to nothing.
@@ -275,10 +255,10 @@ void LoraWeight::multiply_back(Exec& exec, View dx, Grad mode, ConstView dz, Con
   if (drops_) {
     const ScratchScope scope(exec.arena());
     View seen = exec.arena().scratch("adapter input gradient", dx.dtype(), dx.shape());
-    matmul(exec, seen, inner, no, a_.value, no, {.device_alpha = call.device_alpha});
+    matmul(exec, seen, inner, no, seen_a(), no, {.device_alpha = call.device_alpha});
     ops::dropout(exec, dx, mode, seen, mask(call));
   } else {
-    matmul(exec, dx, inner, no, a_.value, no, {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+    matmul(exec, dx, inner, no, seen_a(), no, {.beta = beta_of(mode), .device_alpha = call.device_alpha});
   }
   base_->backward_input(exec, dx, Grad::accumulate, dz, call);
 }
@@ -300,14 +280,17 @@ void LoraWeight::add_gradients(Exec& exec, ConstView dz, ConstView inner, ConstV
   const ScratchScope scope(exec.arena());
   const ConstView seen = dropped(exec, x, call);
   const View projected = project_input(exec, seen);
-  for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
+  for_each_seen(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column, std::int64_t) {
     const Grad mode = b_[i].next_grad_mode();
     matmul(exec, b_[i].grad, dz.slice_cols(part.row, part.row + part.rows), yes,
            projected.slice_cols(column, column + part.rank), no,
            {.alpha = static_cast<float>(part.scale), .beta = beta_of(mode), .device_alpha = call.device_alpha});
   });
   const Grad mode = a_.next_grad_mode();
-  matmul(exec, a_.grad, inner, yes, seen, no, {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+  for_each_stretch(layout_, [&](std::int64_t row, std::int64_t end, std::int64_t column) {
+    matmul(exec, a_.grad.slice_rows(row, end), inner.slice_cols(column, column + end - row), yes, seen, no,
+           {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+  });
 }
 
 void LoraWeight::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const ops::Call& call) {
@@ -369,125 +352,16 @@ void LoraWeight::add_change(Exec& exec, View rows, std::int64_t row) {
     const std::int64_t begin = std::max(row, part.row), end = std::min(row + rows.dim(0), part.row + part.rows);
     if (begin >= end) return;
     const ScratchScope part_scope(exec.arena());
-    matmul(exec, rows.slice_rows(begin - row, end - row), master_of(exec, b_[i], begin - part.row, end - part.row), no,
-           exact_a(exec, column, column + part.rank), no, {.alpha = static_cast<float>(part.scale), .beta = 1.0f});
+    const View mine = rows.slice_rows(begin - row, end - row);
+    const backend::MatmulScale added{.alpha = static_cast<float>(part.scale), .beta = 1.0f};
+    matmul(exec, mine, master_of(exec, b_[i], begin - part.row, end - part.row), no,
+           exact_a(exec, column, column + part.rank), no, added);
+    if (!layout_.pissa) return;
+    const std::int64_t start = 2 * column + part.rank;
+    matmul(exec, mine,
+           widened(exec, both_b_[i].slice(0, begin - part.row, end - part.row).slice_cols(part.rank, 2 * part.rank)),
+           no, widened(exec, both_a_.slice_rows(start, start + part.rank)), no, added);
   });
-}
-
-// The adapters of all experts at once, over whatever their bases do together.
-class LoraGroup final : public WeightGroup {
- public:
-  LoraGroup(std::vector<LoraWeight*> all, std::unique_ptr<WeightGroup> base)
-      : all_(std::move(all)), base_(std::move(base)), layout_(all_.front()->layout_) {}
-
-  void forward(Exec& exec, View y, Grad mode, ConstView x, ConstView offsets, const ops::Call& call) override {
-    const ScratchScope scope(exec.arena());
-    const View inner = project_input(exec, all_.front()->dropped(exec, x, call), offsets);
-    for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
-      grouped_matmul(exec, y.slice_cols(part.row, part.row + part.rows), inner.slice_cols(column, column + part.rank),
-                     b_values(i), yes, offsets, {.alpha = static_cast<float>(part.scale), .beta = beta_of(mode)});
-    });
-    base_->forward(exec, y, Grad::accumulate, x, offsets, call);
-  }
-
-  void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, ConstView offsets, const ops::Call& call) override {
-    const ScratchScope scope(exec.arena());
-    multiply_back(exec, dx, mode, dy, project_output(exec, dy, offsets), offsets, call);
-  }
-
-  void accumulate(Exec& exec, ConstView dy, ConstView x, ConstView offsets, const ops::Call& call) override {
-    const ScratchScope scope(exec.arena());
-    add_gradients(exec, dy, project_output(exec, dy, offsets), x, offsets, call);
-  }
-
-  void backward(Exec& exec, View dx, Grad mode, ConstView dy, ConstView x, ConstView offsets,
-                const ops::Call& call) override {
-    const ScratchScope scope(exec.arena());
-    const View inner = project_output(exec, dy, offsets);
-    add_gradients(exec, dy, inner, x, offsets, call);
-    multiply_back(exec, dx, mode, dy, inner, offsets, call);
-  }
-
- private:
-  void multiply_back(Exec& exec, View dx, Grad mode, ConstView dy, ConstView inner, ConstView offsets,
-                     const ops::Call& call) const {
-    if (all_.front()->drops_) {
-      const ScratchScope scope(exec.arena());
-      View seen = exec.arena().scratch("adapter input gradient", dx.dtype(), dx.shape());
-      grouped_matmul(exec, seen, inner, a_values(), no, offsets);
-      ops::dropout(exec, dx, mode, seen, all_.front()->mask(call));
-    } else {
-      grouped_matmul(exec, dx, inner, a_values(), no, offsets, {.beta = beta_of(mode)});
-    }
-    base_->backward_input(exec, dx, Grad::accumulate, dy, offsets, call);
-  }
-
-  void add_gradients(Exec& exec, ConstView dy, ConstView inner, ConstView x, ConstView offsets,
-                     const ops::Call& call) const {
-    if (!all_.front()->training_) return;
-    const ScratchScope scope(exec.arena());
-    const ConstView seen = all_.front()->dropped(exec, x, call);
-    const View projected = project_input(exec, seen, offsets);
-    for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
-      sum(
-          exec, [&](LoraWeight& weight) -> Parameter& { return weight.b_[i]; },
-          dy.slice_cols(part.row, part.row + part.rows), projected.slice_cols(column, column + part.rank), offsets,
-          static_cast<float>(part.scale));
-    });
-    sum(
-        exec, [](LoraWeight& weight) -> Parameter& { return weight.a_; }, inner, seen, offsets);
-  }
-
-  std::vector<ConstView> a_values() const {
-    std::vector<ConstView> result;
-    for (const LoraWeight* weight : all_) result.push_back(weight->a_.value);
-    return result;
-  }
-  std::vector<ConstView> b_values(std::size_t part) const {
-    std::vector<ConstView> result;
-    for (const LoraWeight* weight : all_) result.push_back(weight->b_[part].value);
-    return result;
-  }
-
-  View project_input(Exec& exec, ConstView x, ConstView offsets) const {
-    View inner = exec.arena().scratch("adapter input", x.dtype(), {x.dim(0), layout_.rank()});
-    grouped_matmul(exec, inner, x, a_values(), yes, offsets);
-    return inner;
-  }
-  View project_output(Exec& exec, ConstView dy, ConstView offsets) const {
-    View inner = exec.arena().scratch("adapter output gradient", dy.dtype(), {dy.dim(0), layout_.rank()});
-    for_each_part(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
-      grouped_matmul(exec, inner.slice_cols(column, column + part.rank), dy.slice_cols(part.row, part.row + part.rows),
-                     b_values(i), no, offsets, {.alpha = static_cast<float>(part.scale)});
-    });
-    return inner;
-  }
-  template <class Own>
-  void sum(Exec& exec, const Own& own, ConstView dy, ConstView x, ConstView offsets, float alpha = 1.0f) const {
-    std::vector<View> gradients;
-    Grad mode = Grad::skip;
-    for (LoraWeight* weight : all_) {
-      gradients.push_back(own(*weight).grad);
-      mode = own(*weight).next_grad_mode();
-    }
-    grouped_matmul_over_rows(exec, gradients, mode, dy, x, offsets, alpha);
-  }
-
-  std::vector<LoraWeight*> all_;
-  std::unique_ptr<WeightGroup> base_;
-  LoraLayout layout_;
-};
-
-std::unique_ptr<WeightGroup> LoraWeight::group(std::span<Weight* const> all) {
-  auto mine = all_of<LoraWeight>(all);
-  if (mine.empty() || layout_.dora || !covers_all_rows()) return nullptr;
-  std::vector<Weight*> bases;
-  for (LoraWeight* weight : mine) {
-    if (!weight->layout_.same_extents(layout_)) return nullptr;
-    bases.push_back(weight->base_.get());
-  }
-  auto base = bases.front()->group(bases);
-  return base == nullptr ? nullptr : std::make_unique<LoraGroup>(std::move(mine), std::move(base));
 }
 
 std::unique_ptr<Weight> LoraKind::make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const {

@@ -26,10 +26,42 @@ struct LoraLayout {
   // learned.
   std::optional<InputLayout> inputs;
   BasisPlace place = BasisPlace::device;  // of these directions
+  // B·A begins at the base's largest directions and they are taken out of it: W + s·(B·A − B₀·A₀). Nothing is rounded
+  // into W; the products see [A; A₀] and [B, −B₀], and so does whoever loads what is saved.
+  bool pissa = false;
 
   std::int64_t rank() const;  // of all parts together
+  std::int64_t copies() const { return pissa ? 2 : 1; }
   bool same_extents(const LoraLayout& other) const;
 };
+
+// body(part's number, part, its first column among the ranks of all) for every part.
+template <class Body>
+void for_each_part(const LoraLayout& layout, const Body& body) {
+  std::int64_t column = 0;
+  for (std::size_t i = 0; i < layout.parts.size(); ++i) {
+    body(i, layout.parts[i], column);
+    column += layout.parts[i].rank;
+  }
+}
+
+// body(part's number, part, columns begin and end of what the products see of it) for every part.
+template <class Body>
+void for_each_seen(const LoraLayout& layout, const Body& body) {
+  for_each_part(layout, [&](std::size_t i, const LoraPart& part, std::int64_t column) {
+    body(i, part, column * layout.copies(), (column + part.rank) * layout.copies());
+  });
+}
+
+// body(rows begin and end of A, the first of the columns that the products see of them): all at once where nothing lies
+// between.
+template <class Body>
+void for_each_stretch(const LoraLayout& layout, const Body& body) {
+  if (layout.copies() == 1) return body(0, layout.rank(), 0);
+  for_each_part(layout, [&](std::size_t, const LoraPart& part, std::int64_t column) {
+    body(column, column + part.rank, column * layout.copies());
+  });
+}
 
 // LoRA over any base that does not train itself. A [r, in] and B [rows, r] train; gradients of the base's matrix are
 // never formed. The low-rank product is written first and the base's added to it, in its own pass over y.
@@ -71,6 +103,13 @@ class LoraWeight final : public Weight {
   // and what adds up is projected exactly whenever it counts.
   ConstView exact_a(Exec& exec, std::int64_t row, std::int64_t end) const;
   void turn_to_free(Exec& exec, const StartTensors& tensors);
+  // PiSSA: the base's largest directions, and the copies of them that stay.
+  void start_at_largest(Exec& exec);
+  void refresh(Exec& exec);
+  void add_start(Exec& exec, std::size_t part, AdapterNumbers& numbers) const;
+  // What the products see of A and B, [copies · rank] wide.
+  ConstView seen_a() const { return layout_.pissa ? both_a_ : a_.value; }
+  ConstView seen_b(std::size_t part) const { return layout_.pissa ? both_b_[part] : b_[part].value; }
 
   bool covers_all_rows() const;
   // The adapters' input: x itself, or with dropout a copy in scratch.
@@ -101,6 +140,9 @@ class LoraWeight final : public Weight {
   std::vector<Parameter> b_;  // of every part, [rows, rank]
   Basis basis_;               // of layout_.inputs
   Projection allowed_;        // of A's rows
+  // PiSSA, in the compute dtype: of every part A and A₀ below each other, and B and −B₀ side by side.
+  View both_a_;
+  std::vector<View> both_b_;
   // DoRA: row i of W + s·B·A is multiplied by magnitude / norm, as if the norm were a constant; of every part, fp32.
   std::vector<Parameter> magnitude_;
   std::vector<View> norms_, factors_;
@@ -116,7 +158,7 @@ class LoraKind final : public WeightKind {
       : layout_(std::move(layout)), base_(std::move(base)) {}
   std::unique_ptr<Weight> make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const override;
   std::string describe() const override;
-  bool may_live_on_host() const override { return !layout_.dora && base_->may_live_on_host(); }
+  bool may_live_on_host() const override { return !layout_.dora && !layout_.pissa && base_->may_live_on_host(); }
 
  private:
   LoraLayout layout_;

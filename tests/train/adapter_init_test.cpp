@@ -17,17 +17,17 @@ using ops::reference::product;
 // A fixture's model with a new adapter, as a run makes it.
 struct NewAdapter {
   NewAdapter(const Fixture& fixture, Device device, DType dtype, const std::string& keys,
-             const std::filesystem::path& calibration = {})
+             const std::filesystem::path& calibration = {}, int rank = 4)
       : config(fixture.config) {
     const std::filesystem::path own = fixture.folder / "data.jsonl";
     for (const Document& d : fixture.documents) bounds.tokens += static_cast<std::int64_t>(d.input_ids.size());
     bounds.document = 64;
     options = options::parse_options(
         fmt::format("base_model: {}\noutput_dir: nowhere\ndatasets: [{}]\nlearning_rate: 1e-3\nsequence_len: 64\n"
-                    "deterministic: true\nmax_grad_norm: 0\ndevice: {}\ndtype: {}\nadapter: lora\nlora_r: "
-                    "4\nlora_alpha: 8\n{}\n",
+                    "deterministic: true\nmax_grad_norm: 0\ndevice: {}\ndtype: {}\nadapter: lora\nlora_r: {}\n"
+                    "lora_alpha: 8\n{}\n",
                     fixture.folder.string(), own.string(), name_of(device), dtype == DType::bf16 ? "bf16" : "fp32",
-                    keys) +
+                    rank, keys) +
             (keys.find("free") == keys.npos ? ""
                                             : fmt::format("osft: {{cache: off, calibration: {{data: {}}}}}\n",
                                                           calibration.empty() ? own.string() : calibration.string())),
@@ -158,7 +158,7 @@ TEST_P(TrainAdapterInit, PlansAreWhatRunsTake) {
   for (Document& document : fixture.documents) document.labels = document.input_ids;
   const std::vector<PackedBatch> batch = {pack(fixture.documents)};
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    for (const char* init : {"lora_init: free", "lora_init: free\nlora_free_ratio: 0.7"}) {
+    for (const char* init : {"lora_init: free", "lora_init: free\nlora_free_ratio: 0.7", "lora_init: pissa"}) {
       SCOPED_TRACE(fmt::format("{} {}", name_of(dtype), init));
       NewAdapter adapter(fixture, GetParam(), dtype, linear + init);
       Engine& engine = *adapter.run.engine;
@@ -186,6 +186,87 @@ TEST_P(TrainAdapterInit, MoreRankThanFreeDirectionsIsRefused) {
     FAIL() << "3 of 32 directions are fewer than 4";
   } catch (const UserError& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("lora_free_ratio: of the 32 directions"));
+  }
+}
+
+// What is added at first is what is taken out, in any dtype and over a quantised base; and what is saved, an adapter of
+// twice the rank, is what was trained, on the base model as it is.
+TEST_P(TrainAdapterInit, PissaBeginsAtTheBaseModelAndIsSavedForIt) {
+  for (const char* name : {"llama_linear_sharded", "mixtral_balance"}) {
+    const Fixture fixture(model_fixture(name));
+    const std::vector<PackedBatch> batch = {pack(fixture.documents)};
+    const std::string targets = linear + (fixture.config.expert_layers() > 0 ? experts : "");
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const char* more : {"", "peft_use_rslora: true", "load_in_8bit: true"}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", name, name_of(dtype), more));
+        const double bound = dtype == DType::f32 ? 2e-5 : 2e-2;
+        NewAdapter random(fixture, GetParam(), dtype, targets + more);  // its B is zero
+        NewAdapter adapter(fixture, GetParam(), dtype, targets + "lora_init: pissa\n" + more);
+        Engine& engine = *adapter.run.engine;
+        const auto losses = [&](Engine& of) { return of.evaluate(batch[0]).loss; };
+        const double before = losses(engine);
+        EXPECT_NEAR(before, losses(*random.run.engine), bound * before);
+        for (int step = 1; step <= 5; ++step) engine.train_step(batch, step, 1e-3);
+        const double after = losses(engine);
+        EXPECT_LT(after, before - 1e-2) << "nothing was learned";
+
+        TempFolder out;
+        save_adapter(engine, *adapter.run.adapter, out.path());
+        const adapter::AdapterFile file(out.path(), fixture.config);
+        EXPECT_EQ(file.config().rank, 8);
+        EXPECT_NEAR(file.targets().parts[0].scale, adapter.run.adapter->targets.parts[0].scale, 1e-12);
+        Console console(true);
+        const EngineOptions options = engine_options(Purpose::evaluation, {GetParam(), dtype}, adapter.bounds);
+        const auto loaded = load_engine(fixture.folder, fixture.config, options, console, out.path());
+        EXPECT_NEAR(losses(*loaded), after, 0.1 * bound * after);
+      }
+    }
+  }
+}
+
+// The gradients are those of the saved form, a plain adapter of twice the rank, where they reach what trains.
+TEST_P(TrainAdapterInit, PissaTrainsTheFirstHalfOfWhatItSaves) {
+  const Fixture fixture(model_fixture("llama_linear_sharded"));
+  const std::vector<PackedBatch> batch = {pack(fixture.documents)};
+  NewAdapter adapter(fixture, GetParam(), DType::f32, linear + "lora_init: pissa");
+  adapter.run.engine->train_step(batch, 1, 1e-3);
+  TempFolder out;
+  save_adapter(*adapter.run.engine, *adapter.run.adapter, out.path());
+  Console console(true);
+  const EngineOptions options = engine_options(Purpose::gradients, {GetParam(), DType::f32}, adapter.bounds);
+  const auto plain = load_engine(fixture.folder, fixture.config, options, console, out.path());
+  const auto gradients = [&](Engine& engine) {
+    engine.gradients(batch);
+    std::map<std::string, DoubleMatrix> result;
+    for (weights::Weight* weight : engine.decoder().weights()) {
+      weight->for_each_own([&](weights::Parameter& p) {
+        std::vector<float> values(static_cast<std::size_t>(p.size()));
+        engine.exec().download(values.data(), p.grad);
+        result.emplace(p.name, DoubleMatrix(p.shape[0], p.shape[1], {values.begin(), values.end()}));
+      });
+    }
+    return result;
+  };
+  const auto expected = gradients(*plain), actual = gradients(*adapter.run.engine);
+  ASSERT_FALSE(actual.empty());
+  for (const auto& [name, mine] : actual) {
+    const DoubleMatrix& theirs = expected.at(name);
+    DoubleMatrix same = mine;
+    for (std::int64_t r = 0; r < mine.rows; ++r) {
+      const std::int64_t row = name.ends_with(".lora_a") ? r / 4 * 8 + r % 4 : r;  // of 8 rows the first 4
+      for (std::int64_t c = 0; c < mine.cols; ++c) same(r, c) = theirs(row, c);
+    }
+    EXPECT_LE(norm(difference(mine, same)), 1e-5 * norm(same)) << name;
+  }
+}
+
+TEST_P(TrainAdapterInit, PissaNeedsRoomForTwiceTheRank) {
+  const Fixture fixture(model_fixture("llama_linear_sharded"));
+  try {
+    NewAdapter adapter(fixture, GetParam(), DType::f32, linear + "lora_init: pissa", {}, 11);
+    FAIL() << "a matrix of fewer than 22 rows";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("lora_r: 11: with lora_init: pissa"));
   }
 }
 
