@@ -18,11 +18,11 @@
 //   fp8    e4m3, one fp32 scale for each row: its largest magnitude / 448.
 //
 // Codes, scales and opened numbers are bitsandbytes' bit for bit wherever its arithmetic is defined by IEEE's (its
-// default kernels). Its CUDA kernels take an approximate reciprocal of the largest magnitude, so a number within a unit
-// in the last place of the middle of two codes may get the other one there; its CPU library looks up the 8-bit codes of
-// scales in a coarse table instead of searching the nearest. Both are ours, to be read, all the same. The mean of the
-// magnitudes is a sum, and bitsandbytes' is the fp32 sum of whichever device it ran on; ours is summed in fp64 in a
-// fixed order and rounded once, the same on both devices: it may differ by some units in the last place.
+// default kernels). Its CUDA kernels may take an approximate reciprocal of the largest magnitude; then a number within
+// a unit in the last place of the middle of two codes may get the other one there; its CPU library looks up the 8-bit
+// codes of scales in a coarse table instead of searching the nearest. Both are ours, to be read, all the same. The mean
+// of the magnitudes is a sum, and bitsandbytes' is the fp32 sum of whichever device it ran on; ours is summed in fp64
+// in a fixed order and rounded once, the same on both devices: it may differ by some units in the last place.
 namespace inlay::ops {
 
 enum class QuantFormat : std::uint8_t { nf4, mxfp4, int8, fp8 };
