@@ -61,6 +61,12 @@ std::string BaseFormat::name(DType compute) const {
   return std::string(matrices ? ops::name_of(*matrices) : name_of(compute));
 }
 
+std::optional<ops::QuantFormat> BaseFormat::of(const weights::Parameter& p) const {
+  if (!p.is_matrix()) return std::nullopt;
+  if (mxfp4_experts && p.expert >= 0) return ops::QuantFormat::mxfp4;
+  return p.layer < 0 || p.role == weights::Role::router ? std::nullopt : matrices;
+}
+
 BaseFormat base_format(const adapter::AdapterOptions& options, const std::filesystem::path& base_model) {
   BaseFormat format;
   if (options.load_in_4bit) format.matrices = ops::QuantFormat::nf4;
@@ -93,14 +99,9 @@ std::shared_ptr<const weights::WeightPlan> weight_plan(const EngineAdapter& adap
 }
 
 adapter::BaseKind base_kind(const BaseFormat& format) {
-  const auto dense = std::make_shared<weights::DenseKind>();
-  const auto quantised = format.matrices ? std::make_shared<weights::QuantisedKind>(*format.matrices) : nullptr;
-  const auto mxfp4 = format.mxfp4_experts ? std::make_shared<weights::QuantisedKind>(ops::QuantFormat::mxfp4) : nullptr;
-  return [=](const weights::Parameter& p) -> std::shared_ptr<const weights::WeightKind> {
-    if (mxfp4 != nullptr && p.expert >= 0) return mxfp4;
-    const bool plain = p.layer < 0 || p.role == weights::Role::router;
-    if (quantised != nullptr && !plain) return quantised;
-    return dense;
+  return [format](const weights::Parameter& p) -> std::shared_ptr<const weights::WeightKind> {
+    if (const auto quantised = format.of(p)) return std::make_shared<weights::QuantisedKind>(*quantised);
+    return std::make_shared<weights::DenseKind>();
   };
 }
 

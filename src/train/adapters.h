@@ -18,7 +18,8 @@ struct BaseFormat {
   // Experts that the checkpoint has in MXFP4 stay so: nothing is lost, and opening them costs little.
   bool mxfp4_experts = false;
 
-  std::string name(DType compute) const;  // "nf4", or "bf16"
+  std::string name(DType compute) const;                                          // "nf4", or "bf16"
+  std::optional<ops::QuantFormat> of(const weights::Parameter& parameter) const;  // absent: in the compute dtype
 };
 // As the options say, and the base model's config.json.
 BaseFormat base_format(const adapter::AdapterOptions& options, const std::filesystem::path& base_model);

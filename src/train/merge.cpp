@@ -103,8 +103,8 @@ class Merger {
  private:
   // Whether the numbers that were trained with are others than the file's. MXFP4 is what the file has.
   bool quantised(const Parameter& p) const {
-    const bool as_file = format_.mxfp4_experts && p.expert >= 0;
-    return p.is_matrix() && !as_file && !base_(p)->may_live_on_host();
+    const auto format = format_.of(p);
+    return format && *format != ops::QuantFormat::mxfp4;
   }
 
   static void convert(View to, ConstView from) {
@@ -173,7 +173,9 @@ class Merger {
 
 }  // namespace
 
-MergeReport merge(const MergeOptions& options, Console& console) {
+MergeReport merge(const MergeOptions& given, Console& console) {
+  MergeOptions options = given;
+  if (!options.output.has_filename()) options.output = options.output.parent_path();  // "folder/"
   if (io::exists(options.output)) user_error("{}: exists already; give a new folder", options.output.string());
   const model::ModelConfig config = model::load_config(options.base);
   const adapter::AdapterFile file(options.adapter, config);
@@ -210,6 +212,7 @@ MergeReport merge(const MergeOptions& options, Console& console) {
         pack);
     copy_companions(options.base, partial, Companions::of_model, written);
     io::rename(partial, options.output);
+    io::sync_folder(options.output.has_parent_path() ? options.output.parent_path() : fs::path("."));
   } catch (...) {
     std::error_code ignored;
     fs::remove_all(partial, ignored);

@@ -9,8 +9,6 @@ using backend::Transpose;
 
 namespace {
 
-float beta_of(Grad mode) { return mode == Grad::accumulate ? 1.0f : 0.0f; }
-
 // All were written before in this step, or none.
 class DenseGroup final : public DenseProducts {
  public:

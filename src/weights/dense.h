@@ -4,6 +4,9 @@
 
 namespace inlay::weights {
 
+// What a product's old result counts.
+inline float beta_of(Grad mode) { return mode == Grad::accumulate ? 1.0f : 0.0f; }
+
 // A plain matrix [out, in]. Frozen where the parameter has no gradient: accumulate() then does nothing.
 class DenseWeight : public Weight {
  public:

@@ -19,8 +19,6 @@ namespace {
 
 constexpr Transpose no = Transpose::no, yes = Transpose::yes;
 
-float beta_of(Grad mode) { return mode == Grad::accumulate ? 1.0f : 0.0f; }
-
 // The columns of dy that belong to a part's outputs.
 ConstView columns_of(ConstView dy, const Part& part) { return dy.slice_cols(part.row, part.row + part.rows); }
 

@@ -17,7 +17,7 @@ using backend::Transpose;
 namespace {
 
 backend::MatmulScale scale_of(Grad mode, const float* device_alpha) {
-  return {.beta = mode == Grad::accumulate ? 1.0f : 0.0f, .device_alpha = device_alpha};
+  return {.beta = beta_of(mode), .device_alpha = device_alpha};
 }
 
 }  // namespace

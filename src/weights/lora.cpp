@@ -25,8 +25,6 @@ ConstView widened(Exec& exec, ConstView view) {
   return wide;
 }
 
-float beta_of(Grad mode) { return mode == Grad::accumulate ? 1.0f : 0.0f; }
-
 Parameter make_own(Exec& exec, Weight& owner, const std::string& name, DType dtype, Shape shape, bool trains) {
   Parameter own;
   own.name = name;

@@ -12,8 +12,6 @@ namespace {
 
 constexpr auto no = backend::Transpose::no, yes = backend::Transpose::yes;
 
-float beta_of(Grad mode) { return mode == Grad::accumulate ? 1.0f : 0.0f; }
-
 }  // namespace
 
 // The adapters of all experts at once, over whatever their bases do together.

@@ -16,8 +16,6 @@ namespace {
 
 constexpr auto no = backend::Transpose::no, yes = backend::Transpose::yes;
 
-float beta_of(Grad mode) { return mode == Grad::accumulate ? 1.0f : 0.0f; }
-
 }  // namespace
 
 QuantisedWeight::QuantisedWeight(Exec& exec, Parameter& parameter, QuantFormat format, DType compute)

@@ -21,14 +21,13 @@ SubspaceWeight::SubspaceWeight(Exec& exec, Parameter& dense, bool keeps_start) :
 }
 
 void SubspaceWeight::forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call&) {
-  matmul(exec, y, x, Transpose::no, parameter().value, Transpose::yes,
-         {.beta = mode == Grad::accumulate ? 1.0f : 0.0f});
+  matmul(exec, y, x, Transpose::no, parameter().value, Transpose::yes, {.beta = beta_of(mode)});
 }
 
 void SubspaceWeight::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const ops::Call& call) {
   if (mode == Grad::skip) return;
   matmul(exec, dx, dy, Transpose::no, parameter().value, Transpose::no,
-         {.beta = mode == Grad::accumulate ? 1.0f : 0.0f, .device_alpha = call.device_alpha});
+         {.beta = beta_of(mode), .device_alpha = call.device_alpha});
 }
 
 View SubspaceWeight::start_value() const { return parameter().on_host ? parameter().value : start_; }

@@ -200,7 +200,7 @@ TEST_P(CliAdapter, GradientsAreThoseOfTheAdapter) {
         most = std::max(most, std::abs(double{expected.as<float>()[i]}));
         off = std::max(off, std::abs(double{expected.as<float>()[i]} - got.as<float>()[i]));
       }
-      EXPECT_LE(off, 1e-4 * most) << tensor;
+      EXPECT_LE(off, 2e-5 * most) << tensor;
       ++checked;
     }
     EXPECT_GT(checked, 4);
