@@ -38,6 +38,15 @@ void copy(Exec& exec, View to, ConstView from, Lane lane) {
 void copy_to_host(Exec& exec, View host, ConstView device) { copy(exec, host, device, Lane::to_host); }
 void copy_to_device(Exec& exec, View device, ConstView host) { copy(exec, device, host, Lane::to_device); }
 
+void copy_in_lane(Exec& exec, View to, ConstView from, Lane lane) {
+  INLAY_ASSERT(to.contiguous() && from.contiguous() && to.bytes() == from.bytes(), "copy of {} to {}",
+               from.shape().str(), to.shape().str());
+  exec.count_bytes({to, from});
+  if (exec.planning() || to.bytes() == 0) return;
+  if (exec.on_cuda()) return cuda::copy(exec.cuda(), to.data(), from.data(), to.bytes(), lane);
+  std::memcpy(to.data(), from.data(), to.bytes());
+}
+
 void call_in_lane(Exec& exec, Lane lane, std::function<void()> work) {
   if (exec.planning()) return;
   if (exec.on_cuda()) return cuda::call(exec.cuda(), lane, std::move(work));

@@ -5,12 +5,13 @@
 
 #include "backend/exec.h"
 
-// Work that runs beside other work on the device: kernels in one lane, copies to the host and from it in one each. What
+// Work that runs beside other work on the device: kernels in one lane, copies to the host and from it in one each, and
+// what goes to other processes or comes from them in another. What
 // is in a lane runs in order; between lanes only signals order it, and the host never waits. On the CPU everything
 // happens at once, in program order, so signals have nothing to say there.
 namespace inlay::backend {
 
-enum class Lane : std::uint8_t { compute, to_host, to_device };
+enum class Lane : std::uint8_t { compute, to_host, to_device, network };
 
 // A moment in a lane, for others to wait for. Waiting for one that was never recorded is no wait.
 class Signal {
@@ -29,6 +30,8 @@ class Signal {
 // Copies of whole, contiguous tensors; `host` is pinned memory. They return at once.
 void copy_to_host(Exec& exec, View host, ConstView device);
 void copy_to_device(Exec& exec, View device, ConstView host);
+// Between places of the device's own memory.
+void copy_in_lane(Exec& exec, View to, ConstView from, Lane lane);
 // Calls work on a thread of the driver's, in the lane's order. It must not call CUDA, nor throw.
 void call_in_lane(Exec& exec, Lane lane, std::function<void()> work);
 

@@ -37,6 +37,12 @@ class Shape {
   bool operator==(const Shape&) const = default;
   std::vector<std::int64_t> extents() const { return {extents_.begin(), extents_.begin() + rank_}; }
   std::string str() const;  // "[3, 4]"
+  // The same with another first extent.
+  Shape with_rows(std::int64_t rows) const {
+    Shape result = *this;
+    result[0] = rows;
+    return result;
+  }
 
  private:
   std::array<std::int64_t, max_rank> extents_{};

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "backend/exec.h"
+#include "parallel/row_cut.h"
 
 // A tensor of the model as training sees it: its value in the compute dtype, what completes it to fp32, its gradient.
 namespace inlay::weights {
@@ -47,6 +49,17 @@ struct Parameter {
   View low;    // int16: bf16 value + low = fp32 master, exactly (ops/adamw.h); absent where value is fp32 or frozen
   View grad;   // fp32; absent where frozen
 
+  // In a run of many processes: who changes which rows, and keeps what completes them (low, the optimizer's state).
+  // Null: all processes do the same with all of them.
+  std::shared_ptr<const parallel::RowCut> cut;
+  int rank = 0;                // this process's place in the cut
+  View held_value, held_grad;  // its rows, where value or grad are whole only while they are used
+  std::int64_t first_row() const { return cut != nullptr ? cut->begin(rank) : 0; }
+  std::int64_t end_row() const { return cut != nullptr ? cut->end(rank) : rows(); }
+  Shape my_shape() const { return shape.with_rows(end_row() - first_row()); }
+  View my_value() const { return my_rows(value, held_value); }
+  View my_grad() const { return my_rows(grad, held_grad); }
+
   // The weight that the layers multiply by in its place, or that it is a part of; null for vectors of the model.
   Weight* owner = nullptr;
   bool projected = false;  // only some changes are allowed: its owner projects gradients and changes
@@ -72,6 +85,11 @@ struct Parameter {
   void forget_grad() { grad_written_ = false; }
 
  private:
+  View my_rows(const View& whole, const View& held) const {
+    if (!held.absent() || whole.absent() || cut == nullptr) return held.absent() ? whole : held;
+    return whole.slice_rows(first_row(), end_row());
+  }
+
   bool grad_written_ = false;
 };
 

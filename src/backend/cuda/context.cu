@@ -32,12 +32,17 @@ GpuContext::GpuContext() {
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "context");
   check(cudaStreamCreateWithFlags(&to_host_, cudaStreamNonBlocking), "context");
   check(cudaStreamCreateWithFlags(&to_device_, cudaStreamNonBlocking), "context");
+  // Its few blocks start at once: whoever waits for them is another process.
+  int least = 0, greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "context");
+  check(cudaStreamCreateWithPriority(&network_, cudaStreamNonBlocking, greatest), "context");
 }
 
 cudaStream_t GpuContext::stream(Lane lane) const {
   switch (lane) {
     case Lane::to_host: return to_host_;
     case Lane::to_device: return to_device_;
+    case Lane::network: return network_;
     case Lane::compute: break;
   }
   return stream_;
@@ -45,11 +50,11 @@ cudaStream_t GpuContext::stream(Lane lane) const {
 
 // A destructor does not throw: what fails here fails because the device is already lost, and that was reported before.
 GpuContext::~GpuContext() {
-  for (const cudaStream_t lane : {stream_, to_host_, to_device_}) cudaStreamSynchronize(lane);
+  for (const cudaStream_t lane : {stream_, to_host_, to_device_, network_}) cudaStreamSynchronize(lane);
   parts_.clear();
   if (cudnn_ != nullptr) cudnnDestroy(cudnn_);
   if (cublaslt_ != nullptr) cublasLtDestroy(cublaslt_);
-  for (const cudaStream_t lane : {stream_, to_host_, to_device_}) cudaStreamDestroy(lane);
+  for (const cudaStream_t lane : {stream_, to_host_, to_device_, network_}) cudaStreamDestroy(lane);
 }
 
 cublasLtHandle_t GpuContext::cublaslt_handle() {
@@ -172,7 +177,7 @@ void fill_zero(Context& context, void* memory, std::size_t bytes) {
 
 void synchronize(Context& context) {
   const GpuContext& gpu = static_cast<GpuContext&>(context);
-  for (const Lane lane : {Lane::compute, Lane::to_host, Lane::to_device}) {
+  for (const Lane lane : {Lane::compute, Lane::to_host, Lane::to_device, Lane::network}) {
     check(cudaStreamSynchronize(gpu.stream(lane)), "synchronize");
   }
 }

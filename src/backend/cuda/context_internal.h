@@ -26,7 +26,7 @@ void check(cudnnStatus_t status, std::string_view what);
 // After every kernel launch: a bad configuration is reported here, where the op is still known.
 inline void check_launch(std::string_view op) { check(cudaGetLastError(), op); }
 
-// The streams and handles of one GPU. All kernels go to one stream, copies beside them to two others (backend/lanes.h);
+// The streams and handles of one GPU. All kernels go to one stream, copies beside them to others (backend/lanes.h);
 // libraries' handles are made when first asked for.
 class GpuContext final : public Context {
  public:
@@ -53,7 +53,7 @@ class GpuContext final : public Context {
   }
 
  private:
-  cudaStream_t stream_ = nullptr, to_host_ = nullptr, to_device_ = nullptr;
+  cudaStream_t stream_ = nullptr, to_host_ = nullptr, to_device_ = nullptr, network_ = nullptr;
   cudaDeviceProp properties_{};
   cublasLtHandle_t cublaslt_ = nullptr;
   cudnnHandle_t cudnn_ = nullptr;
