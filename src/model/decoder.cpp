@@ -6,6 +6,7 @@
 #include "model/rope_table.h"
 #include "ops/elementwise.h"
 #include "ops/rms_norm.h"
+#include "parallel/owner_layout.h"
 
 namespace inlay::model {
 
@@ -17,14 +18,9 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
   Arena& arena = exec.arena();
   static const weights::WeightPlan everything_trains;
   const weights::WeightPlan& plan = options_.weights != nullptr ? *options_.weights : everything_trains;
-  const std::int64_t first_on_host = config_.layer_count() - options_.host_layers;
+  place_parameters(plan);
   parameters_.for_each([&](weights::Parameter& p) {
-    p.trainable = !plan.frozen.contains(p.name);
-    if (p.is_matrix()) {
-      // Vectors are small, and many places read them.
-      p.on_host = p.layer >= 0 && p.layer >= first_on_host && plan.of(p).may_live_on_host();
-      return;
-    }
+    if (p.is_matrix()) return;
     weights::allocate_value(exec, p, options_.compute);
     if (options_.training) weights::allocate_training_state(exec, p);
   });
@@ -40,15 +36,7 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
         std::make_unique<Layer>(exec, config_, config_.layers[l], *parameters_.layers[l], make_weight, balance_));
   }
   if (!config_.tied_embeddings) head_ = make_weight(exec, parameters_.head);
-  if (options_.host_layers > 0) {
-    std::vector<std::vector<weights::Parameter*>> streamed(layers_.size());
-    parameters_.for_each_in_layers([&](std::int64_t layer, weights::Parameter& p) {
-      if (p.on_host) streamed[static_cast<std::size_t>(layer)].push_back(&p);
-    });
-    auto access = std::make_unique<weights::StreamedWeights>(exec, std::move(streamed));
-    streamed_ = access.get();
-    access_ = std::move(access);
-  }
+  if (options_.host_layers > 0 || options_.mesh.many()) open_traffic(exec);
 
   const Shape table_shape{options_.max_positions, config_.rope.rotary_dim / 2, 2};
   rope_table_ = arena.keep(MemoryClass::batch, "rope table", DType::f32, table_shape);
@@ -65,6 +53,70 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
     balance_.sums.assigned = arena.keep(MemoryClass::batch, "experts' tokens", DType::i32, experts);
     balance_.sums.probability = arena.keep(MemoryClass::batch, "experts' probabilities", DType::f32, experts);
   }
+}
+
+// Where matrices live, and who changes them. Vectors are small, and many places read them: every process has them all.
+void Decoder::place_parameters(const weights::WeightPlan& plan) {
+  const std::int64_t first_on_host = config_.layer_count() - options_.host_layers;
+  const parallel::Mesh& mesh = options_.mesh;
+  const int ranks = mesh.shards->size();
+  std::vector<weights::Parameter*> undivided;
+  std::vector<double> costs;
+  parameters_.for_each([&](weights::Parameter& p) {
+    p.trainable = !plan.frozen.contains(p.name);
+    if (!p.is_matrix()) return;
+    const weights::WeightKind& kind = plan.of(p);
+    const bool movable = kind.may_live_on_host();
+    p.on_host = p.layer >= 0 && p.layer >= first_on_host && movable && !(mesh.many() && kind.made_on_arrival());
+    p.holds_value = ranks > 1 && movable && (p.on_host || mesh.cuts(parallel::Zero::weights));
+    if (!p.holds_value && !(mesh.cuts(parallel::Zero::state) && p.trainable && options_.training)) return;
+    p.rank = mesh.shards->rank();
+    p.holds_grad = p.on_host || mesh.cuts(parallel::Zero::gradients);
+    if (kind.cuts_rows()) {
+      p.cut = std::make_shared<parallel::RowCut>(parallel::RowCut::even(p.rows(), ranks));
+    } else {
+      undivided.push_back(&p);
+      costs.push_back(static_cast<double>(p.size()));
+    }
+  });
+  const parallel::OwnerLayout owners = parallel::assign_owners(costs, ranks);
+  for (std::size_t i = 0; i < undivided.size(); ++i) {
+    weights::Parameter& p = *undivided[i];
+    p.cut = std::make_shared<parallel::RowCut>(parallel::RowCut::whole(p.rows(), ranks, owners.owners[i]));
+  }
+}
+
+void Decoder::open_traffic(Exec& exec) {
+  std::vector<weights::WeightTraffic::Group> groups(layers_.size() + 2);
+  const auto group_of = [&](const weights::Parameter& p) -> weights::WeightTraffic::Group& {
+    if (p.layer >= 0) return groups[static_cast<std::size_t>(p.layer) + 1];
+    return p.role == weights::Role::embedding ? groups.front() : groups.back();
+  };
+  parameters_.for_each([&](weights::Parameter& p) {
+    if (!p.is_matrix() && p.trains()) group_of(p).gradients.push_back(&p);
+  });
+  for (weights::Weight* weight : weights_) {
+    weights::WeightTraffic::Group& group = group_of(weight->parameter());
+    group.matrices.push_back(&weight->parameter());
+    if (!options_.training) continue;
+    weight->for_each_gradient([&](weights::Parameter& p) { group.gradients.push_back(&p); });
+  }
+  auto traffic = std::make_unique<weights::WeightTraffic>(exec, options_.mesh, groups);
+  traffic_ = traffic.get();
+  access_ = std::move(traffic);
+}
+
+// Where the head is tied to the embedding, that is held from here to the end of the way back, which writes to it again.
+void Decoder::acquire_head(Exec& exec, weights::Pass pass) {
+  access_->acquire(exec, config_.layer_count(), pass);
+  if (head_ == nullptr) access_->acquire(exec, weights::WeightAccess::embedding, pass);
+}
+
+void Decoder::release_head(Exec& exec, weights::Pass pass) {
+  if (head_ == nullptr && pass == weights::Pass::forward) {
+    access_->release(exec, weights::WeightAccess::embedding, pass);
+  }
+  access_->release(exec, config_.layer_count(), pass);
 }
 
 Decoder::Layer::Layer(Exec& exec, const ModelConfig& config, const LayerConfig& layer, LayerParameters& parameters,
@@ -94,6 +146,7 @@ void Decoder::for_each_trained(const std::function<void(weights::Parameter&)>& v
 void Decoder::finish_gradients(Exec& exec) {
   exec.arena().begin_phase("finishing gradients");
   const backend::CostScope cost(exec, backend::StepPart::optimizer);
+  access_->finish_gradients(exec);
   for (weights::Weight* weight : weights_) weight->finish_gradients(exec);
 }
 
@@ -101,7 +154,7 @@ void Decoder::update_weights(Exec& exec) {
   exec.arena().begin_phase("rebuilding weights");
   const backend::CostScope cost(exec, backend::StepPart::optimizer);
   for (weights::Weight* weight : weights_) weight->updated(exec);
-  if (streamed_ != nullptr) streamed_->forget();
+  access_->values_changed(exec);
 }
 
 void Decoder::start(Exec& exec, const weights::StartTensors* tensors) {
@@ -114,8 +167,8 @@ void Decoder::begin_pass(bool training) {
   if (training) ++pass_.micro_batch;
 }
 
-void Decoder::begin_step(Exec& exec, std::int64_t step) {
-  pass_ = {.step = static_cast<std::uint64_t>(step)};
+void Decoder::begin_step(Exec& exec, std::int64_t step, std::int64_t first_micro_batch) {
+  pass_ = {.step = static_cast<std::uint64_t>(step), .micro_batch = static_cast<std::uint64_t>(first_micro_batch)};
   for_each_trained([](weights::Parameter& p) { p.forget_grad(); });
   exec.fill_zero(loss_);
   exec.fill_zero(correct_);
@@ -178,7 +231,9 @@ View Decoder::forward_only(Exec& exec, const DeviceBatch& batch) {
   const LayerContext layer_context = context(batch);
   View x = arena.scratch("hidden state", options_.compute, stream_shape);
   View next = arena.scratch("next hidden state", options_.compute, stream_shape);
+  access_->acquire(exec, weights::WeightAccess::embedding, weights::Pass::forward);
   embedding_->lookup(exec, x, batch.tokens);
+  access_->release(exec, weights::WeightAccess::embedding, weights::Pass::forward);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     access_->acquire(exec, static_cast<std::int64_t>(l), weights::Pass::forward);
     LayerSaved nothing;
@@ -244,7 +299,10 @@ void Decoder::evaluate(Exec& exec, const PackedBatch& packed, double normalizer)
   {
     const ScratchScope scope(arena);
     const DeviceBatch batch = upload(exec, packed);
-    head_loss(exec, forward_only(exec, batch), batch, normalizer, false);
+    const View hidden = forward_only(exec, batch);
+    acquire_head(exec, weights::Pass::forward);
+    head_loss(exec, hidden, batch, normalizer, false);
+    release_head(exec, weights::Pass::forward);
   }
   arena.release_to(mark);
 }
@@ -287,8 +345,10 @@ std::vector<float> Decoder::row_losses(Exec& exec, const PackedBatch& packed) {
     const DeviceBatch batch = upload(exec, packed);
     const View hidden = forward_only(exec, batch);
     const View losses = arena.scratch("row losses", DType::f32, {batch.token_count});
+    acquire_head(exec, weights::Pass::forward);
     ops::fused_linear_ce(exec, head(), {.hidden = hidden, .targets = batch.targets, .rows = batch.valid_rows},
                          {.loss = losses}, {.reduction = ops::Reduction::none, .chunk_tokens = options_.loss.chunk});
+    release_head(exec, weights::Pass::forward);
     exec.download(result.data(), losses);
   }
   arena.release_to(mark);

@@ -9,7 +9,7 @@
 #include "model/parameters.h"
 #include "ops/fused_linear_ce.h"
 #include "weights/kind.h"
-#include "weights/streamed.h"
+#include "weights/traffic.h"
 
 namespace inlay::model {
 
@@ -31,6 +31,7 @@ struct DecoderOptions {
   std::int64_t host_layers = 0;    // the last so many layers' matrices, and their training state, live on the host
   bool deterministic_attention = true;
   std::shared_ptr<const weights::WeightPlan> weights;  // absent: everything trains, as a whole
+  parallel::Mesh mesh;                                 // the processes that train it together
 };
 
 class KvCache;  // model/decoding.h
@@ -53,7 +54,7 @@ class Decoder {
   const ModelConfig& config() const { return config_; }
   const DecoderOptions& options() const { return options_; }
   ModelParameters& parameters() { return parameters_; }
-  weights::StreamedWeights* streamed() { return streamed_; }  // null where all weights stay on the device
+  weights::WeightTraffic* traffic() { return traffic_; }  // null where everything stays where it is
   // Bytes that a step has put on a disk.
   std::uint64_t disk_bytes() const { return stash_place_.bytes; }
   const std::vector<weights::Weight*>& weights() const { return weights_; }  // of all matrices
@@ -65,10 +66,12 @@ class Decoder {
   void finish_gradients(Exec& exec);
   void update_weights(Exec& exec);
 
-  // The first call after this overwrites the gradients, later ones add to them. Randomness depends on the step.
-  void begin_step(Exec& exec, std::int64_t step = 0);
-  // Forward and backward of one micro-batch: gradients of Σ loss / normalizer, into the parameters.
-  void forward_backward(Exec& exec, const PackedBatch& batch, double normalizer);
+  // The first call after this overwrites the gradients, later ones add to them. Randomness depends on the step, and on
+  // the micro-batch's number in it: on other processes others come before.
+  void begin_step(Exec& exec, std::int64_t step = 0, std::int64_t first_micro_batch = 0);
+  // Forward and backward of one micro-batch: gradients of Σ loss / normalizer, into the parameters. After the last of a
+  // step they go to whoever needs them.
+  void forward_backward(Exec& exec, const PackedBatch& batch, double normalizer, bool last = true);
   // Loss alone, divided by the normalizer.
   void evaluate(Exec& exec, const PackedBatch& batch, double normalizer);
   // What forward_backward and evaluate have summed since begin_step. Waits for the device.
@@ -115,6 +118,11 @@ class Decoder {
   };
 
   void begin_pass(bool training);
+  void place_parameters(const weights::WeightPlan& plan);
+  void open_traffic(Exec& exec);
+  // Around the use of the final norm and the head.
+  void acquire_head(Exec& exec, weights::Pass pass);
+  void release_head(Exec& exec, weights::Pass pass);
   weights::Weight& head() { return head_ != nullptr ? *head_ : *embedding_; }
   LayerContext context(const DeviceBatch& batch) const;
   // x_{l+1} from x_l, keeping what the policy says.
@@ -142,7 +150,7 @@ class Decoder {
   std::vector<weights::Weight*> weights_;
   weights::PassKey pass_;
   std::unique_ptr<weights::WeightAccess> access_ = std::make_unique<weights::ResidentWeights>();
-  weights::StreamedWeights* streamed_ = nullptr;
+  weights::WeightTraffic* traffic_ = nullptr;
   StashPlace stash_place_;
   View rope_table_, head_bias_, loss_, z_loss_, correct_;
   RouterBalance balance_;  // of the micro-batch at hand

@@ -12,6 +12,7 @@ using backend::Grad;
 using backend::ScratchScope;
 using backend::StepPart;
 using weights::Pass;
+using weights::WeightAccess;
 
 void Decoder::backward_layer(Exec& exec, std::size_t layer, View grad, ConstView x, const LayerContext& context,
                              LayerSaved& saved) {
@@ -57,13 +58,14 @@ void Decoder::finish_balance(Exec& exec, const PackedBatch& batch, double normal
   balance_.factor = static_cast<float>(factor * static_cast<double>(config_.experts.count) / (rows * rows));
 }
 
-void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double normalizer) {
+void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double normalizer, bool last) {
   INLAY_ASSERT(options_.training, "this decoder was made for evaluation");
   Arena& arena = exec.arena();
   const std::size_t mark = arena.mark(), host_mark = exec.host().arena().mark();
   const ScratchScope step_scope(arena);
   stash_place_.bytes = 0;
   begin_pass(true);
+  access_->begin_pass(last);
   const CostScope forward(exec, StepPart::forward);
   arena.begin_phase("forward");
   const DeviceBatch batch = upload(exec, packed);
@@ -76,7 +78,9 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
 
   begin_balance(exec);
   View x = inputs.open(exec, 0);
+  access_->acquire(exec, WeightAccess::embedding, Pass::forward);
   embedding_->lookup(exec, x, batch.tokens);
+  access_->release(exec, WeightAccess::embedding, Pass::forward);
   inputs.written(exec, 0);
   for (std::int64_t l = 0; l < layers; ++l) {
     LayerSaved& mine = saved[static_cast<std::size_t>(l)];
@@ -99,10 +103,12 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
     const ScratchScope scope(arena);
     View hidden = arena.scratch("final hidden state", options_.compute, stream_shape);
     weights::Parameter& norm = parameters_.final_norm;
+    acquire_head(exec, Pass::backward);
     ops::rms_norm_forward(exec, hidden, x, norm.value, config_.norm_eps);
     head_loss(exec, hidden, batch, normalizer, true);  // hidden becomes its own gradient
     const CostScope backward(exec, StepPart::backward);
     ops::rms_norm_backward(exec, norm_grads(grad, Grad::overwrite, norm), hidden, x, norm.value, config_.norm_eps);
+    release_head(exec, Pass::backward);
   }
   inputs.backward_done(exec, layers);
 
@@ -121,7 +127,10 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
     arena.release_to(mine.mark);
     access_->release(exec, l, Pass::backward);
   }
+  const bool tied = head_ == nullptr;
+  if (!tied) access_->acquire(exec, WeightAccess::embedding, Pass::gradients);
   if (embedding_->trainable()) embedding_->accumulate_lookup(exec, grad, batch.token_groups);
+  access_->release(exec, WeightAccess::embedding, tied ? Pass::backward : Pass::gradients);
   arena.release_to(mark);
   exec.host().arena().release_to(host_mark);
 }

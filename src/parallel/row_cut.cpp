@@ -18,6 +18,13 @@ RowCut RowCut::whole(std::int64_t rows, int ranks, int owner) {
   return RowCut(std::move(offsets));
 }
 
+int RowCut::owner_of(std::int64_t row) const {
+  INLAY_ASSERT(0 <= row && row < rows(), "row {} of {}", row, rows());
+  int rank = 0;
+  while (end(rank) <= row) ++rank;
+  return rank;
+}
+
 bool RowCut::uniform() const {
   for (int rank = 1; rank < ranks(); ++rank) {
     if (rows_of(rank) != rows_of(0)) return false;

@@ -19,7 +19,8 @@ class RowCut {
   std::int64_t begin(int rank) const { return offsets_[static_cast<std::size_t>(rank)]; }
   std::int64_t end(int rank) const { return offsets_[static_cast<std::size_t>(rank) + 1]; }
   std::int64_t rows_of(int rank) const { return end(rank) - begin(rank); }
-  bool uniform() const;  // all shares are of one size
+  bool uniform() const;                  // all shares are of one size
+  int owner_of(std::int64_t row) const;  // the rank that has it
 
  private:
   explicit RowCut(std::vector<std::int64_t> offsets) : offsets_(std::move(offsets)) {}

@@ -1,6 +1,7 @@
 #include "train/engine.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "model/decoding.h"
 
@@ -22,6 +23,9 @@ PackedBatch largest_batch(const EngineOptions& options) {
   return pack(documents);
 }
 
+// A token and nothing to learn: what a process does while others have a micro-batch and it has none.
+PackedBatch idle_batch() { return pack(std::vector<Document>{{.input_ids = {0}, .labels = {ignore_label}}}); }
+
 // What a plan's weights start from.
 struct Nothing final : weights::StartTensors {
   bool has(const std::string&) const override { return false; }
@@ -38,7 +42,8 @@ model::DecoderOptions plain_decoder_options(const EngineOptions& options) {
           .stash = {.on_disk = !options.spill_folder.empty(), .file = nullptr},
           .host_layers = options.host_layers,
           .deterministic_attention = options.deterministic,
-          .weights = options.weights};
+          .weights = options.weights,
+          .mesh = options.mesh};
 }
 
 model::DecoderOptions decoder_options(const EngineOptions& options, std::shared_ptr<backend::SpillFile> spill) {
@@ -95,7 +100,7 @@ void Engine::rehearse() {
   arena.begin_phase("saving");
   leak();
   decoder_.parameters().for_each([&](weights::Parameter& p) {
-    if (options_.saves_adapter && !p.trainable) return;
+    if ((options_.saves_adapter && !p.trainable) || p.cut != nullptr) return;
     for (const weights::Part& part : p.parts) model::read_part(exec_, p, part, DType::f32, nullptr, [](auto) {});
   });
 }
@@ -131,42 +136,75 @@ std::unique_ptr<Engine> Engine::create(const model::ModelConfig& config, const E
 void Engine::load(const io::Checkpoint& checkpoint, const model::Progress& progress) {
   model::check_tied_head(decoder_.config(), checkpoint);
   model::load_weights(exec_, decoder_.parameters(), &checkpoint, progress);
+  exec_.synchronize();
 }
 
 void Engine::start(const weights::StartTensors* tensors) { decoder_.start(exec_, tensors); }
 
 double Engine::leak() {
-  double most = 0;
+  std::vector<double> sums;
   for (weights::Weight* weight : decoder_.weights()) {
-    const double leak = weight->leak(exec_);
-    if (!(leak <= most)) most = leak;  // NaN stays
+    const weights::Leak leak = weight->leak(exec_);
+    sums.insert(sums.end(), {leak.outside, leak.all});
+  }
+  sums = options_.mesh.all->sum(sums, "what lies in frozen directions");
+  double most = 0;
+  for (std::size_t i = 0; i < sums.size(); i += 2) {
+    const double share = weights::Leak{.outside = sums[i], .all = sums[i + 1]}.share();
+    if (!(share <= most)) most = share;  // NaN stays
   }
   return most;
 }
 
-StepResult Engine::gradients(const std::vector<PackedBatch>& micro_batches, std::int64_t step) {
+bool Engine::passes_together() const {
+  const parallel::Mesh& mesh = options_.mesh;
+  return mesh.many() && (mesh.cuts(parallel::Zero::gradients) || options_.host_layers > 0);
+}
+
+StepResult Engine::gradients(const std::vector<PackedBatch>& micro_batches, std::int64_t step, const StepShare& share) {
   StepResult result;
   for (const PackedBatch& batch : micro_batches) {
     result.tokens += batch.token_count();
     result.valid += batch.valid_count();
     result.weight += batch.valid_weight();
   }
-  decoder_.begin_step(exec_, step);
-  for (const PackedBatch& batch : micro_batches) {
-    decoder_.forward_backward(exec_, batch, result.weight > 0 ? result.weight : 1.0);
+  const parallel::Mesh& mesh = options_.mesh;
+  const auto mine = static_cast<std::int64_t>(micro_batches.size());
+  std::int64_t passes = mine;
+  if (mesh.many()) {
+    const double counts[] = {static_cast<double>(result.tokens), static_cast<double>(result.valid), result.weight};
+    const std::vector<double> all = mesh.all->sum(counts, "the labels of a step");
+    result.tokens = std::llround(all[0]);
+    result.valid = std::llround(all[1]);
+    result.weight = all[2];
+    passes = std::max<std::int64_t>(passes_together() ? share.passes : mine, 1);
+  }
+  decoder_.begin_step(exec_, step, share.first_micro_batch);
+  for (std::int64_t i = 0; i < passes; ++i) {
+    decoder_.forward_backward(exec_, i < mine ? micro_batches[static_cast<std::size_t>(i)] : idle_batch(),
+                              result.weight > 0 ? result.weight : 1.0, i + 1 == passes);
   }
   decoder_.finish_gradients(exec_);
   return result;
 }
 
-StepResult Engine::train_step(const std::vector<PackedBatch>& micro_batches, std::int64_t step, double learning_rate) {
-  optimizer_->begin_step(static_cast<int>(micro_batches.size()), step, learning_rate);
-  StepResult result = gradients(micro_batches, step);
+StepResult Engine::train_step(const std::vector<PackedBatch>& micro_batches, std::int64_t step, double learning_rate,
+                              const StepShare& share) {
+  const auto mine = static_cast<std::int64_t>(micro_batches.size());
+  optimizer_->begin_step(static_cast<int>(passes_together() ? std::max(share.passes, mine) : mine), step,
+                         learning_rate);
+  StepResult result = gradients(micro_batches, step, share);
   optimizer_->step(exec_, step, learning_rate);
   decoder_.update_weights(exec_);
   const model::LossSums sums = decoder_.read_loss(exec_);
   result.loss = sums.loss;
   result.z_loss = sums.z_loss;
+  if (options_.mesh.many()) {
+    const double losses[] = {sums.loss, sums.z_loss};
+    const std::vector<double> all = options_.mesh.all->sum(losses, "the loss of a step");
+    result.loss = all[0];
+    result.z_loss = all[1];
+  }
   const GradientNorms norms = optimizer_->read_grad_norms(exec_);
   result.grad_norm = norms.projected;
   result.raw_grad_norm = norms.raw;
@@ -178,6 +216,8 @@ model::LossSums Engine::evaluate(const PackedBatch& batch) {
   decoder_.evaluate(exec_, batch, 1.0);
   return decoder_.read_loss(exec_);
 }
+
+void Engine::idle_evaluation() { evaluate(idle_batch()); }
 
 std::vector<float> Engine::row_losses(const PackedBatch& batch) {
   INLAY_ASSERT(options_.row_losses, "this engine was not planned for row losses");

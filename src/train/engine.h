@@ -32,6 +32,7 @@ struct EngineOptions {
   // Of model::sample and train::generate: sequences at once, and tokens of each; 0: never.
   std::int64_t decode_sequences = 0, decode_length = 0;
   bool row_losses = false;  // the loss of every position will be asked for
+  parallel::Mesh mesh;      // the processes that work on the run, and what each of them keeps
   backend::MessageSink messages;
 };
 
@@ -65,6 +66,12 @@ struct StepResult {
   double weight = 0;  // of the valid labels together
 };
 
+// This process's part of a step that several work on.
+struct StepShare {
+  std::int64_t first_micro_batch = 0;  // its first one's number among those of all processes
+  std::int64_t passes = 1;             // the most micro-batches that any process has
+};
+
 // A model on a device, ready to take batches. Made twice for a run: once over a planning Exec, whose arena then says
 // how much the second one needs.
 class Engine {
@@ -89,17 +96,23 @@ class Engine {
   // directions, by norms; 0 where there are none. Waits for the device.
   double leak();
 
-  // One optimizer step over the micro-batches; the loss is divided by the valid labels of all of them. step counts
-  // from 1.
-  StepResult train_step(const std::vector<PackedBatch>& micro_batches, std::int64_t step, double learning_rate);
+  // One optimizer step over the micro-batches of all processes; the loss is divided by the valid labels of all of them.
+  // step counts from 1. Results are those of the whole step.
+  StepResult train_step(const std::vector<PackedBatch>& micro_batches, std::int64_t step, double learning_rate,
+                        const StepShare& share = {});
   // Gradients alone, left in the parameters.
-  StepResult gradients(const std::vector<PackedBatch>& micro_batches, std::int64_t step = 0);
-  // Sums over one batch.
+  StepResult gradients(const std::vector<PackedBatch>& micro_batches, std::int64_t step = 0,
+                       const StepShare& share = {});
+  // Sums over one batch, of this process alone.
   model::LossSums evaluate(const PackedBatch& batch);
+  // Takes part in what other processes evaluate.
+  void idle_evaluation();
   // The loss of every position of one batch; the options must have announced it.
   std::vector<float> row_losses(const PackedBatch& batch);
 
  private:
+  // Whether every pass of one process needs the others.
+  bool passes_together() const;
   // Every pass once, with the largest batch that may come.
   void rehearse();
 

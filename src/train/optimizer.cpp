@@ -5,24 +5,28 @@ namespace inlay::train {
 namespace {
 
 // The gradient, or AdamW's change in its place.
-void project(Exec& exec, weights::Parameter& p, weights::Projected what) { p.owner->project(exec, p, p.grad, what); }
+void project(Exec& exec, weights::Parameter& p, weights::Projected what) {
+  if (p.my_grad().size() > 0) p.owner->project(exec, p, p.my_grad(), what);
+}
 
 // So small that launching a kernel for it costs more than running it: these go together.
-bool is_small(const weights::Parameter& p) { return p.size() <= std::int64_t{1} << 19; }
+bool is_small(const weights::Parameter& p) { return p.my_shape().size() <= std::int64_t{1} << 19; }
 
 }  // namespace
 
-Optimizer::Optimizer(Exec& exec, model::Decoder& decoder, const OptimizerOptions& options) : options_(options) {
+Optimizer::Optimizer(Exec& exec, model::Decoder& decoder, const OptimizerOptions& options)
+    : options_(options), mesh_(decoder.options().mesh) {
   decoder.for_each_trained([&](weights::Parameter& p) {
     Exec& home = p.home(exec);
     const auto moment = [&](const char* suffix) {
-      View view = home.arena().keep(MemoryClass::optimizer, p.name + suffix, options_.moments, p.shape);
+      View view = home.arena().keep(MemoryClass::optimizer, p.name + suffix, options_.moments, p.my_shape());
       home.fill_zero(view);
       return view;
     };
     View m = moment(".m"), v = moment(".v");
     (p.on_host ? host_slots_ : slots_).push_back({&p, m, v});
     projects_ = projects_ || p.projected;
+    cut_ = cut_ || p.cut != nullptr;
   });
   if (!host_slots_.empty()) start_host(exec, decoder);
   // One more for what is summed on the host.
@@ -42,12 +46,13 @@ void Optimizer::start_host(Exec& exec, model::Decoder& decoder) {
   for (const Slot& slot : host_slots_) {
     const weights::Parameter& p = *slot.parameter;
     INLAY_ASSERT(!p.projected, "{} lives on the host and cannot be projected there", p.name);
-    layers[layer_of.at(&p)].push_back(
-        {.state = {.value = p.value, .low = p.low, .m = slot.m, .v = slot.v}, .grad = p.grad, .decays = decays(p)});
+    layers[layer_of.at(&p)].push_back({.state = {.value = p.my_value(), .low = p.low, .m = slot.m, .v = slot.v},
+                                       .grad = p.my_grad(),
+                                       .decays = decays(p)});
   }
   host_ = std::make_unique<HostOptimizer>(exec, std::move(layers), options_.max_grad_norm > 0);
-  decoder.streamed()->before_upload = [this](std::int64_t layer) { host_->wait_for(layer); };
-  decoder.streamed()->after_backward = [this](std::int64_t layer, const backend::Signal& arrived) {
+  decoder.traffic()->before_upload = [this](std::int64_t layer) { host_->wait_for(layer); };
+  decoder.traffic()->after_backward = [this](std::int64_t layer, const backend::Signal& arrived) {
     host_->gradients_arriving(layer, arrived);
   };
 }
@@ -72,13 +77,15 @@ void Optimizer::begin_step(int passes, std::int64_t step, double learning_rate) 
 void Optimizer::norms(Exec& exec, View norm, View scale) {
   std::vector<std::int64_t> small;
   std::vector<ConstView> gradients;
+  if (cut_) exec.fill_zero(sums_);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const weights::Parameter& p = *slots_[i].parameter;
+    if (p.my_grad().size() == 0 || (cut_ && p.cut == nullptr && !mesh_.shards->leads())) continue;
     if (is_small(p)) {
       small.push_back(static_cast<std::int64_t>(i));
-      gradients.push_back(p.grad);
+      gradients.push_back(p.my_grad());
     } else {
-      ops::sum_of_squares(exec, sums_, static_cast<std::int64_t>(i), p.grad);
+      ops::sum_of_squares(exec, sums_, static_cast<std::int64_t>(i), p.my_grad());
     }
   }
   ops::sums_of_squares(exec, sums_, small, gradients);
@@ -86,6 +93,15 @@ void Optimizer::norms(Exec& exec, View norm, View scale) {
     const double sum = host_->square_sum();
     const std::int64_t last = sums_.dim(0) - 1;
     exec.upload(sums_.slice_rows(last, last + 1), &sum);
+  }
+  if (cut_) {
+    // What all processes have alike was counted by one of them.
+    backend::Signal counted, summed;
+    counted.record(exec, backend::Lane::compute);
+    counted.wait(exec, backend::Lane::network);
+    mesh_.shards->all_reduce(exec, {&sums_, 1}, "the gradients' norm");
+    summed.record(exec, backend::Lane::network);
+    summed.wait(exec, backend::Lane::compute);
   }
   ops::clip_scale(exec, norm, scale, sums_, static_cast<float>(options_.max_grad_norm));
 }
@@ -110,15 +126,15 @@ void Optimizer::step(Exec& exec, std::int64_t step, double learning_rate) {
   for (const Slot& slot : slots_) {
     weights::Parameter& p = *slot.parameter;
     const ops::AdamWSettings mine = settings_of(decays(p));
-    const ops::AdamWState state{.value = p.value, .low = p.low, .m = slot.m, .v = slot.v};
+    const ops::AdamWState state{.value = p.my_value(), .low = p.low, .m = slot.m, .v = slot.v};
     if (p.projected) {
-      ops::adamw_update(exec, p.grad, slot.m, slot.v, scale_, mine);
+      ops::adamw_update(exec, p.my_grad(), slot.m, slot.v, scale_, mine);
       project(exec, p, weights::Projected::change);
-      ops::add_update(exec, p.value, p.low, p.grad, mine);
+      ops::add_update(exec, p.my_value(), p.low, p.my_grad(), mine);
     } else if (is_small(p)) {
-      small[decays(p) ? 1 : 0].push_back({state, p.grad});
+      small[decays(p) ? 1 : 0].push_back({state, p.my_grad()});
     } else {
-      ops::adamw_step(exec, state, p.grad, scale_, mine);
+      ops::adamw_step(exec, state, p.my_grad(), scale_, mine);
     }
     p.forget_grad();
   }
@@ -148,7 +164,7 @@ void Optimizer::for_each_state(Exec& exec, const VisitState& visit) {
     for (const Slot& slot : *slots) {
       const weights::Parameter& p = *slot.parameter;
       Exec& home = p.home(exec);
-      visit(p.name + ".value", p.value, home);
+      visit(p.name + ".value", p.my_value(), home);
       if (!p.low.absent()) visit(p.name + ".low", p.low, home);
       visit(p.name + ".m", slot.m, home);
       visit(p.name + ".v", slot.v, home);

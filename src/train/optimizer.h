@@ -59,7 +59,9 @@ class Optimizer {
   OptimizerOptions options_;
   std::vector<Slot> slots_, host_slots_;  // on the device, and on the host
   std::unique_ptr<HostOptimizer> host_;   // null where nothing is
-  bool projects_ = false;                 // some parameter does
+  parallel::Mesh mesh_;
+  bool projects_ = false;  // some parameter does
+  bool cut_ = false;       // some parameter's rows are stepped elsewhere
   View sums_, norm_, scale_;
   View raw_norm_, raw_scale_;  // the same before projection; the factor is not used
 };

@@ -12,7 +12,7 @@ class DenseWeight : public Weight {
  public:
   explicit DenseWeight(Parameter& parameter) : Weight(parameter) {}
 
-  bool trainable() const override { return parameter().trainable && !parameter().grad.absent(); }
+  bool trainable() const override { return parameter().trains(); }
   void forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call& call = {}) override;
   void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const ops::Call& call = {}) override;
   void accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call = {}) override;

@@ -22,6 +22,15 @@ constexpr Transpose no = Transpose::no, yes = Transpose::yes;
 // The columns of dy that belong to a part's outputs.
 ConstView columns_of(ConstView dy, const Part& part) { return dy.slice_cols(part.row, part.row + part.rows); }
 
+// A factor belongs to whom the matrix does: the others have no rows of it.
+void set_owner(Parameter& factor, const Parameter& matrix, bool mine) {
+  if (matrix.cut == nullptr) return;
+  factor.cut = std::make_shared<parallel::RowCut>(
+      parallel::RowCut::whole(factor.rows(), matrix.cut->ranks(), matrix.cut->owner_of(0)));
+  factor.rank = matrix.rank;
+  factor.holds_value = factor.holds_grad = !mine;
+}
+
 // s = s₀ + Δs, fp32, in scratch.
 View current_scale(Exec& exec, const FactorSubspace::PartFactors& f) {
   View scale = exec.arena().scratch("scales", DType::f32, f.scale.shape());
@@ -37,6 +46,17 @@ FactorSubspace::Side::Side(Exec& exec, FactorSubspace& owner, const std::string&
                            bool needs_frozen) {
   Arena& arena = exec.arena();
   const DType dtype = owner.parameter().value.dtype();
+  offset.name = name;
+  offset.layer = owner.parameter().layer;
+  offset.shape = {ranks.free, width};
+  offset.owner = &owner;
+  offset.projected = true;
+  set_owner(offset, owner.parameter(), owner.mine_);
+  if (!owner.mine_) {
+    allocate_value(exec, offset, dtype);
+    allocate_training_state(exec, offset);
+    return;
+  }
   stacked = arena.keep(MemoryClass::weights, name, dtype, {2 * ranks.free, width});
   exec.fill_zero(stacked);
   start = stacked.slice_rows(ranks.free, 2 * ranks.free);
@@ -48,13 +68,9 @@ FactorSubspace::Side::Side(Exec& exec, FactorSubspace& owner, const std::string&
   }
   projection =
       span ? Projection(&start_basis, Projection::Onto::span) : Projection(&frozen, Projection::Onto::complement);
-  offset.name = name;
-  offset.shape = {ranks.free, width};
   offset.value = stacked.slice_rows(0, ranks.free);
   allocate_training_state(exec, offset);
   if (!offset.low.absent()) exec.fill_zero(offset.low);
-  offset.owner = &owner;
-  offset.projected = true;
 }
 
 ConstView FactorSubspace::Side::value(Exec& exec) const {
@@ -75,11 +91,14 @@ View FactorSubspace::Side::exact(Exec& exec) const {
 }
 
 FactorSubspace::FactorSubspace(Exec& exec, Parameter& dense, const FactorLayout& layout, BasisPlace place)
-    : SubspaceWeight(exec, dense, layout.route != Route::factored), layout_(layout) {
+    : SubspaceWeight(exec, dense, layout.route != Route::factored || dense.cut != nullptr),
+      layout_(dense.cut != nullptr ? layout.for_one_owner() : layout),
+      collects_(layout_.route == Route::dense && !layout_.one_call),
+      mine_(dense.cut == nullptr || dense.cut->owner_of(0) == dense.rank) {
   INLAY_ASSERT(layout.parts.size() == dense.parts.size(), "{} has {} parts, the layout {}", dense.name,
                dense.parts.size(), layout.parts.size());
   const DType compute = dense.value.dtype();
-  const bool factored = layout.route == Route::factored;
+  const bool factored = layout_.route == Route::factored;
   for (std::size_t i = 0; i < dense.parts.size(); ++i) {
     const FactorLayout::PartRanks& ranks = layout.parts[i];
     auto f = std::make_unique<PartFactors>();
@@ -87,21 +106,30 @@ FactorSubspace::FactorSubspace(Exec& exec, Parameter& dense, const FactorLayout&
     const std::string name = fmt::format("{}.{}", dense.name, i);
     f->u = std::make_unique<Side>(exec, *this, name + ".u", ranks, f->part.rows, place, factored);
     f->v = std::make_unique<Side>(exec, *this, name + ".v", ranks, dense.shape[1], place, false);
-    f->scale = exec.arena().keep(MemoryClass::weights, name + ".s", DType::f32, {ranks.free});
-    exec.fill_zero(f->scale);
-    f->scale_offset = make_factor(exec, fmt::format(".{}.s", i), DType::f32, {ranks.free});
+    if (mine_) {
+      f->scale = exec.arena().keep(MemoryClass::weights, name + ".s", DType::f32, {ranks.free});
+      exec.fill_zero(f->scale);
+    }
+    Parameter& scale_offset = f->scale_offset;
+    scale_offset.name = name + ".s";
+    scale_offset.layer = dense.layer;
+    scale_offset.owner = this;
+    scale_offset.shape = {ranks.free};
+    set_owner(scale_offset, dense, mine_);
+    allocate_value(exec, scale_offset, DType::f32);
+    allocate_training_state(exec, scale_offset);
+    exec.fill_zero(scale_offset.my_value());
     if (factored) {
       f->scaled_frozen =
           Basis(exec, name + ".scaled", compute, {ranks.frozen, dense.shape[1]}, place, BasisPrecision::rounded);
     }
     parts_.push_back(std::move(f));
   }
-  if (layout.route == Route::dense && !layout.one_call) {
-    dense_gradient_ = exec.arena().keep(MemoryClass::gradients, dense.name + ".dense_grad", DType::f32, dense.shape);
-  }
+  if (collects_) allocate_gradient(exec, dense, ".dense_grad");
 }
 
 void FactorSubspace::set_directions(Exec& exec, const StartTensors& tensors) {
+  if (!mine_) return;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     PartFactors& f = *parts_[i];
     const std::string prefix = fmt::format("{}.{}", parameter().name, i);
@@ -128,6 +156,11 @@ void FactorSubspace::for_each_own(const std::function<void(Parameter&)>& visit) 
     visit(f->scale_offset);
     visit(f->v->offset);
   }
+}
+
+void FactorSubspace::for_each_gradient(const std::function<void(Parameter&)>& visit) {
+  if (collects_) return visit(parameter());
+  for_each_own(visit);
 }
 
 // y = (x·(s∘V_h)ᵀ)·U_h + (x·(s∘V)ᵀ)·U, the second product added to the first.
@@ -187,9 +220,9 @@ void FactorSubspace::accumulate(Exec& exec, ConstView dy, ConstView x, const ops
     for (const auto& f : parts_) accumulate_direct(exec, *f, columns_of(dy, f->part), x, device_alpha);
     return;
   }
-  if (!dense_gradient_.absent()) {
-    const Grad mode = std::exchange(dense_written_, true) ? Grad::accumulate : Grad::overwrite;
-    matmul(exec, dense_gradient_, dy, yes, x, no, {.beta = beta_of(mode), .device_alpha = device_alpha});
+  if (collects_) {
+    const Grad mode = parameter().next_grad_mode();
+    matmul(exec, parameter().grad, dy, yes, x, no, {.beta = beta_of(mode), .device_alpha = device_alpha});
     return;
   }
   const ScratchScope scope(exec.arena());
@@ -249,8 +282,8 @@ class FactorGroup final : public DenseProducts {
         gradients.push_back(exec.arena().scratch("dense gradients", DType::f32, weight->parameter().shape));
         continue;
       }
-      gradients.push_back(weight->dense_gradient_);
-      mode = std::exchange(weight->dense_written_, true) ? Grad::accumulate : Grad::overwrite;
+      gradients.push_back(weight->parameter().grad);
+      mode = weight->parameter().next_grad_mode();
     }
     grouped_matmul_over_rows(exec, gradients, mode, dy, x, offsets);
     for (std::size_t g = 0; layout.one_call && g < all_.size(); ++g) all_[g]->accumulate_from(exec, gradients[g]);
@@ -299,7 +332,10 @@ void FactorSubspace::accumulate_lookup(Exec&, ConstView, const ops::TokenGroups&
 
 void FactorSubspace::finish_gradients(Exec& exec) {
   Arena& arena = exec.arena();
-  if (std::exchange(dense_written_, false)) accumulate_from(exec, dense_gradient_);
+  const bool collected = collects_ && parameter().grad_written();
+  parameter().forget_grad();
+  if (!mine_) return;
+  if (collected) accumulate_from(exec, parameter().my_grad());
   for (const auto& f : parts_) {
     const ScratchScope scope(arena);
     f->u->offset.ensure_grad(exec);
@@ -313,7 +349,7 @@ void FactorSubspace::finish_gradients(Exec& exec) {
 }
 
 void FactorSubspace::update_value(Exec& exec) {
-  if (layout_.route == Route::factored) return;
+  if (layout_.route == Route::factored || !mine_) return;
   Arena& arena = exec.arena();
   restart(exec);
   for (const auto& f : parts_) {
@@ -322,7 +358,7 @@ void FactorSubspace::update_value(Exec& exec) {
     View right = arena.scratch("change factor", parameter().value.dtype(), {2 * free, in_features()});
     ops::change_rows(exec, right.slice_rows(0, free), right.slice_rows(free, 2 * free),
                      {f->v->start, master_parts(f->v->offset), f->scale, f->scale_offset.value});
-    const View rows = parameter().value.slice_rows(f->part.row, f->part.row + f->part.rows);
+    const View rows = changing_value().slice_rows(f->part.row, f->part.row + f->part.rows);
     matmul(exec, rows, f->u->stacked, yes, right, no, {.beta = 1.0f});  // +=, rounded once
   }
 }
@@ -350,7 +386,8 @@ std::unique_ptr<Weight> FactorKind::make(Exec& exec, Parameter& parameter, const
   return std::make_unique<FactorSubspace>(exec, parameter, layout_, place_);
 }
 
-double FactorSubspace::leak(Exec& exec) {
+Leak FactorSubspace::leak(Exec& exec) {
+  if (!mine_) return {};
   Arena& arena = exec.arena();
   double most = 0;
   for (const auto& f : parts_) {
@@ -363,11 +400,13 @@ double FactorSubspace::leak(Exec& exec) {
     f->u->projection.square_outside(exec, sums, 1, change, Projection::Along::columns);
     f->v->projection.square_outside(exec, sums, 2, change, Projection::Along::rows);
     for (const std::int64_t side : {1, 2}) {
-      const double leak = relative_norm(exec, sums.slice_rows(side, side + 1), sums.slice_rows(0, 1));
-      if (!(leak <= most)) most = leak;  // NaN stays
+      const double share =
+          Leak{.outside = total_of(exec, sums.slice_rows(side, side + 1)), .all = total_of(exec, sums.slice_rows(0, 1))}
+              .share();
+      if (!(share <= most)) most = share;  // NaN stays
     }
   }
-  return most;
+  return {.outside = most * most, .all = 1};
 }
 
 }  // namespace inlay::weights

@@ -25,6 +25,14 @@ struct FactorLayout {
   std::vector<PartRanks> parts;
   Route route = Route::dense;
   bool one_call = true;  // a step calls accumulate() once: the dense route then needs G in scratch only
+
+  // For a matrix that belongs to one of many processes: only G can be summed up without the factors.
+  FactorLayout for_one_owner() const {
+    FactorLayout result = *this;
+    result.route = Route::dense;
+    result.one_call = false;
+    return result;
+  }
   bool operator==(const FactorLayout&) const = default;
 };
 
@@ -40,11 +48,12 @@ class FactorSubspace final : public SubspaceWeight {
   // Of one layout, and not the factored route's.
   std::unique_ptr<WeightGroup> group(std::span<Weight* const> all) override;
   void for_each_own(const std::function<void(Parameter&)>& visit) override;
+  void for_each_gradient(const std::function<void(Parameter&)>& visit) override;
   void project(Exec& exec, const Parameter& parameter, View rows, Projected what) override;
   void finish_gradients(Exec& exec) override;
   void update_value(Exec& exec) override;
   void add_change(Exec& exec, View rows, std::int64_t row) override;
-  double leak(Exec& exec) override;
+  Leak leak(Exec& exec) override;
 
   // One side of a part: U's directions in the outputs, or V's in the inputs.
   struct Side {
@@ -83,14 +92,20 @@ class FactorSubspace final : public SubspaceWeight {
 
   FactorLayout layout_;
   std::vector<std::unique_ptr<PartFactors>> parts_;
-  View dense_gradient_;  // G over the calls of a step, fp32; absent where there is one call
-  bool dense_written_ = false;
+  // Whether G = dyᵀx adds up in the matrix's gradient over the calls of a step, and the factors' gradients are made of
+  // it at the end; otherwise every call makes them.
+  bool collects_ = false;
+  // Whether the factors are this process's. Where every matrix belongs to one process, the others send it what G they
+  // have seen, and get W back.
+  bool mine_ = true;
 };
 
 class FactorKind final : public WeightKind {
  public:
   FactorKind(FactorLayout layout, BasisPlace place) : layout_(std::move(layout)), place_(place) {}
   std::unique_ptr<Weight> make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const override;
+  bool made_on_arrival() const override { return true; }
+  bool cuts_rows() const override { return false; }  // every direction reaches all of them
   std::string describe() const override {
     return fmt::format("{} free, {}", layout_.parts.front().free, name_of(layout_.route));
   }

@@ -44,7 +44,7 @@ void InputSubspace::set_directions(Exec& exec, const StartTensors& tensors) {
 
 void InputSubspace::project(Exec& exec, const Parameter&, View rows, Projected what) {
   if (layout_.stores_frozen()) allowed_.apply(exec, rows, what);
-  if (!row_mask_.absent()) ops::scale_rows(exec, rows, row_mask_);
+  if (!row_mask_.absent()) ops::scale_rows(exec, rows, row_mask_.slice_rows(factor_.first_row(), factor_.end_row()));
 }
 
 void InputSubspace::accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call) {
@@ -107,12 +107,12 @@ void InputSubspace::accumulate_lookup(Exec& exec, ConstView dout, const ops::Tok
 
 void InputSubspace::update_value(Exec& exec) {
   if (layout_.stores_frozen()) {
-    ops::add_offset(exec, parameter().value, start_value(), master_parts(factor_));
+    ops::add_offset(exec, changing_value(), start_value(), master_parts(factor_));
     return;
   }
   const ScratchScope scope(exec.arena());
   restart(exec);
-  matmul(exec, parameter().value, factor_.value, Transpose::no, basis_.rows(exec), Transpose::no,
+  matmul(exec, changing_value(), factor_.my_value(), Transpose::no, basis_.rows(exec), Transpose::no,
          {.beta = 1.0f});  // +=
 }
 
@@ -129,8 +129,8 @@ void InputSubspace::add_change(Exec& exec, View rows, std::int64_t row) {
   ops::add(exec, rows, change);
 }
 
-double InputSubspace::leak(Exec& exec) {
-  return leak_of(exec, allowed_, parameter().shape, [&](View rows, std::int64_t row) { add_change(exec, rows, row); });
+Leak InputSubspace::leak(Exec& exec) {
+  return leak_of(exec, allowed_, parameter(), [&](View rows, std::int64_t row) { add_change(exec, rows, row); });
 }
 
 std::unique_ptr<Weight> InputKind::make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const {

@@ -39,7 +39,7 @@ class InputSubspace final : public SubspaceWeight {
   void project(Exec& exec, const Parameter& parameter, View rows, Projected what) override;
   void update_value(Exec& exec) override;
   void add_change(Exec& exec, View rows, std::int64_t row) override;
-  double leak(Exec& exec) override;
+  Leak leak(Exec& exec) override;
 
   const InputLayout& layout() const { return layout_; }
 
@@ -59,6 +59,7 @@ class InputKind final : public WeightKind {
  public:
   InputKind(const InputLayout& layout, BasisPlace place) : layout_(layout), place_(place) {}
   std::unique_ptr<Weight> make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const override;
+  bool made_on_arrival() const override { return true; }
   std::string describe() const override {
     return fmt::format("{} free, {}", layout_.free, layout_.stores_frozen() ? "D" : "B·V");
   }

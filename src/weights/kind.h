@@ -21,6 +21,10 @@ class WeightKind {
   virtual std::string describe() const = 0;  // for reports
   // Whether the matrix's value may be kept on the host and brought to the device for use.
   virtual bool may_live_on_host() const { return true; }
+  // Whether what lives there is what the matrix began as, and its value is made whenever it has come.
+  virtual bool made_on_arrival() const { return false; }
+  // Whether rows can be changed by different processes, none of which sees the others'.
+  virtual bool cuts_rows() const { return true; }
 };
 
 // Which matrix is of which kind, and which parameters do not train.

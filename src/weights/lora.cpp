@@ -126,9 +126,9 @@ ConstView LoraWeight::exact_a(Exec& exec, std::int64_t row, std::int64_t end) co
   return exact;
 }
 
-double LoraWeight::leak(Exec& exec) {
-  if (!layout_.inputs) return 0;
-  return leak_of(exec, allowed_, parameter().shape, [&](View rows, std::int64_t row) { add_change(exec, rows, row); });
+Leak LoraWeight::leak(Exec& exec) {
+  if (!layout_.inputs) return {};
+  return leak_of(exec, allowed_, parameter(), [&](View rows, std::int64_t row) { add_change(exec, rows, row); });
 }
 
 void LoraWeight::set_factors(Exec& exec) {

@@ -94,7 +94,7 @@ class LoraWeight final : public Weight {
   void complete(Exec& exec, View rows, std::int64_t row) override;
   void read_rows(Exec& exec, View rows, std::int64_t row) override;
   AdapterNumbers read_adapter(Exec& exec, std::size_t part) override;
-  double leak(Exec& exec) override;
+  Leak leak(Exec& exec) override;
 
  private:
   friend class LoraGroup;

@@ -15,7 +15,9 @@ void MaskedRows::start(Exec& exec, const StartTensors* tensors) {
   exec.upload(mask_, tensors->at("tokens.free", DType::f32, mask_.shape()));
 }
 
-void MaskedRows::project(Exec& exec, const Parameter&, View rows, Projected) { ops::scale_rows(exec, rows, mask_); }
+void MaskedRows::project(Exec& exec, const Parameter& p, View rows, Projected) {
+  ops::scale_rows(exec, rows, mask_.slice_rows(p.first_row(), p.end_row()));
+}
 
 std::unique_ptr<Weight> MaskedRowsKind::make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const {
   allocate_value(exec, parameter, memory.compute);

@@ -7,7 +7,7 @@
 // The fp32 numbers of a parameter that trains: itself, or its value and what completes it.
 namespace inlay::weights {
 
-// All of them, or some rows; in scratch where they must be joined.
+// Those that this process has, or some rows of them; in scratch where they must be joined.
 ConstView master_of(Exec& exec, const Parameter& parameter);
 ConstView master_of(Exec& exec, const Parameter& parameter, std::int64_t row, std::int64_t end);
 // Some rows in host memory. Waits for the device.

@@ -43,7 +43,7 @@ struct Parameter {
   Shape shape;
   bool trainable = true;
   bool vectors = false;  // no matrix although it has rows: a bias for every expert
-  bool on_host = false;  // lives in memory of the host and comes to the device for use (weights/streamed.h)
+  bool on_host = false;  // lives in memory of the host and comes to the device for use (weights/traffic.h)
 
   View value;  // compute dtype
   View low;    // int16: bf16 value + low = fp32 master, exactly (ops/adamw.h); absent where value is fp32 or frozen
@@ -52,13 +52,15 @@ struct Parameter {
   // In a run of many processes: who changes which rows, and keeps what completes them (low, the optimizer's state).
   // Null: all processes do the same with all of them.
   std::shared_ptr<const parallel::RowCut> cut;
-  int rank = 0;                // this process's place in the cut
-  View held_value, held_grad;  // its rows, where value or grad are whole only while they are used
+  int rank = 0;  // this process's place in the cut
+  // Whether the whole exists only while it is used (weights/traffic.h); between uses this process holds its rows alone.
+  bool holds_value = false, holds_grad = false;
+  View held_value, held_grad;
   std::int64_t first_row() const { return cut != nullptr ? cut->begin(rank) : 0; }
   std::int64_t end_row() const { return cut != nullptr ? cut->end(rank) : rows(); }
   Shape my_shape() const { return shape.with_rows(end_row() - first_row()); }
-  View my_value() const { return my_rows(value, held_value); }
-  View my_grad() const { return my_rows(grad, held_grad); }
+  View my_value() const { return holds_value ? held_value : my_rows(value); }
+  View my_grad() const { return holds_grad ? held_grad : my_rows(grad); }
 
   // The weight that the layers multiply by in its place, or that it is a part of; null for vectors of the model.
   Weight* owner = nullptr;
@@ -70,6 +72,7 @@ struct Parameter {
   std::int64_t rows() const { return shape[0]; }
   std::int64_t size() const { return shape.size(); }
   bool is_matrix() const { return shape.rank() > 1 && !vectors; }
+  bool trains() const { return trainable && (holds_grad || !grad.absent()); }
   bool in_feed_forward() const { return role == Role::gate_up || role == Role::down || role == Role::router; }
 
   // The mode of the next write to grad: the first one of a step overwrites, so that nobody has to clear it.
@@ -85,16 +88,17 @@ struct Parameter {
   void forget_grad() { grad_written_ = false; }
 
  private:
-  View my_rows(const View& whole, const View& held) const {
-    if (!held.absent() || whole.absent() || cut == nullptr) return held.absent() ? whole : held;
-    return whole.slice_rows(first_row(), end_row());
+  View my_rows(const View& whole) const {
+    return cut == nullptr || whole.absent() ? whole : whole.slice_rows(first_row(), end_row());
   }
 
   bool grad_written_ = false;
 };
 
-// Takes memory for the values of a parameter, and, where it is to be trained, for the rest.
+// Takes memory for the values of a parameter, and, where it is to be trained, for the rest: all of it, or the rows that
+// this process holds.
 void allocate_value(Exec& exec, Parameter& parameter, DType compute);
 void allocate_training_state(Exec& exec, Parameter& parameter);
+void allocate_gradient(Exec& exec, Parameter& parameter, const std::string& suffix = ".grad");
 
 }  // namespace inlay::weights

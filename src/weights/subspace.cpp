@@ -1,7 +1,6 @@
 #include "weights/subspace.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -17,7 +16,7 @@ SubspaceWeight::SubspaceWeight(Exec& exec, Parameter& dense, bool keeps_start) :
   dense.trainable = false;  // its factors are
   // What lives on the host is W₀; the change is added whenever it has come.
   if (dense.on_host || !keeps_start) return;
-  start_ = exec.arena().keep(MemoryClass::master, dense.name + ".start", dense.value.dtype(), dense.shape);
+  start_ = exec.arena().keep(MemoryClass::master, dense.name + ".start", dense.value.dtype(), dense.my_shape());
 }
 
 void SubspaceWeight::forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call&) {
@@ -33,12 +32,12 @@ void SubspaceWeight::backward_input(Exec& exec, View dx, Grad mode, ConstView dy
 View SubspaceWeight::start_value() const { return parameter().on_host ? parameter().value : start_; }
 
 void SubspaceWeight::restart(Exec& exec) {
-  if (!parameter().on_host) ops::cast(exec, parameter().value, start_);
+  if (!parameter().on_host) ops::cast(exec, parameter().my_value(), start_);
 }
 
 void SubspaceWeight::start(Exec& exec, const StartTensors* tensors) {
   INLAY_ASSERT(tensors != nullptr, "{} has no directions to start from", parameter().name);
-  if (!start_.absent()) ops::cast(exec, start_, parameter().value);
+  if (!start_.absent()) ops::cast(exec, start_, parameter().my_value());
   set_directions(exec, *tensors);
 }
 
@@ -55,41 +54,44 @@ Parameter SubspaceWeight::make_factor(Exec& exec, const std::string& suffix, DTy
   factor.name = parameter().name + suffix;
   factor.owner = this;
   factor.shape = shape;
+  factor.layer = parameter().layer;
+  factor.cut = parameter().cut;
+  factor.rank = parameter().rank;
+  factor.holds_value = factor.cut != nullptr;
+  factor.holds_grad = factor.cut != nullptr && parameter().holds_grad;
   allocate_value(exec, factor, dtype);
   allocate_training_state(exec, factor);
-  exec.fill_zero(factor.value);
+  exec.fill_zero(factor.my_value());
   if (!factor.low.absent()) exec.fill_zero(factor.low);
   return factor;
 }
 
-double relative_norm(Exec& exec, ConstView part, ConstView all) {
-  const auto total = [&](ConstView sums) {
-    std::vector<double> host(static_cast<std::size_t>(sums.size()));
-    exec.download(host.data(), sums);
-    return std::accumulate(host.begin(), host.end(), 0.0);
-  };
-  const double whole = total(all);
-  return whole == 0 ? 0 : std::sqrt(total(part) / whole);
+double total_of(Exec& exec, ConstView sums) {
+  std::vector<double> host(static_cast<std::size_t>(sums.size()));
+  exec.download(host.data(), sums);
+  return std::accumulate(host.begin(), host.end(), 0.0);
 }
 
-double leak_of(Exec& exec, const Projection& allowed, const Shape& shape,
-               const std::function<void(View rows, std::int64_t row)>& add) {
+Leak leak_of(Exec& exec, const Projection& allowed, const Parameter& matrix,
+             const std::function<void(View rows, std::int64_t row)>& add) {
   constexpr std::int64_t piece_elements = std::int64_t{8} << 20;  // of the change at once
-  const std::int64_t out = shape[0], in = shape[1];
-  const std::int64_t step = std::clamp<std::int64_t>(piece_elements / in, 1, out), pieces = (out + step - 1) / step;
+  const std::int64_t in = matrix.shape[1], begin = matrix.first_row(), end = matrix.end_row();
+  if (begin == end) return {};
+  const std::int64_t step = std::clamp<std::int64_t>(piece_elements / in, 1, end - begin);
+  const std::int64_t pieces = (end - begin + step - 1) / step;
   const backend::ScratchScope scope(exec.arena());
   View all = exec.arena().scratch("leak", DType::f64, {pieces}),
        outside = exec.arena().scratch("leak", DType::f64, {pieces});
   for (std::int64_t piece = 0; piece < pieces; ++piece) {
     const backend::ScratchScope piece_scope(exec.arena());
-    const std::int64_t row = piece * step;
-    View change = exec.arena().scratch("change", DType::f32, {std::min(step, out - row), in});
+    const std::int64_t row = begin + piece * step;
+    View change = exec.arena().scratch("change", DType::f32, {std::min(step, end - row), in});
     exec.fill_zero(change);
     add(change, row);
     ops::sum_of_squares(exec, all, piece, change);
     allowed.square_outside(exec, outside, piece, change);
   }
-  return relative_norm(exec, outside, all);
+  return {.outside = total_of(exec, outside), .all = total_of(exec, all)};
 }
 
 }  // namespace inlay::weights

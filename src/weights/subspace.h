@@ -23,12 +23,14 @@ class SubspaceWeight : public Weight {
 
   // What was loaded is W₀ from now on; the directions come from the tensors.
   void start(Exec& exec, const StartTensors* tensors) final;
-  void arrived(Exec& exec) final { update_value(exec); }
+  void arrived(Exec& exec) final {
+    if (parameter().on_host) update_value(exec);
+  }
   void updated(Exec& exec) final;
   bool changes() const final { return true; }
   void complete(Exec& exec, View rows, std::int64_t row) final { add_change(exec, rows, row); }
 
-  // W = W₀ + change.
+  // W = W₀ + change, in the rows that this process has.
   virtual void update_value(Exec& exec) = 0;
   // rows += the change's rows from `row` on, in fp32 from the fp32 masters and the fp32 directions: what saving adds to
   // the base model. This is what the weight learned; W in the compute dtype is W₀ + that, rounded.
@@ -37,9 +39,12 @@ class SubspaceWeight : public Weight {
  protected:
   virtual void set_directions(Exec& exec, const StartTensors& tensors) = 0;
   View start_value() const;
+  // What update_value() writes: the rows of this process, or the whole that has come from the host.
+  View changing_value() const { return parameter().on_host ? parameter().value : parameter().my_value(); }
   // value = W₀.
   void restart(Exec& exec);
-  // Makes a factor that starts at zero; dtype f32 for vectors, the compute dtype for matrices.
+  // Makes a factor that starts at zero; dtype f32 for vectors, the compute dtype for matrices. Its rows are
+  // the matrix's, and belong to whom those do, who alone has a use for their values.
   Parameter make_factor(Exec& exec, const std::string& suffix, DType dtype, Shape shape);
 
  private:
@@ -48,12 +53,12 @@ class SubspaceWeight : public Weight {
 
 // Takes a basis's rows from the tensors; does nothing where there is none.
 void set_basis(Exec& exec, Basis& basis, const StartTensors& tensors, const std::string& name);
-// sqrt(Σ part / Σ all) of sums of squares on the device, fp64; 0 where all are 0. Waits for the device.
-double relative_norm(Exec& exec, ConstView part, ConstView all);
-// ‖what a change of this shape has beside what is allowed‖ / ‖the change‖. add(rows, row): rows += the change's rows
-// from `row` on. Waits for the device.
-double leak_of(Exec& exec, const Projection& allowed, const Shape& shape,
-               const std::function<void(View rows, std::int64_t row)>& add);
-inline ops::Master master_parts(const Parameter& factor) { return {.value = factor.value, .low = factor.low}; }
+// Σ of what is on the device, fp64. Waits for it.
+double total_of(Exec& exec, ConstView sums);
+// What a matrix's change has beside what is allowed, in the rows that this process has. add(rows, row): rows += the
+// change's rows from `row` on. Waits for the device.
+Leak leak_of(Exec& exec, const Projection& allowed, const Parameter& matrix,
+             const std::function<void(View rows, std::int64_t row)>& add);
+inline ops::Master master_parts(const Parameter& factor) { return {.value = factor.my_value(), .low = factor.low}; }
 
 }  // namespace inlay::weights

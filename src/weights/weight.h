@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <span>
@@ -35,6 +36,12 @@ class StartTensors {
   virtual bool has(const std::string&) const { return true; }
   // Numbers of this dtype and shape; valid until the next call.
   virtual const void* at(const std::string& name, DType dtype, const Shape& shape) const = 0;
+};
+
+// Sums of squares: of the part of a change that lies where nothing may, and of all of it.
+struct Leak {
+  double outside = 0, all = 0;
+  double share() const { return all == 0 ? 0 : std::sqrt(outside / all); }
 };
 
 // A micro-batch's way through the model: what randomness depends on.
@@ -84,6 +91,11 @@ class Weight : public ops::Linear {
 
   // What trains beside the model's matrix, or in its place; in a fixed order.
   virtual void for_each_own(const std::function<void(Parameter&)>& /*visit*/) {}
+  // What accumulate() writes to: gradients that are sums over everything that a step has seen, on whichever process.
+  virtual void for_each_gradient(const std::function<void(Parameter&)>& visit) {
+    if (parameter_->trains()) visit(*parameter_);
+    for_each_own(visit);
+  }
 
   // The life of a weight, in order. Takes the base model's rows of a part; the source is null in a plan.
   virtual void load(Exec& exec, const Part& part, PartSource* source);
@@ -111,9 +123,8 @@ class Weight : public ops::Linear {
     std::vector<float> a, b, magnitude;  // [rank, in], [rows, rank], and of DoRA [rows]
   };
   virtual AdapterNumbers read_adapter(Exec& exec, std::size_t part);
-  // ‖the part of what was learned that must not be‖ / ‖what was learned‖; 0 where nothing is forbidden. Waits for the
-  // device.
-  virtual double leak(Exec&) { return 0; }
+  // What was learned, and the part of it that must not be; of the rows that this process has. Waits for the device.
+  virtual Leak leak(Exec&) { return {}; }
 
  private:
   Parameter* parameter_;

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "core/error.h"
-#include "parallel/simulated_ranks.h"
 #include "support/device_tensors.h"
 
 namespace inlay::testing {
@@ -77,30 +76,6 @@ TEST(ParallelOwnerLayout, PutsTheDearestFirstAndBreaksTiesInOrder) {
   EXPECT_EQ(assign_owners(std::vector<double>{2, 2, 2, 2, 2}, 3).owners, (std::vector<int>{0, 1, 2, 0, 1}));
   EXPECT_THROW(assign_owners(std::vector<double>{1}, 0), InternalError);
   EXPECT_THROW(assign_owners(std::vector<double>{1, -1}, 2), InternalError);
-}
-
-// Every rank projects what it owns, and nothing else; put together, that is what one rank does to all.
-TEST(ParallelOwnerLayout, ProjectingByOwnersIsProjectingAll) {
-  const std::vector<Target> targets = model_targets(2, 3);
-  const auto project = [&](std::size_t i) {
-    const std::int64_t width = targets[i].cols, frozen = std::max<std::int64_t>(width / 3, 1);
-    TestBench bench(Device::cpu, std::size_t{1} << 20);
-    const View factor =
-        bench.tensor(DType::f32, {width - frozen, width}, random_values((width - frozen) * width, 2 * i));
-    const View basis = bench.tensor(DType::f32, {frozen, width}, random_values(frozen * width, 2 * i + 1, 0.2));
-    parallel::project_split(bench.exec, factor, basis, [](auto&&...) {});
-    return bench.read(factor);
-  };
-  std::vector<std::vector<double>> alone;
-  for (std::size_t i = 0; i < targets.size(); ++i) alone.push_back(project(i));
-  for (const int count : {3, 4, 5, 7, 20}) {
-    const OwnerLayout layout = assign_owners(costs_of(targets), count);
-    std::vector<std::vector<double>> together(targets.size());
-    SimulatedRanks(count).run([&](int rank, const parallel::AllReduce&) {
-      for (const std::size_t i : layout.targets_of(rank)) together[i] = project(i);
-    });
-    EXPECT_EQ(together, alone) << count << " ranks";
-  }
 }
 
 }  // namespace

@@ -291,7 +291,7 @@ TEST_P(WeightsFactors, FrozenDirectionsStayThroughThousandsOfSteps) {
       // and as much again for the factors' own rounding.
       EXPECT_LE(largest(moved), norm(after) * (wide_dtype ? 0x1p-22 : 0x1p-8)) << "part " << i;
     }
-    EXPECT_NEAR(h.weight->leak(h.bench.exec), most, 1e-6);
+    EXPECT_NEAR(h.weight->leak(h.bench.exec).share(), most, 1e-6);
   }
 }
 

@@ -124,7 +124,7 @@ TEST_P(WeightsInputs, OutputsOfFrozenInputsNeverChange) {
   for (const InputCase& c : shapes) {
     SCOPED_TRACE(fmt::format("{}x{}, {} frozen", c.out, c.in, c.frozen));
     Harness h(device(), dtype(), c);
-    EXPECT_EQ(h.weight->leak(h.bench.exec), 0.0);  // nothing was learned
+    EXPECT_EQ(h.weight->leak(h.bench.exec).share(), 0.0);  // nothing was learned
     for (int step = 1; step <= 300; ++step) {
       const auto seed = static_cast<std::uint64_t>(step);
       const View x = h.bench.tensor(dtype(), {4, c.in}, random_values(4 * c.in, 100 + seed));
@@ -137,7 +137,7 @@ TEST_P(WeightsInputs, OutputsOfFrozenInputsNeverChange) {
     EXPECT_GT(norm(change), 0.05 * norm(h.w));
     const double leak = norm(product(change, transposed(h.frozen))) / norm(change);
     EXPECT_LE(leak, 1e-6);
-    EXPECT_NEAR(h.weight->leak(h.bench.exec), leak, 1e-6);
+    EXPECT_NEAR(h.weight->leak(h.bench.exec).share(), leak, 1e-6);
     // What the layers multiply by is W₀ + that, rounded to the compute dtype as any weight is; B or D and the
     // directions are rounded before, which is as small beside it as the change is beside the weight.
     const DoubleMatrix exact = sum(h.w, change), used = h.read(h.dense.value);
