@@ -53,13 +53,19 @@ Document Corpus::read(std::int64_t index, std::int64_t first, std::int64_t count
   const std::uint64_t begin = at.begin + static_cast<std::uint64_t>(first);
   Document document{.input_ids = read_words<std::int32_t>(begin, count),
                     .labels = read_words<std::int32_t>(begin + at.tokens, count)};
-  if (at.weighted) document.weights = read_words<float>(begin + 2 * at.tokens, count);
+  document.weights = read_weights(index, first, count);
   return document;
 }
 
 std::vector<std::int32_t> Corpus::read_labels(std::int64_t index, std::int64_t first, std::int64_t count) const {
   const Place at = place(index);
   return read_words<std::int32_t>(at.begin + at.tokens + static_cast<std::uint64_t>(first), count);
+}
+
+std::vector<float> Corpus::read_weights(std::int64_t index, std::int64_t first, std::int64_t count) const {
+  const Place at = place(index);
+  if (!at.weighted) return {};
+  return read_words<float>(at.begin + 2 * at.tokens + static_cast<std::uint64_t>(first), count);
 }
 
 std::uint64_t Corpus::digest() const {

@@ -44,6 +44,7 @@ class Corpus {
   // So many of its tokens, from one on.
   Document read(std::int64_t index, std::int64_t first, std::int64_t count) const;
   std::vector<std::int32_t> read_labels(std::int64_t index, std::int64_t first, std::int64_t count) const;
+  std::vector<float> read_weights(std::int64_t index, std::int64_t first, std::int64_t count) const;  // empty: all 1
   // Whether all tokens, and labels that count, are of a vocabulary.
   bool within(std::int64_t vocab) const { return header_.smallest >= 0 && header_.largest < vocab; }
   const RowCounts& counts() const { return header_.counts; }

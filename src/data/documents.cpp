@@ -79,6 +79,11 @@ std::vector<std::int32_t> Documents::read_labels(std::int64_t index, std::int64_
   return corpora_[place.corpus]->read_labels(place.document, first, count);
 }
 
+std::vector<float> Documents::read_weights(std::int64_t index, std::int64_t first, std::int64_t count) const {
+  const Place& place = places_[static_cast<std::size_t>(index)];
+  return corpora_[place.corpus]->read_weights(place.document, first, count);
+}
+
 std::vector<std::int64_t> Documents::lengths() const {
   std::vector<std::int64_t> lengths;
   lengths.reserve(places_.size());

@@ -26,9 +26,10 @@ class Documents {
 
   std::int64_t size() const { return static_cast<std::int64_t>(places_.size()); }
   Document read(std::int64_t index) const;
-  // A part of one, and its labels alone.
+  // A part of one, and its labels or weights alone.
   Document read(std::int64_t index, std::int64_t first, std::int64_t count) const;
   std::vector<std::int32_t> read_labels(std::int64_t index, std::int64_t first, std::int64_t count) const;
+  std::vector<float> read_weights(std::int64_t index, std::int64_t first, std::int64_t count) const;  // empty: all 1
   std::vector<std::int64_t> lengths() const;
   // All of them, in memory.
   std::vector<Document> read_all() const;

@@ -88,17 +88,38 @@ BatchSampler::BatchSampler(const std::vector<std::int64_t>& lengths, const Batch
 
 BatchSampler::BatchSampler(const Documents& documents, const BatchOptions& options)
     : BatchSampler(documents.lengths(), options) {
+  count_labels(documents);
   leave_out_unlabelled(documents);
 }
 
-std::vector<std::int32_t> labels_of(const Documents& documents, const BatchSampler::Piece& piece) {
-  return documents.read_labels(piece.document, piece.begin + 1, piece.length - 1);
+std::int64_t BatchSampler::labels_of(std::int64_t number) const {
+  return labels_.empty() ? length_of(number) - 1 : labels_[static_cast<std::size_t>(number)];
+}
+
+double BatchSampler::weight_of(std::int64_t number) const {
+  return weights_.empty() ? static_cast<double>(labels_of(number)) : weights_[static_cast<std::size_t>(number)];
+}
+
+// A piece's first label is masked: nothing stands before it.
+void BatchSampler::count_labels(const Documents& documents) {
+  labels_.reserve(pieces_.size());
+  for (const Piece& piece : pieces_) {
+    const auto labels = documents.read_labels(piece.document, piece.begin + 1, piece.length - 1);
+    const auto weights = documents.read_weights(piece.document, piece.begin + 1, piece.length - 1);
+    labels_.push_back(static_cast<std::int32_t>(std::ssize(labels) - std::ranges::count(labels, ignore_label)));
+    if (weights.empty() && weights_.empty()) continue;
+    if (weights_.empty()) weights_.assign(labels_.begin(), labels_.end() - 1);
+    double sum = 0;
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      if (labels[i] != ignore_label) sum += weights.empty() ? 1.0 : static_cast<double>(weights[i]);
+    }
+    weights_.push_back(sum);
+  }
 }
 
 void BatchSampler::leave_out_unlabelled(const Documents& documents) {
   std::erase_if(kept_, [&](std::int64_t number) {
-    const auto ignored = [](std::int32_t label) { return label == ignore_label; };
-    if (!std::ranges::all_of(labels_of(documents, piece(number)), ignored)) return false;
+    if (labels_of(number) > 0) return false;
     ++unlabelled_;
     tokens_ -= length_of(number);
     if (number < documents.size()) --documents_;
@@ -204,15 +225,15 @@ double BatchSampler::efficiency(std::int64_t epoch) const {
          (static_cast<double>(batches_per_epoch(epoch)) * static_cast<double>(max_tokens()));
 }
 
-std::vector<Document> take_batch(const BatchSampler& sampler, const Documents& documents, std::int64_t epoch,
-                                 std::int64_t index) {
-  std::vector<Document> batch;
-  for (const std::int64_t number : sampler.documents_of(epoch, index)) {
+std::vector<Document> read_pieces(const BatchSampler& sampler, const Documents& documents,
+                                  std::span<const std::int64_t> numbers) {
+  std::vector<Document> pieces;
+  for (const std::int64_t number : numbers) {
     const BatchSampler::Piece& piece = sampler.piece(number);
-    batch.push_back(documents.read(piece.document, piece.begin, piece.length));
-    batch.back().labels.front() = ignore_label;  // nothing precedes it that could predict it
+    pieces.push_back(documents.read(piece.document, piece.begin, piece.length));
+    pieces.back().labels.front() = ignore_label;  // nothing precedes it that could predict it
   }
-  return batch;
+  return pieces;
 }
 
 }  // namespace inlay::data

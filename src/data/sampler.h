@@ -61,6 +61,9 @@ class BatchSampler {
 
   // A piece's length, after truncation.
   std::int64_t length_of(std::int64_t number) const { return piece(number).length; }
+  // Its labels that count, and their weights together. Where only lengths are known, every label does.
+  std::int64_t labels_of(std::int64_t number) const;
+  double weight_of(std::int64_t number) const;
 
   std::int64_t document_count() const { return documents_; }
   std::int64_t tokens_per_epoch() const { return tokens_; }
@@ -81,6 +84,7 @@ class BatchSampler {
     std::vector<std::int64_t> documents, offsets;
   };
 
+  void count_labels(const Documents& documents);
   void leave_out_unlabelled(const Documents& documents);
   const Plan& plan(std::int64_t epoch) const;
   std::vector<std::vector<std::int64_t>> pack_best_fit(std::span<const std::int64_t> order) const;
@@ -89,17 +93,16 @@ class BatchSampler {
 
   BatchOptions options_;
   std::vector<Piece> pieces_;
-  std::vector<std::int64_t> kept_;  // numbers of the pieces that are used
+  std::vector<std::int64_t> kept_;    // numbers of the pieces that are used
+  std::vector<std::int32_t> labels_;  // of every piece, those that count; empty: all but the first
+  std::vector<double> weights_;       // of every piece's labels together; empty: as many as there are
   std::int64_t documents_ = 0, tokens_ = 0, truncated_ = 0, truncated_tokens_ = 0, split_ = 0, dropped_ = 0,
                unlabelled_ = 0;
   mutable Plan plan_;
 };
 
-// A piece's labels behind its first, which is masked: nothing stands before it.
-std::vector<std::int32_t> labels_of(const Documents& documents, const BatchSampler::Piece& piece);
-
-// The pieces of a micro-batch. A piece from inside a document begins as documents do: with a label that is masked.
-std::vector<Document> take_batch(const BatchSampler& sampler, const Documents& documents, std::int64_t epoch,
-                                 std::int64_t index);
+// Pieces by their numbers. One from inside a document begins as documents do: with a label that is masked.
+std::vector<Document> read_pieces(const BatchSampler& sampler, const Documents& documents,
+                                  std::span<const std::int64_t> numbers);
 
 }  // namespace inlay::data

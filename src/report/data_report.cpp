@@ -38,10 +38,7 @@ DataReport data_report(const std::vector<DataReport::File>& files, const data::D
   std::ranges::sort(lengths);
   report.documents = documents.size();
   report.tokens = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
-  for (const std::int64_t number : sampler.kept()) {
-    const auto labels = data::labels_of(documents, sampler.piece(number));
-    report.learned += static_cast<std::int64_t>(labels.size()) - std::ranges::count(labels, ignore_label);
-  }
+  for (const std::int64_t number : sampler.kept()) report.learned += sampler.labels_of(number);
   report.lengths = bins_of(lengths);
   report.shortest = lengths.front();
   report.median = lengths[lengths.size() / 2];

@@ -1,33 +1,86 @@
 #include "train/batch_stream.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/interrupt.h"
 
 namespace inlay::train {
 
-std::vector<PackedBatch> BatchStream::next_step(std::int64_t accumulation) {
-  std::vector<PackedBatch> micro_batches;
+StepShare BatchStream::next_step(std::int64_t micro_batches) {
   if (batch_ >= sampler_.batches_per_epoch(epoch_)) {
     ++epoch_;
     batch_ = 0;
   }
-  const std::int64_t left = sampler_.batches_per_epoch(epoch_) - batch_;
-  for (std::int64_t i = 0; i < std::min(accumulation, left); ++i) {
-    micro_batches.push_back(pack(data::take_batch(sampler_, documents_, epoch_, batch_++)));
+  const std::int64_t count = std::min(micro_batches, sampler_.batches_per_epoch(epoch_) - batch_);
+  const DealtStep step = deal_step(sampler_, epoch_, batch_, count, team_);
+  batch_ += count;
+
+  StepShare share{.passes = step.deal.passes(), .imbalance = step.deal.imbalance()};
+  for (const std::int64_t number : step.pieces) {
+    share.tokens += sampler_.length_of(number);
+    share.valid += sampler_.labels_of(number);
+    share.weight += sampler_.weight_of(number);
   }
-  return micro_batches;
+  std::int64_t next = step.deal.before(team_.rank);
+  for (const std::vector<std::size_t>& places : step.deal.ranks[static_cast<std::size_t>(team_.rank)]) {
+    std::vector<std::int64_t> numbers;
+    for (const std::size_t place : places) numbers.push_back(step.pieces[place]);
+    share.micro_batches.push_back(pack(data::read_pieces(sampler_, documents_, numbers)));
+    const bool as_sampled = team_.whole_batches || team_.size == 1;
+    share.indices.push_back(as_sampled ? static_cast<std::int64_t>(step.batch_of[places.front()]) : next++);
+  }
+  if (team_.size == 1) {  // as it always was, to the last bit
+    share.weight = 0;
+    for (const PackedBatch& batch : share.micro_batches) share.weight += batch.valid_weight();
+  }
+  return share;
+}
+
+DealtStep deal_step(const data::BatchSampler& sampler, std::int64_t epoch, std::int64_t first, std::int64_t count,
+                    const StepTeam& team) {
+  const data::BatchOptions& options = sampler.options();
+  DealtStep step;
+  std::vector<DealItem> items;
+  for (std::int64_t i = 0; i < count; ++i) {
+    for (const std::int64_t number : sampler.documents_of(epoch, first + i)) {
+      const std::int64_t length = sampler.length_of(number);
+      step.pieces.push_back(number);
+      step.batch_of.push_back(static_cast<std::size_t>(i));
+      items.push_back({.size = options.sample_packing ? length : 1, .cost = team.cost.of(length)});
+    }
+  }
+  const std::int64_t capacity = options.sample_packing ? sampler.max_tokens() : options.micro_batch_size;
+  step.deal = team.size == 1 || team.whole_batches
+                  ? deal_whole(items, step.batch_of, team.size)
+                  : deal_items(items, step.batch_of, capacity, team.size, team.cost.pass);
+  return step;
+}
+
+double mean_imbalance(const data::BatchSampler& sampler, std::int64_t micro_batches, const StepTeam& team,
+                      std::int64_t epoch, std::int64_t most) {
+  const std::int64_t batches = sampler.batches_per_epoch(epoch);
+  double dearest = 0, mean = 0;
+  std::int64_t steps = 0;
+  for (std::int64_t first = 0; first < batches && steps < most; first += micro_batches, ++steps) {
+    const Deal deal = deal_step(sampler, epoch, first, std::min(micro_batches, batches - first), team).deal;
+    dearest += *std::ranges::max_element(deal.costs);
+    mean += std::accumulate(deal.costs.begin(), deal.costs.end(), 0.0) / team.size;
+  }
+  return dearest / mean - 1;
 }
 
 namespace {
 
-std::int64_t steps_per_epoch(const data::BatchSampler& sampler, std::int64_t epoch, std::int64_t accumulation) {
-  return (sampler.batches_per_epoch(epoch) + accumulation - 1) / accumulation;
+std::int64_t steps_per_epoch(const data::BatchSampler& sampler, std::int64_t epoch, std::int64_t micro_batches) {
+  return (sampler.batches_per_epoch(epoch) + micro_batches - 1) / micro_batches;
 }
 
 }  // namespace
 
-std::int64_t total_steps(const options::TrainOptions& o, const data::BatchSampler& sampler) {
+std::int64_t total_steps(const options::TrainOptions& o, const data::BatchSampler& sampler,
+                         std::int64_t micro_batches) {
   if (o.max_steps > 0) return o.max_steps;
   std::int64_t steps = 0;
   const auto whole = static_cast<std::int64_t>(std::floor(o.num_epochs));
@@ -35,13 +88,13 @@ std::int64_t total_steps(const options::TrainOptions& o, const data::BatchSample
   const bool varies = o.shuffle && o.sample_packing;
   for (std::int64_t epoch = 0; epoch < (varies ? whole : std::min<std::int64_t>(whole, 1)); ++epoch) {
     stop_where_asked("counting the steps of all epochs");
-    steps += steps_per_epoch(sampler, epoch, o.gradient_accumulation_steps);
+    steps += steps_per_epoch(sampler, epoch, micro_batches);
   }
   if (!varies) steps *= whole;
   const double rest = o.num_epochs - static_cast<double>(whole);
   if (rest > 0) {
     steps += static_cast<std::int64_t>(
-        std::ceil(rest * static_cast<double>(steps_per_epoch(sampler, whole, o.gradient_accumulation_steps))));
+        std::ceil(rest * static_cast<double>(steps_per_epoch(sampler, whole, micro_batches))));
   }
   return std::max<std::int64_t>(steps, 1);
 }

@@ -5,29 +5,66 @@
 #include "core/batch.h"
 #include "data/sampler.h"
 #include "options/train_options.h"
+#include "train/deal.h"
 
 namespace inlay::train {
 
-// A run's micro-batches, step after step and epoch after epoch.
+// A rank among those that share a run's steps.
+struct StepTeam {
+  int rank = 0, size = 1;
+  DealCost cost;
+  // A loss of the model's is not a sum over documents (experts' balance): micro-batches stay whole, so that the step is
+  // that of one process.
+  bool whole_batches = false;
+};
+
+// What one rank does of a step, and what it must know of the others.
+struct StepShare {
+  std::vector<PackedBatch> micro_batches;  // perhaps none
+  std::vector<std::int64_t> indices;       // of each among the micro-batches of all ranks
+  std::int64_t passes = 0;                 // micro-batches of the rank that has most
+  // Over all ranks.
+  std::int64_t tokens = 0, valid = 0;
+  double weight = 0;     // of the valid labels together
+  double imbalance = 0;  // expected: the dearest rank over the mean, less one
+};
+
+// A run's micro-batches, step after step and epoch after epoch. One process has the sampler's own; several deal a
+// step's documents among themselves, so that all finish together, and pack what they got anew.
 class BatchStream {
  public:
   BatchStream(const data::BatchSampler& sampler, const data::Documents& documents, std::int64_t epoch,
-              std::int64_t batch)
-      : sampler_(sampler), documents_(documents), epoch_(epoch), batch_(batch) {}
+              std::int64_t batch, const StepTeam& team = {})
+      : sampler_(sampler), documents_(documents), team_(team), epoch_(epoch), batch_(batch) {}
 
-  // The micro-batches of an optimizer step: so many, or what is left of the epoch, so that a step never mixes epochs.
-  std::vector<PackedBatch> next_step(std::int64_t accumulation);
-  // The next micro-batch.
+  // An optimizer step over so many of the sampler's micro-batches, or over what is left of the epoch, so that a step
+  // never mixes epochs.
+  StepShare next_step(std::int64_t micro_batches);
+  // The sampler's next micro-batch, of all ranks.
   std::int64_t epoch() const { return epoch_; }
   std::int64_t batch() const { return batch_; }
 
  private:
   const data::BatchSampler& sampler_;
   const data::Documents& documents_;
+  StepTeam team_;
   std::int64_t epoch_, batch_;
 };
 
-// Optimizer steps of a whole run. Ctrl-C is heard where many epochs must be counted.
-std::int64_t total_steps(const options::TrainOptions& options, const data::BatchSampler& sampler);
+// The pieces of `count` micro-batches of the sampler, from one on, and who gets which.
+struct DealtStep {
+  std::vector<std::int64_t> pieces;   // numbers
+  std::vector<std::size_t> batch_of;  // the micro-batch that each comes from, counted from the step's first
+  Deal deal;                          // of their places in `pieces`
+};
+DealtStep deal_step(const data::BatchSampler& sampler, std::int64_t epoch, std::int64_t first, std::int64_t count,
+                    const StepTeam& team);
+// What all ranks wait for the dearest one, as a share of what they compute: over the first steps of an epoch.
+double mean_imbalance(const data::BatchSampler& sampler, std::int64_t micro_batches, const StepTeam& team,
+                      std::int64_t epoch = 0, std::int64_t most = 50);
+
+// Optimizer steps of a whole run, of so many micro-batches each. Ctrl-C is heard where many epochs must be counted.
+std::int64_t total_steps(const options::TrainOptions& options, const data::BatchSampler& sampler,
+                         std::int64_t micro_batches);
 
 }  // namespace inlay::train

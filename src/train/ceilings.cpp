@@ -205,11 +205,13 @@ void write_ceilings(const std::filesystem::path& file, const std::string& machin
   }
 }
 
+Ceilings h200_ceilings() {
+  return {.matmul = 655e12, .attention = 515e12, .memory = 4.2e12, .link = 54e9, .host = 100e9, .source = "an H200"};
+}
+
 Ceilings machine_ceilings(Device device, DType compute, Remeasure again, const backend::MessageSink& messages) {
   const bool gpu = device == Device::cuda;
-  if (gpu && !backend::cuda::available()) {
-    return {.matmul = 655e12, .attention = 515e12, .memory = 4.2e12, .link = 54e9, .host = 100e9, .source = "an H200"};
-  }
+  if (gpu && !backend::cuda::available()) return h200_ceilings();
   const std::string machine =
       fmt::format("{}, {}", gpu ? backend::cuda::device_description() : backend::cpu::processor(), name_of(compute));
   const std::filesystem::path file = ceilings_file(machine);

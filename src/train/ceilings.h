@@ -20,8 +20,11 @@ struct Ceilings {
 enum class Remeasure : bool { no, yes };
 
 // Those of the machine at hand: measured once, in some seconds, and kept in the cache folder for this device, its
-// driver and the dtype. Where the device is missing, an H200's (docs/numbers.md). Says what it does through `messages`.
+// driver and the dtype. Where the device is missing, an H200's. Says what it does through `messages`.
 Ceilings machine_ceilings(Device device, DType compute, Remeasure again, const backend::MessageSink& messages);
+
+// An H200's (docs/numbers.md).
+Ceilings h200_ceilings();
 
 // Measures now.
 Ceilings measure_ceilings(Device device, DType compute);

@@ -56,7 +56,7 @@ RunEnd Loop::run(TrainerState state, std::int64_t steps) {
   if (state_.evaluation_due && state_.step < steps_ && !evaluate_now()) return stop_early();
   while (state_.step < steps_) {
     const double step_began = now();
-    const std::vector<PackedBatch> micro_batches = stream.next_step(options_.gradient_accumulation_steps);
+    const std::vector<PackedBatch> micro_batches = stream.next_step(options_.gradient_accumulation_steps).micro_batches;
     const double rate = schedule.rate(state_.step);
     const StepResult result = engine_.train_step(micro_batches, state_.step + 1, rate);
     ++state_.step;

@@ -61,7 +61,7 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console) 
   check_adapter(options, config);
   OutputFolder output(options.output_dir, options.base_model, resume, console);
   const RunDocuments documents(options, config, console);
-  const std::int64_t steps = total_steps(options, documents.sampler());
+  const std::int64_t steps = total_steps(options, documents.sampler(), options.gradient_accumulation_steps);
   RunEngine engine = make_run_engine(options, config, documents.bounds(), console);
   TrainerState state;
   state.data_fingerprint = documents.train().fingerprint();

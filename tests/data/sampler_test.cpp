@@ -4,30 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
-
-#include <nlohmann/json.hpp>
 
 #include "core/philox.h"
 #include "support/files.h"
+#include "support/lengths.h"
 
 namespace inlay::data {
 namespace {
 
+using inlay::testing::random_lengths;
+using inlay::testing::real_lengths;
 using inlay::testing::user_error_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::vector<std::int64_t> random_lengths(std::int64_t count, std::int64_t longest, std::uint64_t seed = 1) {
-  const Philox philox{seed};
-  std::vector<std::int64_t> lengths;
-  for (std::int64_t i = 0; i < count; ++i) {
-    lengths.push_back(1 + static_cast<std::int64_t>(random_below(philox, static_cast<std::uint64_t>(i), 0,
-                                                                 static_cast<std::uint64_t>(longest))));
-  }
-  return lengths;
-}
 
 std::vector<std::vector<std::int64_t>> epoch_of(const BatchSampler& sampler, std::int64_t epoch) {
   std::vector<std::vector<std::int64_t>> batches;
@@ -117,30 +106,6 @@ TEST(DataSamplerOrder, ShufflesEvenly) {
     ++count[static_cast<std::size_t>(std::ranges::find(order, 0) - order.begin())];
   }
   for (const int c : count) EXPECT_NEAR(c, 500, 100);  // four and a half standard deviations
-}
-
-struct Lengths {
-  std::string name;
-  std::vector<std::int64_t> values;
-};
-
-// Of real documents, and log-normal ones: many short conversations, some of which are as long as a micro-batch.
-std::vector<Lengths> real_lengths() {
-  const auto file = inlay::testing::source_folder() / "tests/golden/token_lengths.json";
-  const auto json = nlohmann::json::parse(inlay::testing::read_text(file));
-  std::vector<Lengths> result;
-  for (const auto& [name, values] : json.items()) result.push_back({name, values});
-  const Philox philox{11};
-  result.push_back({"log-normal", {}});
-  for (std::uint64_t i = 0; i < 6000; ++i) {
-    const auto uniform = [&](std::uint64_t stream) {
-      constexpr std::uint64_t parts = 1 << 30;
-      return (static_cast<double>(random_below(philox, i, stream, parts)) + 0.5) / static_cast<double>(parts);
-    };
-    const double normal = std::sqrt(-2 * std::log(uniform(0))) * std::cos(2 * std::numbers::pi * uniform(1));
-    result.back().values.push_back(1 + static_cast<std::int64_t>(350 * std::exp(normal)));
-  }
-  return result;
 }
 
 double variance_of_mean_length(const BatchSampler& sampler, std::int64_t epoch) {
@@ -252,7 +217,7 @@ TEST(DataSamplerBatch, TakesCutDocuments) {
   const Documents documents =
       Documents::of({{{1, 2, 3}, {-100, 2, 3}}, {{4, 5, 6, 7, 8}, {-100, -100, 6, 7, 8}, {1, 1, 2, 3, 4}}});
   const BatchSampler sampler(documents.lengths(), {.sequence_len = 4, .micro_batch_size = 2, .shuffle = false});
-  const auto batch = take_batch(sampler, documents, 0, 0);
+  const auto batch = read_pieces(sampler, documents, sampler.documents_of(0, 0));
   ASSERT_EQ(batch.size(), 2u);
   EXPECT_THAT(batch[0].input_ids, ElementsAre(1, 2, 3));
   EXPECT_TRUE(batch[0].weights.empty());  // all of them are 1
@@ -275,7 +240,7 @@ TEST(DataSamplerBatch, SplitsDocumentsIntoPiecesThatLoseNothing) {
     EXPECT_EQ(sampler.tokens_per_epoch(), 10);
     std::vector<std::int32_t> seen;
     for (std::int64_t i = 0; i < sampler.batches_per_epoch(0); ++i) {
-      for (const Document& piece : take_batch(sampler, documents, 0, i)) {
+      for (const Document& piece : read_pieces(sampler, documents, sampler.documents_of(0, i))) {
         EXPECT_LE(piece.input_ids.size(), 3u);
         EXPECT_EQ(piece.labels.front(), ignore_label);
         seen.insert(seen.end(), piece.input_ids.begin(), piece.input_ids.end());

@@ -43,5 +43,39 @@ TEST(TrainBatching, WhereNothingChangedOldCheckpointsGoOn) {
   EXPECT_THAT(batching_of(options), ::testing::Not(HasSubstr("packing 2")));
 }
 
+// A run of several processes keeps its steps when it goes on with more or fewer.
+TEST(TrainBatching, AnotherNumberOfProcessesGoesOnWithStepsAsLarge) {
+  options::TrainOptions options;
+  options.gradient_accumulation_steps = 3;
+  const std::string began = batching_of(options, 4);
+  EXPECT_EQ(step_micro_batches(began), 12);
+  EXPECT_EQ(step_micro_batches(batching_of(options)), 3);
+  for (const int processes : {1, 2, 4, 8}) {
+    EXPECT_EQ(error_of(began, batching_of(options, processes)), "<no error>") << processes;
+  }
+  EXPECT_EQ(step_size_note(began, options, 4), "");
+  EXPECT_EQ(step_size_note(began, options, 2),
+            "12 micro-batches per step, as the run began: 3 for each of 2 processes would be 6");
+  // As many in all, said otherwise.
+  options.gradient_accumulation_steps = 6;
+  EXPECT_EQ(error_of(began, batching_of(options, 2)), "<no error>");
+  EXPECT_EQ(step_size_note(began, options, 2), "");
+  EXPECT_THAT(error_of(began, batching_of(options, 3)),
+              ::testing::AllOf(HasSubstr("gradient_accumulation_steps 3"), HasSubstr("gradient_accumulation_steps 6")));
+  options.gradient_accumulation_steps = 3;
+  options.seed = 7;
+  EXPECT_THAT(error_of(began, batching_of(options, 4)), HasSubstr("batches were made with seed 42"));
+}
+
+// One process writes what it always wrote.
+TEST(TrainBatching, CheckpointsOfOneProcessAreAsTheyWere) {
+  options::TrainOptions options;
+  options.gradient_accumulation_steps = 4;
+  EXPECT_EQ(batching_of(options),
+            "seed 42, sequence_len 2048, micro_batch_size 1, gradient_accumulation_steps 4, sample_packing true, "
+            "shuffle true, excess_length_strategy truncate, packing 2");
+  EXPECT_EQ(error_of(batching_of(options), batching_of(options, 2)), "<no error>");
+}
+
 }  // namespace
 }  // namespace inlay::train

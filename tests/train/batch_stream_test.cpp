@@ -1,0 +1,171 @@
+#include "train/batch_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "support/lengths.h"
+
+// A run's steps, shared by several ranks.
+namespace inlay::testing {
+namespace {
+
+using train::BatchStream;
+using train::StepShare;
+using train::StepTeam;
+
+constexpr train::DealCost cost = {.token = 1, .square = 1e-3, .pass = 5};
+
+// Documents whose every token is their number; some labels are masked, and some documents weighted.
+data::Documents numbered(const std::vector<std::int64_t>& lengths) {
+  std::vector<Document> documents;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    Document document;
+    const auto length = static_cast<std::size_t>(lengths[i]) + 1;  // a label at least
+    document.input_ids.assign(length, static_cast<std::int32_t>(i));
+    document.labels.assign(length, static_cast<std::int32_t>(i));
+    for (std::size_t j = 0; j + 1 < length; j += 3) document.labels[j] = ignore_label;
+    if (i % 4 == 0) {
+      for (std::size_t j = 0; j < length; ++j) document.weights.push_back(0.25f * static_cast<float>(j % 5));
+    }
+    documents.push_back(std::move(document));
+  }
+  return data::Documents::of(documents);
+}
+
+// How often each document stands in micro-batches.
+std::map<std::int32_t, int> documents_of(const std::vector<PackedBatch>& batches) {
+  std::map<std::int32_t, int> seen;
+  for (const PackedBatch& batch : batches) {
+    for (std::size_t d = 0; d + 1 < batch.cu_seqlens.size(); ++d) {
+      ++seen[batch.tokens[static_cast<std::size_t>(batch.cu_seqlens[d])]];
+    }
+  }
+  return seen;
+}
+
+struct Ranks {
+  Ranks(const data::BatchSampler& sampler, const data::Documents& documents, int size, std::int64_t epoch = 0,
+        std::int64_t batch = 0, bool whole = false) {
+    for (int rank = 0; rank < size; ++rank) {
+      streams.emplace_back(sampler, documents, epoch, batch,
+                           StepTeam{.rank = rank, .size = size, .cost = cost, .whole_batches = whole});
+    }
+  }
+  std::vector<StepShare> next(std::int64_t micro_batches) {
+    std::vector<StepShare> shares;
+    for (BatchStream& stream : streams) shares.push_back(stream.next_step(micro_batches));
+    return shares;
+  }
+  std::vector<BatchStream> streams;
+};
+
+std::vector<PackedBatch> together(const std::vector<StepShare>& shares) {
+  std::vector<PackedBatch> all;
+  for (const StepShare& share : shares) {
+    all.insert(all.end(), share.micro_batches.begin(), share.micro_batches.end());
+  }
+  return all;
+}
+
+class TrainBatchStream : public ::testing::Test {
+ protected:
+  data::Documents documents = numbered(random_lengths(200, 40));
+  data::BatchSampler sampler = {documents, {.sequence_len = 64, .micro_batch_size = 1, .seed = 5}};
+};
+
+TEST_F(TrainBatchStream, OneProcessHasTheSamplersMicroBatches) {
+  BatchStream stream(sampler, documents, 0, 0);
+  const StepShare share = stream.next_step(3);
+  ASSERT_EQ(share.micro_batches.size(), 3u);
+  std::int64_t tokens = 0, valid = 0;
+  double weight = 0;
+  for (std::int64_t i = 0; i < 3; ++i) {
+    const PackedBatch expected = pack(read_pieces(sampler, documents, sampler.documents_of(0, i)));
+    const PackedBatch& batch = share.micro_batches[static_cast<std::size_t>(i)];
+    EXPECT_EQ(batch.tokens, expected.tokens);
+    EXPECT_EQ(batch.targets, expected.targets);
+    EXPECT_EQ(batch.weights, expected.weights);
+    EXPECT_EQ(share.indices[static_cast<std::size_t>(i)], i);
+    tokens += batch.token_count();
+    valid += batch.valid_count();
+    weight += batch.valid_weight();
+  }
+  EXPECT_EQ(share.passes, 3);
+  EXPECT_EQ(share.tokens, tokens);
+  EXPECT_EQ(share.valid, valid);
+  EXPECT_EQ(share.weight, weight);
+  EXPECT_EQ(share.imbalance, 0);
+}
+
+TEST_F(TrainBatchStream, RanksShareAStepAndKnowAllOfIt) {
+  for (const int size : {2, 3, 4, 8}) {
+    for (const bool whole : {false, true}) {
+      Ranks ranks(sampler, documents, size, 0, 0, whole);
+      BatchStream alone(sampler, documents, 0, 0);
+      while (alone.epoch() == 0) {
+        const StepShare expected = alone.next_step(12);
+        const std::vector<StepShare> shares = ranks.next(12);
+        EXPECT_EQ(documents_of(together(shares)), documents_of(expected.micro_batches));
+        std::vector<std::int64_t> indices;
+        std::int64_t most = 0;
+        for (const StepShare& share : shares) {
+          EXPECT_EQ(share.tokens, expected.tokens);
+          EXPECT_EQ(share.valid, expected.valid);
+          EXPECT_NEAR(share.weight, expected.weight, 1e-9);
+          EXPECT_EQ(share.passes, shares[0].passes);
+          EXPECT_EQ(share.imbalance, shares[0].imbalance);
+          EXPECT_EQ(share.indices.size(), share.micro_batches.size());
+          most = std::max(most, static_cast<std::int64_t>(share.micro_batches.size()));
+          indices.insert(indices.end(), share.indices.begin(), share.indices.end());
+        }
+        EXPECT_EQ(shares[0].passes, most);
+        std::ranges::sort(indices);
+        for (std::size_t i = 0; i < indices.size(); ++i) EXPECT_EQ(indices[i], static_cast<std::int64_t>(i));
+      }
+    }
+  }
+}
+
+// What stands at an index is what one process has there, with its randomness.
+TEST_F(TrainBatchStream, WholeMicroBatchesKeepTheirIndices) {
+  Ranks ranks(sampler, documents, 3, 0, 0, true);
+  const StepShare expected = BatchStream(sampler, documents, 0, 0).next_step(7);
+  for (const StepShare& share : ranks.next(7)) {
+    for (std::size_t i = 0; i < share.indices.size(); ++i) {
+      EXPECT_EQ(share.micro_batches[i].tokens,
+                expected.micro_batches[static_cast<std::size_t>(share.indices[i])].tokens);
+    }
+  }
+}
+
+// 4 ranks, then 3, then 1, then 2: every step has the documents that it has on one process throughout.
+TEST_F(TrainBatchStream, ARunGoesOnWithTheSameStepsOnAnotherNumberOfRanks) {
+  BatchStream alone(sampler, documents, 0, 0);
+  std::int64_t epoch = 0, batch = 0;
+  std::map<std::int32_t, int> seen;
+  for (const int size : {4, 3, 1, 2}) {
+    Ranks ranks(sampler, documents, size, epoch, batch);
+    for (int step = 0; step < 5; ++step) {
+      const auto shares = ranks.next(8);
+      EXPECT_EQ(documents_of(together(shares)), documents_of(alone.next_step(8).micro_batches));
+    }
+    epoch = ranks.streams.front().epoch();
+    batch = ranks.streams.back().batch();
+    EXPECT_EQ(epoch, alone.epoch());
+    EXPECT_EQ(batch, alone.batch());
+  }
+  EXPECT_GT(epoch, 0) << "no epoch ended";
+}
+
+TEST_F(TrainBatchStream, StepsAreCountedByTheirMicroBatches) {
+  options::TrainOptions options;
+  options.num_epochs = 1;
+  const std::int64_t batches = sampler.batches_per_epoch(0);
+  EXPECT_EQ(total_steps(options, sampler, 1), batches);
+  EXPECT_EQ(total_steps(options, sampler, 8), (batches + 7) / 8);
+}
+
+}  // namespace
+}  // namespace inlay::testing
