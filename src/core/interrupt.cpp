@@ -52,8 +52,8 @@ bool interrupt_requested() { return received != 0; }
 
 int interrupt_exit_code() { return 128 + (received != 0 ? received.load() : SIGINT); }
 
-void stop_where_asked(std::string_view doing) {
-  if (interrupt_requested()) throw Interrupted(fmt::format("interrupted while {}; nothing was written", doing));
+void stop_where_asked(std::string_view doing, bool asked) {
+  if (asked) throw Interrupted(fmt::format("interrupted while {}; nothing was written", doing));
 }
 
 }  // namespace inlay

@@ -19,7 +19,7 @@ void install_interrupt_handler();
 bool interrupt_requested();
 // What a shell expects of a process that such a signal ended: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.
 int interrupt_exit_code();
-// Throws Interrupted where one has come while nothing was written yet.
-void stop_where_asked(std::string_view doing);
+// Throws Interrupted where one has come, to this process or to one that stops with it, while nothing was written yet.
+void stop_where_asked(std::string_view doing, bool asked = interrupt_requested());
 
 }  // namespace inlay

@@ -1,12 +1,54 @@
 #include "train/evaluation.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/interrupt.h"
 
 namespace inlay::train {
 
 namespace {
+
+// This rank's batches, one after the other, with the documents that each holds. Batches are those of one process, in
+// its order, where there is but one; else documents are dealt so that all ranks finish together.
+struct Dealt {
+  std::vector<std::vector<std::size_t>> batches;
+  std::int64_t rounds = 0;  // batches of the rank that has most
+};
+
+Dealt deal_documents(const std::vector<Document>& documents, std::int64_t max_tokens, const EvaluationTeam& team) {
+  std::vector<DealItem> items;
+  std::vector<std::size_t> batch_of;
+  std::int64_t room = 0;
+  for (const Document& document : documents) {
+    const auto length = static_cast<std::int64_t>(document.input_ids.size());
+    const bool next = items.empty() || length > room;
+    room = (next ? max_tokens : room) - length;
+    batch_of.push_back(items.empty() ? 0 : batch_of.back() + (next ? 1 : 0));
+    items.push_back({.size = length, .cost = team.cost.of(length)});
+  }
+  const int size = team.ranks->size();
+  Deal deal =
+      size == 1 ? deal_whole(items, batch_of, size) : deal_items(items, batch_of, max_tokens, size, team.cost.pass);
+  return {deal.ranks[static_cast<std::size_t>(team.ranks->rank())], deal.passes()};
+}
+
+// All ranks make as many rounds, and stop before the same one.
+template <class Visit>
+void visit_batches(const Engine& engine, const std::vector<Document>& documents, const EvaluationTeam& team,
+                   const Visit& visit) {
+  const Dealt dealt = deal_documents(documents, engine.options().max_tokens, team);
+  for (std::size_t round = 0; round < static_cast<std::size_t>(dealt.rounds); ++round) {
+    stop_where_asked("evaluating", team.ranks->any(interrupt_requested(), "evaluating"));
+    if (round >= dealt.batches.size()) {
+      team.idle();
+      continue;
+    }
+    std::vector<Document> batch;
+    for (const std::size_t d : dealt.batches[round]) batch.push_back(documents[d]);
+    visit(pack(batch), dealt.batches[round]);
+  }
+}
 
 // What a document's labels cost in all, and how many there are.
 struct DocumentLoss {
@@ -16,49 +58,51 @@ struct DocumentLoss {
   double mean() const { return loss / static_cast<double>(labels); }
 };
 
-std::vector<DocumentLoss> document_losses(Engine& engine, const std::vector<Document>& documents) {
-  std::vector<DocumentLoss> result;
-  for (const PackedBatch& batch : batches_in_order(documents, engine.options().max_tokens)) {
-    stop_where_asked("evaluating");
+std::vector<DocumentLoss> document_losses(Engine& engine, const std::vector<Document>& documents,
+                                          const EvaluationTeam& team) {
+  const std::size_t count = documents.size();
+  std::vector<double> sums(2 * count, 0.0);  // losses, then labels
+  visit_batches(engine, documents, team, [&](const PackedBatch& batch, const std::vector<std::size_t>& numbers) {
     const std::vector<float> losses = engine.row_losses(batch);
-    for (std::size_t d = 0; d + 1 < batch.cu_seqlens.size(); ++d) {
-      DocumentLoss sum;
+    for (std::size_t d = 0; d < numbers.size(); ++d) {
       for (auto i = static_cast<std::size_t>(batch.cu_seqlens[d]);
            i < static_cast<std::size_t>(batch.cu_seqlens[d + 1]); ++i) {
         if (batch.targets[i] == ignore_label) continue;
-        sum.loss += losses[i];
-        ++sum.labels;
+        sums[numbers[d]] += losses[i];
+        ++sums[count + numbers[d]];
       }
-      result.push_back(sum);
     }
-  }
+  });
+  sums = team.ranks->sum(sums, "evaluating choices");
+  std::vector<DocumentLoss> result;
+  for (std::size_t d = 0; d < count; ++d) result.push_back({sums[d], std::llround(sums[count + d])});
   return result;
 }
 
 }  // namespace
 
-Evaluation evaluate(Engine& engine, const std::vector<Document>& documents) {
-  Evaluation result;
-  double loss = 0, weight = 0;
-  std::int64_t correct = 0;
-  for (const PackedBatch& batch : batches_in_order(documents, engine.options().max_tokens)) {
-    stop_where_asked("evaluating");
+Evaluation evaluate(Engine& engine, const std::vector<Document>& documents, const EvaluationTeam& team) {
+  double loss = 0, correct = 0, tokens = 0, valid = 0, weight = 0;
+  visit_batches(engine, documents, team, [&](const PackedBatch& batch, const std::vector<std::size_t>&) {
     const model::LossSums sums = engine.evaluate(batch);
     loss += sums.loss;
-    correct += sums.correct;
-    result.tokens += batch.token_count();
-    result.valid += batch.valid_count();
+    correct += static_cast<double>(sums.correct);
+    tokens += static_cast<double>(batch.token_count());
+    valid += static_cast<double>(batch.valid_count());
     weight += batch.valid_weight();
-  }
+  });
+  const std::vector<double> all = team.ranks->sum(std::vector{loss, correct, tokens, valid, weight}, "evaluating");
+  Evaluation result{.tokens = std::llround(all[2]), .valid = std::llround(all[3])};
   if (result.valid > 0) {
-    result.loss = weight > 0 ? loss / weight : 0;
-    result.accuracy = static_cast<double>(correct) / static_cast<double>(result.valid);
+    result.loss = all[4] > 0 ? all[0] / all[4] : 0;
+    result.accuracy = all[1] / all[3];
   }
   return result;
 }
 
-ChoiceEvaluation evaluate_choices(Engine& engine, const std::vector<data::Question>& questions) {
-  const std::vector<DocumentLoss> losses = document_losses(engine, data::choice_documents(questions));
+ChoiceEvaluation evaluate_choices(Engine& engine, const std::vector<data::Question>& questions,
+                                  const EvaluationTeam& team) {
+  const std::vector<DocumentLoss> losses = document_losses(engine, data::choice_documents(questions), team);
   ChoiceEvaluation result;
   double loss = 0;
   std::int64_t correct = 0;
