@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/interrupt.h"
+#include "core/text.h"
 
 namespace inlay::train {
 
@@ -69,6 +70,12 @@ double mean_imbalance(const data::BatchSampler& sampler, std::int64_t micro_batc
     mean += std::accumulate(deal.costs.begin(), deal.costs.end(), 0.0) / team.size;
   }
   return dearest / mean - 1;
+}
+
+std::string team_text(const data::BatchSampler& sampler, std::int64_t micro_batches, const StepTeam& team) {
+  return fmt::format(
+      "data: {} micro-batches per step on {} ranks, which differ by {:.1f} % on average (longest rank over mean)",
+      format_count(micro_batches), team.size, 100 * mean_imbalance(sampler, micro_batches, team));
 }
 
 namespace {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "core/batch.h"
@@ -62,6 +63,9 @@ DealtStep deal_step(const data::BatchSampler& sampler, std::int64_t epoch, std::
 // What all ranks wait for the dearest one, as a share of what they compute: over the first steps of an epoch.
 double mean_imbalance(const data::BatchSampler& sampler, std::int64_t micro_batches, const StepTeam& team,
                       std::int64_t epoch = 0, std::int64_t most = 50);
+
+// "data: 16 micro-batches per step on 8 ranks, which differ by 1.2 % on average (longest rank over mean)"
+std::string team_text(const data::BatchSampler& sampler, std::int64_t micro_batches, const StepTeam& team);
 
 // Optimizer steps of a whole run, of so many micro-batches each. Ctrl-C is heard where many epochs must be counted.
 std::int64_t total_steps(const options::TrainOptions& options, const data::BatchSampler& sampler,

@@ -163,8 +163,8 @@ TEST_F(TrainBatchStream, StepsAreCountedByTheirMicroBatches) {
   options::TrainOptions options;
   options.num_epochs = 1;
   const std::int64_t batches = sampler.batches_per_epoch(0);
-  EXPECT_EQ(total_steps(options, sampler, 1), batches);
-  EXPECT_EQ(total_steps(options, sampler, 8), (batches + 7) / 8);
+  EXPECT_EQ(train::total_steps(options, sampler, 1), batches);
+  EXPECT_EQ(train::total_steps(options, sampler, 8), (batches + 7) / 8);
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ TEST_P(TrainDeal, EveryDocumentOnceAndNoMicroBatchTooLarge) {
         const std::int64_t batches = sampler.batches_per_epoch(0), step = 2 * ranks;
         for (std::int64_t first = 0; first < batches; first += step) {
           const std::int64_t count = std::min(step, batches - first);
-          const train::DealtStep dealt = deal_step(sampler, 0, first, count, team);
+          const train::DealtStep dealt = train::deal_step(sampler, 0, first, count, team);
           expect_dealt(sampler, dealt, ranks);
           // Never more passes than the sampler's micro-batches would take, but for one where it pays.
           EXPECT_LE(dealt.deal.passes(), (count + ranks - 1) / ranks + (whole ? 0 : 1));
@@ -82,24 +82,24 @@ TEST_P(TrainDeal, EveryDocumentOnceAndNoMicroBatchTooLarge) {
 
 TEST_P(TrainDeal, AnotherRankDealsTheSame) {
   const auto sampler = sampler_of(random_lengths(300, 80), 100), other = sampler_of(random_lengths(300, 80), 100);
-  const train::DealtStep mine = deal_step(sampler, 0, 5, 16, {.rank = 0, .size = GetParam(), .cost = cost_8b});
+  const train::DealtStep mine = train::deal_step(sampler, 0, 5, 16, {.rank = 0, .size = GetParam(), .cost = cost_8b});
   const train::DealtStep theirs =
-      deal_step(other, 0, 5, 16, {.rank = GetParam() - 1, .size = GetParam(), .cost = cost_8b});
+      train::deal_step(other, 0, 5, 16, {.rank = GetParam() - 1, .size = GetParam(), .cost = cost_8b});
   EXPECT_EQ(mine.pieces, theirs.pieces);
   EXPECT_EQ(mine.deal.ranks, theirs.deal.ranks);
 }
 
 TEST_P(TrainDeal, TheStepsHoldTheSameDocumentsOnAnyNumberOfRanks) {
   const auto sampler = sampler_of(random_lengths(300, 80), 100);
-  const auto pieces = deal_step(sampler, 0, 8, 8, {.size = GetParam(), .cost = cost_8b}).pieces;
-  EXPECT_EQ(pieces, deal_step(sampler, 0, 8, 8, {}).pieces);
+  const auto pieces = train::deal_step(sampler, 0, 8, 8, {.size = GetParam(), .cost = cost_8b}).pieces;
+  EXPECT_EQ(pieces, train::deal_step(sampler, 0, 8, 8, {}).pieces);
 }
 
 // Those of one micro-batch stay together, in a rank that has nothing else in it.
 TEST_P(TrainDeal, WholeMicroBatchesStayWhole) {
   const auto sampler = sampler_of(random_lengths(300, 80), 100);
   const train::DealtStep step =
-      deal_step(sampler, 0, 0, 11, {.size = GetParam(), .cost = cost_8b, .whole_batches = true});
+      train::deal_step(sampler, 0, 0, 11, {.size = GetParam(), .cost = cost_8b, .whole_batches = true});
   std::size_t batches = 0;
   for (const auto& rank : step.deal.ranks) {
     for (const auto& batch : rank) {
@@ -181,7 +181,7 @@ TEST(TrainDealOfItems, RanksFinishTogetherOnRealDocuments) {
       for (const std::int64_t micro_batch_size : {1, 2}) {
         for (const std::int64_t accumulation : {1, 4}) {
           const auto sampler = sampler_of(lengths, sequence_len, micro_batch_size);
-          const double imbalance = mean_imbalance(sampler, 8 * accumulation, {.size = 8, .cost = cost_8b});
+          const double imbalance = train::mean_imbalance(sampler, 8 * accumulation, {.size = 8, .cost = cost_8b});
           // Of the log-normal ones some are as long as a micro-batch: whoever has such a one has nothing to give away.
           const bool bounded_by_one = name == "log-normal" && accumulation == 1;
           EXPECT_LE(imbalance, bounded_by_one ? 0.05 : 0.003)

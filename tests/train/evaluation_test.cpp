@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <numeric>
 
+#include "core/interrupt.h"
 #include "support/device_tensors.h"
 #include "support/fixtures.h"
+#include "support/thread_ranks.h"
 
 // Losses position by position, and what is decided by them.
 namespace inlay::testing {
@@ -120,6 +123,98 @@ TEST_P(TrainEvaluation, ThePlanHoldsForRowLosses) {
   model->load(io::Checkpoint(fixture.folder));
   model->row_losses(batch);
   EXPECT_LE(model->exec().arena().peak(), train::Engine::plan(fixture.config, options).device_peak);
+}
+
+// Engines that take so little at once that there are many batches, and documents of many lengths.
+class TrainEvaluationTeam : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t max_tokens = 40;
+
+  TrainEvaluationTeam() {
+    for (std::size_t length = 3; length < 24; ++length) {
+      for (Document document : fixture.documents) {
+        truncate(document, length);
+        documents.push_back(std::move(document));
+      }
+    }
+  }
+
+  std::unique_ptr<train::Engine> engine() const {
+    auto engine = train::Engine::create(
+        fixture.config, {.training = false, .max_tokens = max_tokens, .max_document = max_tokens, .row_losses = true});
+    engine->load(io::Checkpoint(fixture.folder));
+    return engine;
+  }
+
+  static train::EvaluationTeam team_of(const std::shared_ptr<parallel::Communicator>& ranks, std::atomic<int>& idle) {
+    return {.ranks = ranks, .cost = {.token = 1, .square = 0.01, .pass = 4}, .idle = [&idle] { ++idle; }};
+  }
+
+  Fixture fixture{model_fixtures().front()};
+  std::vector<Document> documents;
+};
+
+TEST_F(TrainEvaluationTeam, RanksGetWhatOneProcessGets) {
+  const train::Evaluation expected = train::evaluate(*engine(), documents);
+  ASSERT_GT(expected.valid, 0);
+  for (const int size : {2, 3, 4}) {
+    std::atomic<int> idle = 0;
+    std::vector<train::Evaluation> results(static_cast<std::size_t>(size));
+    run_ranks(size, [&](const std::shared_ptr<parallel::Communicator>& ranks) {
+      results[static_cast<std::size_t>(ranks->rank())] = train::evaluate(*engine(), documents, team_of(ranks, idle));
+    });
+    for (const train::Evaluation& result : results) {
+      EXPECT_NEAR(result.loss, expected.loss, 1e-6 * expected.loss);
+      EXPECT_EQ(result.accuracy, expected.accuracy);
+      EXPECT_EQ(result.tokens, expected.tokens);
+      EXPECT_EQ(result.valid, expected.valid);
+      EXPECT_EQ(result.loss, results[0].loss);
+    }
+  }
+}
+
+// Five ranks, two documents: everybody makes the one round that there is.
+TEST_F(TrainEvaluationTeam, WhoHasNoBatchJoinsInWhatTheOthersExchange) {
+  documents.resize(2);
+  const train::Evaluation expected = train::evaluate(*engine(), documents);
+  std::atomic<int> idle = 0;
+  run_ranks(5, [&](const std::shared_ptr<parallel::Communicator>& ranks) {
+    const train::Evaluation result = train::evaluate(*engine(), documents, team_of(ranks, idle));
+    EXPECT_NEAR(result.loss, expected.loss, 1e-6 * expected.loss);
+  });
+  EXPECT_EQ(idle, 3);
+}
+
+TEST_F(TrainEvaluationTeam, ChoicesAreTheSame) {
+  std::vector<data::Question> questions;
+  for (std::int32_t i = 0; i < 17; ++i) {
+    questions.push_back({.prompt = {i, 2 * i + 1}, .choices = {{3 * i + 5}, {i + 40, 17, i + 2}}, .answer = i % 2});
+  }
+  const train::ChoiceEvaluation expected = train::evaluate_choices(*engine(), questions);
+  std::atomic<int> idle = 0;
+  run_ranks(3, [&](const std::shared_ptr<parallel::Communicator>& ranks) {
+    const train::ChoiceEvaluation result = train::evaluate_choices(*engine(), questions, team_of(ranks, idle));
+    EXPECT_NEAR(result.loss, expected.loss, 1e-6 * expected.loss);
+    EXPECT_EQ(result.accuracy, expected.accuracy);
+    EXPECT_EQ(result.tokens, expected.tokens);
+  });
+}
+
+// Ctrl-C came to rank 1: nobody waits for it.
+TEST_F(TrainEvaluationTeam, AllStopWhereOneIsAskedTo) {
+  std::atomic<int> idle = 0, stopped = 0;
+  run_ranks(3, [&](const std::shared_ptr<parallel::Communicator>& ranks) {
+    if (ranks->rank() == 1) {
+      ranks->any(true, "evaluating");
+      return;
+    }
+    try {
+      train::evaluate(*engine(), documents, team_of(ranks, idle));
+    } catch (const Interrupted&) {
+      ++stopped;
+    }
+  });
+  EXPECT_EQ(stopped, 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(, TrainEvaluation,
