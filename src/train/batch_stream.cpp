@@ -9,7 +9,7 @@
 
 namespace inlay::train {
 
-StepShare BatchStream::next_step(std::int64_t micro_batches) {
+TeamStep BatchStream::next_step(std::int64_t micro_batches) {
   if (batch_ >= sampler_.batches_per_epoch(epoch_)) {
     ++epoch_;
     batch_ = 0;
@@ -18,19 +18,18 @@ StepShare BatchStream::next_step(std::int64_t micro_batches) {
   const DealtStep step = deal_step(sampler_, epoch_, batch_, count, team_);
   batch_ += count;
 
-  StepShare share{.passes = step.deal.passes(), .imbalance = step.deal.imbalance()};
+  TeamStep share{.first_micro_batch = step.deal.before(team_.rank),
+                 .passes = step.deal.passes(),
+                 .imbalance = step.deal.imbalance()};
   for (const std::int64_t number : step.pieces) {
     share.tokens += sampler_.length_of(number);
     share.valid += sampler_.labels_of(number);
     share.weight += sampler_.weight_of(number);
   }
-  std::int64_t next = step.deal.before(team_.rank);
   for (const std::vector<std::size_t>& places : step.deal.ranks[static_cast<std::size_t>(team_.rank)]) {
     std::vector<std::int64_t> numbers;
     for (const std::size_t place : places) numbers.push_back(step.pieces[place]);
     share.micro_batches.push_back(pack(data::read_pieces(sampler_, documents_, numbers)));
-    const bool as_sampled = team_.whole_batches || team_.size == 1;
-    share.indices.push_back(as_sampled ? static_cast<std::int64_t>(step.batch_of[places.front()]) : next++);
   }
   if (team_.size == 1) {  // as it always was, to the last bit
     share.weight = 0;

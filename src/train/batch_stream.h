@@ -20,9 +20,9 @@ struct StepTeam {
 };
 
 // What one rank does of a step, and what it must know of the others.
-struct StepShare {
+struct TeamStep {
   std::vector<PackedBatch> micro_batches;  // perhaps none
-  std::vector<std::int64_t> indices;       // of each among the micro-batches of all ranks
+  std::int64_t first_micro_batch = 0;      // the first one's number among those of all ranks
   std::int64_t passes = 0;                 // micro-batches of the rank that has most
   // Over all ranks.
   std::int64_t tokens = 0, valid = 0;
@@ -40,7 +40,7 @@ class BatchStream {
 
   // An optimizer step over so many of the sampler's micro-batches, or over what is left of the epoch, so that a step
   // never mixes epochs.
-  StepShare next_step(std::int64_t micro_batches);
+  TeamStep next_step(std::int64_t micro_batches);
   // The sampler's next micro-batch, of all ranks.
   std::int64_t epoch() const { return epoch_; }
   std::int64_t batch() const { return batch_; }

@@ -12,7 +12,7 @@ namespace inlay::testing {
 namespace {
 
 using train::BatchStream;
-using train::StepShare;
+using train::TeamStep;
 using train::StepTeam;
 
 constexpr train::DealCost cost = {.token = 1, .square = 1e-3, .pass = 5};
@@ -53,17 +53,17 @@ struct Ranks {
                            StepTeam{.rank = rank, .size = size, .cost = cost, .whole_batches = whole});
     }
   }
-  std::vector<StepShare> next(std::int64_t micro_batches) {
-    std::vector<StepShare> shares;
+  std::vector<TeamStep> next(std::int64_t micro_batches) {
+    std::vector<TeamStep> shares;
     for (BatchStream& stream : streams) shares.push_back(stream.next_step(micro_batches));
     return shares;
   }
   std::vector<BatchStream> streams;
 };
 
-std::vector<PackedBatch> together(const std::vector<StepShare>& shares) {
+std::vector<PackedBatch> together(const std::vector<TeamStep>& shares) {
   std::vector<PackedBatch> all;
-  for (const StepShare& share : shares) {
+  for (const TeamStep& share : shares) {
     all.insert(all.end(), share.micro_batches.begin(), share.micro_batches.end());
   }
   return all;
@@ -77,7 +77,7 @@ class TrainBatchStream : public ::testing::Test {
 
 TEST_F(TrainBatchStream, OneProcessHasTheSamplersMicroBatches) {
   BatchStream stream(sampler, documents, 0, 0);
-  const StepShare share = stream.next_step(3);
+  const TeamStep share = stream.next_step(3);
   ASSERT_EQ(share.micro_batches.size(), 3u);
   std::int64_t tokens = 0, valid = 0;
   double weight = 0;
@@ -87,7 +87,6 @@ TEST_F(TrainBatchStream, OneProcessHasTheSamplersMicroBatches) {
     EXPECT_EQ(batch.tokens, expected.tokens);
     EXPECT_EQ(batch.targets, expected.targets);
     EXPECT_EQ(batch.weights, expected.weights);
-    EXPECT_EQ(share.indices[static_cast<std::size_t>(i)], i);
     tokens += batch.token_count();
     valid += batch.valid_count();
     weight += batch.valid_weight();
@@ -105,37 +104,23 @@ TEST_F(TrainBatchStream, RanksShareAStepAndKnowAllOfIt) {
       Ranks ranks(sampler, documents, size, 0, 0, whole);
       BatchStream alone(sampler, documents, 0, 0);
       while (alone.epoch() == 0) {
-        const StepShare expected = alone.next_step(12);
-        const std::vector<StepShare> shares = ranks.next(12);
+        const TeamStep expected = alone.next_step(12);
+        const std::vector<TeamStep> shares = ranks.next(12);
         EXPECT_EQ(documents_of(together(shares)), documents_of(expected.micro_batches));
-        std::vector<std::int64_t> indices;
-        std::int64_t most = 0;
-        for (const StepShare& share : shares) {
+        std::int64_t next = 0, most = 0;
+        for (const TeamStep& share : shares) {
           EXPECT_EQ(share.tokens, expected.tokens);
           EXPECT_EQ(share.valid, expected.valid);
           EXPECT_NEAR(share.weight, expected.weight, 1e-9);
           EXPECT_EQ(share.passes, shares[0].passes);
           EXPECT_EQ(share.imbalance, shares[0].imbalance);
-          EXPECT_EQ(share.indices.size(), share.micro_batches.size());
-          most = std::max(most, static_cast<std::int64_t>(share.micro_batches.size()));
-          indices.insert(indices.end(), share.indices.begin(), share.indices.end());
+          EXPECT_EQ(share.first_micro_batch, next);
+          const auto count = static_cast<std::int64_t>(share.micro_batches.size());
+          next += count;
+          most = std::max(most, count);
         }
         EXPECT_EQ(shares[0].passes, most);
-        std::ranges::sort(indices);
-        for (std::size_t i = 0; i < indices.size(); ++i) EXPECT_EQ(indices[i], static_cast<std::int64_t>(i));
       }
-    }
-  }
-}
-
-// What stands at an index is what one process has there, with its randomness.
-TEST_F(TrainBatchStream, WholeMicroBatchesKeepTheirIndices) {
-  Ranks ranks(sampler, documents, 3, 0, 0, true);
-  const StepShare expected = BatchStream(sampler, documents, 0, 0).next_step(7);
-  for (const StepShare& share : ranks.next(7)) {
-    for (std::size_t i = 0; i < share.indices.size(); ++i) {
-      EXPECT_EQ(share.micro_batches[i].tokens,
-                expected.micro_batches[static_cast<std::size_t>(share.indices[i])].tokens);
     }
   }
 }
