@@ -6,5 +6,7 @@ namespace inlay::backend::cpu {
 // and for very many the runtime crashes. Holds for the calling thread: each that computes and was not made by OpenMP
 // says so for itself.
 void limit_threads();
+// The same where other processes compute on these processors, too.
+void limit_threads(int most);
 
 }  // namespace inlay::backend::cpu

@@ -1,5 +1,7 @@
 #include <cublas_v2.h>
 
+#include <atomic>
+
 #include "backend/cuda/context_internal.h"
 #include "core/arena.h"
 #include "core/error.h"
@@ -120,6 +122,37 @@ std::size_t device_memory() { return memory_info().free; }
 std::size_t device_memory_used() {
   const MemoryInfo info = memory_info();
   return info.total - info.free;
+}
+
+namespace {
+std::atomic<int> bound_device = 0;
+}
+
+int device_count() {
+  int count = 0;
+  if (available()) check(cudaGetDeviceCount(&count), "device_count");
+  return count;
+}
+
+void bind_device(int index) {
+  bound_device = index;
+  check(cudaSetDevice(index), "bind_device");
+}
+
+void use_bound_device() {
+  thread_local bool bound = false;
+  if (!bound) check(cudaSetDevice(bound_device), "use_bound_device");
+  bound = true;
+}
+
+DeviceAddress device_address() {
+  int device = 0;
+  cudaDeviceProp properties{};
+  char pci[32] = {};
+  check(cudaGetDevice(&device), "device_address");
+  check(cudaGetDeviceProperties(&properties, device), "device_address");
+  check(cudaDeviceGetPCIBusId(pci, sizeof pci, device), "device_address");
+  return {std::string(properties.uuid.bytes, sizeof properties.uuid.bytes), pci};
 }
 
 std::unique_ptr<Context> make_context() {

@@ -21,6 +21,17 @@ std::string device_description();  // with all that decides about speed: "NVIDIA
 std::size_t device_memory();       // bytes free now
 std::size_t device_memory_used();  // bytes taken now, by anybody
 
+// One of several GPUs becomes this process's, before anything is made on it. Threads other than the caller's follow by
+// use_bound_device(), which each of them calls before it calls CUDA.
+int device_count();  // that this process sees
+void bind_device(int index);
+void use_bound_device();
+struct DeviceAddress {
+  std::string identity;  // no other GPU has it
+  std::string pci;       // "0000:19:00.0"
+};
+DeviceAddress device_address();
+
 std::unique_ptr<Context> make_context();
 void* allocate(std::size_t bytes);
 void deallocate(void* memory);

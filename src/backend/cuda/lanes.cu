@@ -21,7 +21,10 @@ void wait(Context& context, void* event, Lane lane) {
   check(cudaStreamWaitEvent(gpu(context).stream(lane), static_cast<cudaEvent_t>(event), 0), "wait");
 }
 
-void wait_on_host(void* event) { check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "wait_on_host"); }
+void wait_on_host(void* event) {
+  use_bound_device();
+  check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "wait_on_host");
+}
 
 void copy(Context& context, void* to, const void* from, std::size_t bytes, Lane lane) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, gpu(context).stream(lane)), "copy");

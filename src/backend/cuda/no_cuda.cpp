@@ -22,6 +22,10 @@ std::string device_name() { return "none"; }
 std::string device_description() { return "none"; }
 std::size_t device_memory() { return 0; }
 std::size_t device_memory_used() { return 0; }
+int device_count() { return 0; }
+void bind_device(int) { unavailable(); }
+void use_bound_device() {}
+DeviceAddress device_address() { unavailable(); }
 
 std::unique_ptr<Context> make_context() { unavailable(); }
 void* allocate(std::size_t) { unavailable(); }
