@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/error.h"
-
 namespace inlay::parallel {
 
 using backend::Work;
@@ -101,7 +99,9 @@ void together(Communicator& communicator, std::string_view what, const std::func
   const std::vector<std::string> errors = communicator.exchange(error, what);
   for (int rank = 0; rank < communicator.size(); ++rank) {
     const std::string& text = errors[static_cast<std::size_t>(rank)];
-    if (!text.empty()) throw UserError(fmt::format("{}: {}", communicator.name_of(rank), text));
+    if (text.empty()) continue;
+    const bool everywhere = std::all_of(errors.begin(), errors.end(), [&](const std::string& e) { return e == text; });
+    throw SharedError(everywhere ? text : fmt::format("{}: {}", communicator.name_of(rank), text));
   }
 }
 

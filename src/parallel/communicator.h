@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "backend/lanes.h"
+#include "core/error.h"
 #include "parallel/row_cut.h"
 
 // How the processes of a run exchange what they have. Every rank makes the same calls in the same order.
@@ -78,6 +80,12 @@ class Communicator {
 std::shared_ptr<Communicator> single_process();
 // As a rank of so many that are not there: plans with it, and does nothing else.
 std::shared_ptr<Communicator> planned_process(int rank, int size);
+
+// An error that all ranks throw alike: one of them has to say it.
+class SharedError : public UserError {
+ public:
+  using UserError::UserError;
+};
 
 // Runs work on every rank. Where some of them threw a UserError, all of them throw one that says whose it was.
 void together(Communicator& communicator, std::string_view what, const std::function<void()>& work);
