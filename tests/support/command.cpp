@@ -14,7 +14,8 @@
 
 namespace inlay::testing {
 
-CommandResult inlay(const std::vector<std::string>& arguments, CommandLimits limits) {
+CommandResult run(const std::filesystem::path& program, const std::vector<std::string>& arguments,
+                  CommandLimits limits) {
   static const TempFolder caches;  // a user's own stay as they are
   const TempFolder folder;
   const std::string out = folder / "out", err = folder / "err";
@@ -32,11 +33,11 @@ CommandResult inlay(const std::vector<std::string>& arguments, CommandLimits lim
     }
     ::setenv("XDG_CACHE_HOME", caches.path().c_str(), 1);
     for (const auto& [name, value] : limits.environment) ::setenv(name.c_str(), value.c_str(), 1);
-    const std::string path = program().string();
+    const std::string& path = program.native();
     std::vector<char*> argv = {const_cast<char*>(path.c_str())};
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
-    ::execv(path.c_str(), argv.data());
+    ::execvp(path.c_str(), argv.data());
     std::_Exit(127);
   }
   int status = 0;
@@ -46,13 +47,32 @@ CommandResult inlay(const std::vector<std::string>& arguments, CommandLimits lim
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(limits.interrupt_after_ms));
-  if (!ended && (limits.interrupt_after_ms > 0 || limits.interrupt_when)) ::kill(child, limits.signal);
+  if (!ended && (limits.interrupt_after_ms > 0 || limits.interrupt_when)) {
+    limits.interrupt ? limits.interrupt() : static_cast<void>(::kill(child, limits.signal));
+  }
   if (!ended) ::waitpid(child, &status, 0);
   CommandResult result;
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   result.out = read_text(out);
   result.err = read_text(err);
   return result;
+}
+
+CommandResult inlay(const std::vector<std::string>& arguments, CommandLimits limits) {
+  return run(program(), arguments, std::move(limits));
+}
+
+bool has_mpirun() { return run("mpirun", {"--version"}).code == 0; }
+
+CommandResult mpirun(int ranks, const std::vector<std::string>& command, CommandLimits limits) {
+  // Ranks are many and cores few: nobody waits busily, and each computes on one thread.
+  std::vector<std::string> arguments = {
+      "-n",  std::to_string(ranks), "--oversubscribe", "--bind-to",           "none", "--timeout", "100", "--mca",
+      "btl", "self,vader",          "--mca",           "mpi_yield_when_idle", "1"};
+  if (::geteuid() == 0) arguments.emplace_back("--allow-run-as-root");
+  arguments.insert(arguments.end(), command.begin(), command.end());
+  limits.environment.emplace_back("OMP_NUM_THREADS", "1");
+  return run("mpirun", arguments, std::move(limits));
 }
 
 }  // namespace inlay::testing

@@ -20,10 +20,17 @@ struct CommandLimits {
   int interrupt_after_ms = 0;            // send a signal then; 0: never
   std::function<bool()> interrupt_when;  // send it as soon as this holds
   int signal = SIGINT;
+  std::function<void()> interrupt;                               // do this instead of sending a signal
   std::vector<std::pair<std::string, std::string>> environment;  // more of it
 };
 
+// Runs a program, from the PATH where it has no folder.
+CommandResult run(const std::filesystem::path& program, const std::vector<std::string>& arguments,
+                  CommandLimits limits = {});
 // Runs the inlay binary of this build as a user would.
 CommandResult inlay(const std::vector<std::string>& arguments, CommandLimits limits = {});
+// Runs a command as so many processes, on this machine, however few cores it has.
+CommandResult mpirun(int ranks, const std::vector<std::string>& command, CommandLimits limits = {});
+bool has_mpirun();
 
 }  // namespace inlay::testing
