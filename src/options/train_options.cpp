@@ -163,6 +163,19 @@ const std::vector<Field>& fields() {
       or_auto(
           "memory.host_layers", [](auto& o) -> auto& { return o.memory.host_layers; }, 0,
           "layers whose weights, gradients and optimizer state live on the host; auto: as many as necessary"),
+      choice(
+          "parallel.zero", [](auto& o) -> auto& { return o.parallel.zero; },
+          {{"auto", std::nullopt},
+           {"0", parallel::Zero::none},
+           {"1", parallel::Zero::state},
+           {"2", parallel::Zero::gradients},
+           {"3", parallel::Zero::weights}},
+          "what the processes of a run divide among themselves: nothing, the optimizer's state, also gradients, also "
+          "weights; auto: the least that fits (docs/many_gpus.md)"),
+      choice(
+          "parallel.shard", [](auto& o) -> auto& { return o.parallel.shard; },
+          {{"all", parallel::ShardGroup::all}, {"node", parallel::ShardGroup::node}},
+          "among whom they divide it: all of them, or those of one node, so that every node has everything"),
       optional_text(
           "attention.mask", [](auto& o) -> auto& { return o.attention.mask; }, "mask",
           "which tokens see which, instead of causal: \"causal or prefix\" (docs/attention.md)"),

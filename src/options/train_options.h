@@ -15,6 +15,7 @@
 #include "model/activations.h"
 #include "model/attention_text.h"
 #include "osft/options.h"
+#include "parallel/mesh.h"
 
 namespace YAML {
 class Node;
@@ -85,6 +86,12 @@ struct TrainOptions {
     std::string disk = "off";            // or a folder
     std::optional<std::int64_t> host_layers;
   } memory;
+
+  // Of a run with several processes.
+  struct Parallel {
+    std::optional<parallel::Zero> zero;  // absent: auto
+    parallel::ShardGroup shard = parallel::ShardGroup::all;
+  } parallel;
 
   osft::OsftOptions osft;
   adapter::AdapterOptions adapter;

@@ -1,7 +1,6 @@
 #include "train/engine.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "model/decoding.h"
 
@@ -172,11 +171,9 @@ StepResult Engine::gradients(const std::vector<PackedBatch>& micro_batches, std:
   const auto mine = static_cast<std::int64_t>(micro_batches.size());
   std::int64_t passes = mine;
   if (mesh.many()) {
-    const double counts[] = {static_cast<double>(result.tokens), static_cast<double>(result.valid), result.weight};
-    const std::vector<double> all = mesh.all->sum(counts, "the labels of a step");
-    result.tokens = std::llround(all[0]);
-    result.valid = std::llround(all[1]);
-    result.weight = all[2];
+    result.tokens = share.tokens;
+    result.valid = share.valid;
+    result.weight = share.weight;
     passes = std::max<std::int64_t>(passes_together() ? share.passes : mine, 1);
   }
   decoder_.begin_step(exec_, step, share.first_micro_batch);

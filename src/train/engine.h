@@ -70,6 +70,9 @@ struct StepResult {
 struct StepShare {
   std::int64_t first_micro_batch = 0;  // its first one's number among those of all processes
   std::int64_t passes = 1;             // the most micro-batches that any process has
+  // Of all processes: tokens, valid labels, and what these weigh together.
+  std::int64_t tokens = 0, valid = 0;
+  double weight = 0;
 };
 
 // A model on a device, ready to take batches. Made twice for a run: once over a planning Exec, whose arena then says

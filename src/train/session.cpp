@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "model/families/family.h"
 #include "train/freeze.h"
+#include "train/mesh.h"
 
 namespace inlay::train {
 
@@ -244,7 +245,8 @@ MemoryChoice resolve_memory(const options::TrainOptions& options, const model::M
   if (options.memory.host_layers && *options.memory.host_layers > config.layer_count()) {
     user_error("memory.host_layers: {} of a model with {} layers", *options.memory.host_layers, config.layer_count());
   }
-  return choose_memory(config, engine, demands_of(options), budget_of(options, engine.device));
+  const MemoryBudget budget = common_budget(budget_of(options, engine.device), engine.mesh, engine.device);
+  return choose_memory_together(config, engine, demands_of(options), budget, options.parallel.zero);
 }
 
 }  // namespace inlay::train

@@ -12,8 +12,8 @@ namespace inlay::testing {
 namespace {
 
 using train::BatchStream;
-using train::TeamStep;
 using train::StepTeam;
+using train::TeamStep;
 
 constexpr train::DealCost cost = {.token = 1, .square = 1e-3, .pass = 5};
 

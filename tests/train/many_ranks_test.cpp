@@ -103,9 +103,14 @@ Outcome among(int count, const Subject& subject, Zero zero, int node = 0) {
       for (std::size_t i = 0; i < all.size(); ++i) {
         if (static_cast<int>(i) % count == ranks->rank()) mine.push_back(all[i]);
       }
-      const auto passes = (static_cast<std::int64_t>(all.size()) + count - 1) / count;
-      const train::StepResult result =
-          engine->train_step(mine, step, 1e-3, {.first_micro_batch = ranks->rank(), .passes = passes});
+      train::StepShare share{.first_micro_batch = ranks->rank(),
+                             .passes = (static_cast<std::int64_t>(all.size()) + count - 1) / count};
+      for (const PackedBatch& batch : all) {
+        share.tokens += batch.token_count();
+        share.valid += batch.valid_count();
+        share.weight += batch.valid_weight();
+      }
+      const train::StepResult result = engine->train_step(mine, step, 1e-3, share);
       losses.push_back(result.loss);
       norms.push_back(result.grad_norm);
     }
