@@ -198,13 +198,12 @@ void write_tensors(io::SafetensorsWriter& writer, const AdapterTargets& targets,
                    DType dtype, const std::string& prefix) {
   for (const AdapterTensor& tensor : adapter_tensors(targets)) {
     if (tensor.kind == TensorKind::saved) {
-      std::uint64_t offset = 0;
-      source.saved(targets.saved[tensor.index], dtype, [&](std::span<const std::byte> piece) {
+      source.saved(targets.saved[tensor.index], dtype, [&](std::uint64_t offset, std::span<const std::byte> piece) {
         writer.write_part(prefix + tensor.name, offset, piece);
-        offset += piece.size();
       });
       continue;
     }
+    if (source.a == nullptr) continue;
     TensorBytes bytes(tensor, dtype);
     const AdaptedPart& first = targets.parts[tensor.index];
     const auto count = static_cast<std::size_t>(std::max<std::int64_t>(first.stacked, 1));
@@ -220,18 +219,14 @@ void write_tensors(io::SafetensorsWriter& writer, const AdapterTargets& targets,
   }
 }
 
-io::FileSums write_adapter(const fs::path& folder, const AdapterConfig& config, const AdapterTargets& targets,
-                           const AdapterOrigin& origin, const AdapterSource& source, DType dtype) {
+io::SafetensorsWriter tensors_writer(const fs::path& folder, const AdapterTargets& targets, const AdapterOrigin& origin,
+                                     DType dtype, io::Writers writers) {
   io::SafetensorsMetadata metadata = io::model_metadata;
   for (const auto& [key, value] :
        {std::pair(base_key, &origin.base), {format_key, &origin.base_format}, {init_key, &origin.init}}) {
     if (!value->empty()) metadata[key] = *value;
   }
-  io::SafetensorsWriter writer(folder / tensors_file, tensor_specs(targets, dtype), metadata);
-  write_tensors(writer, targets, source, dtype);
-  writer.finish();
-  const io::FileSum text = io::write_file_atomic(folder / config_file, to_json(config));
-  return {{tensors_file, writer.sum()}, {config_file, text}};
+  return io::SafetensorsWriter(folder / tensors_file, tensor_specs(targets, dtype), metadata, writers);
 }
 
 }  // namespace inlay::adapter

@@ -58,22 +58,24 @@ class AdapterFile {
   AdapterOrigin origin_;
 };
 
-// Where the values of an adapter come from when it is written, in fp32 and as AdapterFile gives them.
+// Where the values of an adapter come from when it is written, in fp32 and as AdapterFile gives them. Null: another
+// process writes them.
 struct AdapterSource {
   std::function<std::vector<float>(const AdaptedPart&)> a, b, magnitude;
-  // Consecutive pieces of the part in the given dtype: model::read_part does it.
-  using Sink = std::function<void(std::span<const std::byte>)>;
+  // Pieces of the part in the given dtype, each with its place in the tensor.
+  using Sink = std::function<void(std::uint64_t offset, std::span<const std::byte>)>;
   std::function<void(const SavedPart&, DType, const Sink&)> saved;
 };
 
 // An adapter's tensors as a file has them, each with the prefix before its name, and their numbers.
 std::vector<io::TensorSpec> tensor_specs(const AdapterTargets& targets, DType dtype, const std::string& prefix = "");
 void write_tensors(io::SafetensorsWriter& writer, const AdapterTargets& targets, const AdapterSource& source,
-                   DType dtype, const std::string& prefix = "");
+                   DType dtype = DType::f32, const std::string& prefix = "");
 
-// Writes both files; neither appears before it is complete. PEFT reads them as its own.
-io::FileSums write_adapter(const std::filesystem::path& folder, const AdapterConfig& config,
-                           const AdapterTargets& targets, const AdapterOrigin& origin, const AdapterSource& source,
-                           DType dtype = DType::f32);
+// The file of an adapter's tensors, to be written with write_tensors(). With adapter_config.json beside it (to_json())
+// PEFT reads it as its own.
+io::SafetensorsWriter tensors_writer(const std::filesystem::path& folder, const AdapterTargets& targets,
+                                     const AdapterOrigin& origin, DType dtype = DType::f32,
+                                     io::Writers writers = io::Writers::one);
 
 }  // namespace inlay::adapter

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +16,9 @@ using Action = std::function<int()>;
 
 struct Program {
   CLI::App app{"Fine-tunes language models natively: Hugging Face checkpoints in and out, no Python"};
+  std::vector<std::string> arguments;  // the whole command line, without the program's name
   Action action;
+  bool several_processes = false;  // the command can be one of several; others are refused under mpirun
 };
 
 void add_train(Program& program);
@@ -35,6 +38,10 @@ void add_report(Program& program);
 void add_config_schema(Program& program);
 void add_init_config(Program& program);
 void add_completion(Program& program);
+
+// Starts this command line once more as so many processes (a number, or auto: one per GPU), by mpirun, and waits for
+// them. The exit code; nothing where one process is all that is asked for.
+std::optional<int> run_as_processes(const std::string& processes, std::vector<std::string> arguments);
 
 // What is left on a command line after its own options: "--learning_rate 1e-4" or "--learning-rate=1e-4".
 std::vector<std::pair<std::string, std::string>> parse_overrides(const std::vector<std::string>& rest);

@@ -9,14 +9,54 @@
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/terminal.h"
+#include "parallel/processes.h"
 
 namespace {
 
 constexpr int user_mistake = 2, our_mistake = 1;
 
-int report(int code, const char* kind, const char* what) {
+enum class Whose : std::uint8_t { everybody, mine };
+
+// Of an error that all processes of a run have, the first one speaks, and they end together. One that has an error of
+// its own says who it is, and ends the others: they would wait for it.
+int report(int code, Whose whose, const inlay::parallel::Place& place, const std::string& what) {
   const bool colour = inlay::wants_colour(STDERR_FILENO);
-  std::fprintf(stderr, "%sinlay:%s %s%s\n", colour ? "\033[1;31m" : "", colour ? "\033[0m" : "", kind, what);
+  std::string who;
+  if (place.size > 1 && whose == Whose::mine) {
+    const std::string name = inlay::parallel::process_name();
+    who = (name.empty() ? fmt::format("rank {}", place.rank) : name) + ": ";
+  }
+  if (whose == Whose::mine || place.rank == 0) {
+    fmt::print(stderr, "{}inlay:{} {}{}\n", colour ? "\033[1;31m" : "", colour ? "\033[0m" : "", who, what);
+    std::fflush(stderr);
+  }
+  whose == Whose::mine ? inlay::parallel::abandon_processes(code) : inlay::parallel::leave_processes();
+  return code;
+}
+
+int run(inlay::cli::Program& program, int argc, char** argv, const inlay::parallel::Place& place) {
+  using namespace inlay;
+  program.arguments.assign(argv + 1, argv + argc);
+  program.app.require_subcommand(1);
+  program.app.set_version_flag("--version", "inlay 0.1.0");
+  for (const auto add :
+       {cli::add_train, cli::add_eval, cli::add_info, cli::add_plan, cli::add_grad, cli::add_init, cli::add_generate,
+        cli::add_merge, cli::add_bench, cli::add_continual, cli::add_tokenize, cli::add_template, cli::add_data,
+        cli::add_report, cli::add_config_schema, cli::add_init_config, cli::add_completion}) {
+    add(program);
+  }
+  try {
+    program.app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (place.rank > 0) return error.get_exit_code() == 0 ? 0 : user_mistake;
+    return program.app.exit(error) == 0 ? 0 : user_mistake;
+  }
+  if (place.size > 1 && !program.several_processes) {
+    throw parallel::SharedError(fmt::format("inlay {} runs in one process; start it without mpirun or srun",
+                                            program.app.get_subcommands().front()->get_name()));
+  }
+  const int code = program.action();
+  parallel::leave_processes();
   return code;
 }
 
@@ -25,29 +65,20 @@ int report(int code, const char* kind, const char* what) {
 int main(int argc, char** argv) {
   using namespace inlay;
   backend::cpu::limit_threads();
+  parallel::Place place;
   try {
+    place = parallel::place_in_environment();
     cli::Program program;
-    program.app.require_subcommand(1);
-    program.app.set_version_flag("--version", "inlay 0.1.0");
-    for (const auto add :
-         {cli::add_train, cli::add_eval, cli::add_info, cli::add_plan, cli::add_grad, cli::add_init, cli::add_generate,
-          cli::add_merge, cli::add_bench, cli::add_continual, cli::add_tokenize, cli::add_template, cli::add_data,
-          cli::add_report, cli::add_config_schema, cli::add_init_config, cli::add_completion}) {
-      add(program);
-    }
-    try {
-      program.app.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-      return program.app.exit(error) == 0 ? 0 : user_mistake;
-    }
-    return program.action();
+    return run(program, argc, argv, place);
   } catch (const Interrupted& interruption) {
-    return report(interrupt_exit_code(), "", interruption.what());
+    return report(interrupt_exit_code(), Whose::mine, place, interruption.what());
+  } catch (const parallel::SharedError& error) {
+    return report(user_mistake, Whose::everybody, place, error.what());
   } catch (const UserError& error) {
-    return report(user_mistake, "", error.what());
+    return report(user_mistake, Whose::mine, place, error.what());
   } catch (const std::bad_alloc&) {
-    return report(user_mistake, "", "out of host memory");
+    return report(user_mistake, Whose::mine, place, "out of host memory");
   } catch (const std::exception& error) {
-    return report(our_mistake, "internal error: ", error.what());
+    return report(our_mistake, Whose::mine, place, std::string("internal error: ") + error.what());
   }
 }

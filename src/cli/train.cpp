@@ -1,32 +1,54 @@
 #include "cli/commands.h"
 #include "core/interrupt.h"
+#include "parallel/processes.h"
 #include "train/run.h"
+#include "train/session.h"
 
 namespace inlay::cli {
 
+namespace {
+
+struct Arguments {
+  std::string config, processes;
+  bool resume = false, quiet = false;
+};
+
+int run(const Arguments& arguments, const options::Overrides& overrides) {
+  const std::shared_ptr<parallel::Communicator> world = parallel::join_processes();
+  Console console(arguments.quiet || !world->leads());
+  options::TrainOptions options;
+  together(*world, "reading the configuration", [&] { options = options::load_options(arguments.config, overrides); });
+  parallel::set_watchdog_timeout(options.parallel.timeout);
+  install_interrupt_handler();
+  const Device device = train::resolve_machine(options.device, options.dtype).device;
+  parallel::agree_on(*world, {{"device", std::string(name_of(device))}});
+  const auto communicator = parallel::take_places(world, device, [&](std::string_view note) { console.line(note); });
+  if (train::run_training(options, arguments.resume, console, communicator) == train::RunEnd::interrupted) {
+    return interrupt_exit_code();
+  }
+  console.line(fmt::format("to see how it went: inlay report {}", options.output_dir));
+  return 0;
+}
+
+}  // namespace
+
 void add_train(Program& program) {
-  struct Arguments {
-    std::string config;
-    bool resume = false, quiet = false;
-  };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command =
       program.app.add_subcommand("train", "Train a model as described in a YAML file; --key value overrides a key");
   command->add_option("config", arguments->config, "YAML file")->required();
+  command->add_option("--processes", arguments->processes,
+                      "Run as so many processes on this machine, started by mpirun; auto: one per GPU");
   command->add_flag("--resume", arguments->resume, "Continue from the latest checkpoint in output_dir");
   command->add_flag("--quiet", arguments->quiet, "Print errors only");
   command->allow_extras();
   command->callback([&program, command, arguments] {
-    program.action = [command, arguments] {
-      Console console(arguments->quiet);
-      const options::TrainOptions options =
-          options::load_options(arguments->config, parse_overrides(command->remaining()));
-      install_interrupt_handler();
-      if (train::run_training(options, arguments->resume, console) == train::RunEnd::interrupted) {
-        return interrupt_exit_code();
+    program.several_processes = true;
+    program.action = [&program, command, arguments] {
+      if (!arguments->processes.empty()) {
+        if (const auto code = run_as_processes(arguments->processes, program.arguments)) return *code;
       }
-      console.line(fmt::format("to see how it went: inlay report {}", options.output_dir));
-      return 0;
+      return run(*arguments, parse_overrides(command->remaining()));
     };
   });
 }

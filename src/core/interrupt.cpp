@@ -29,7 +29,7 @@ void install_interrupt_handler() {
   action.sa_handler = note;
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     // Under nohup the closing of a terminal is meant to be survived.
     struct sigaction before {};
     if (signal == SIGHUP && ::sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;

@@ -4,7 +4,8 @@
 
 #include "core/error.h"
 
-// Ctrl-C and termination: heard where nothing is lost by stopping.
+// Ctrl-C and termination: heard where nothing is lost by stopping. SIGUSR1 counts as one of them: it is what mpirun and
+// Slurm pass on to all processes of a run.
 namespace inlay {
 
 // One of them came before there was a step to finish.
@@ -17,7 +18,8 @@ class Interrupted : public UserError {
 void install_interrupt_handler();
 // Whether one of them has come.
 bool interrupt_requested();
-// What a shell expects of a process that such a signal ended: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.
+// What a shell expects of a process that such a signal ended: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP,
+// 138 after SIGUSR1.
 int interrupt_exit_code();
 // Throws Interrupted where one has come, to this process or to one that stops with it, while nothing was written yet.
 void stop_where_asked(std::string_view doing, bool asked = interrupt_requested());

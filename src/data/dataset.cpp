@@ -203,6 +203,11 @@ std::shared_ptr<const Corpus> read_dataset(const DatasetOptions& dataset, const 
   if (!context.prepared.empty()) {
     const fs::path kept = prepared_path(dataset, context);
     if (auto corpus = open_prepared(kept, context)) return shared(*std::move(corpus));
+    const io::TurnLock turn = turn_to_prepare(kept, dataset.path, context);
+    // Somebody may have done it meanwhile. What was wrong with an earlier one was said.
+    ReadContext again = context;
+    again.notice = {};
+    if (auto corpus = open_prepared(kept, again)) return shared(*std::move(corpus));
     try {
       Corpus corpus = read(dataset, context, Corpus::Builder(kept));
       note_as_verified(corpus, kept);

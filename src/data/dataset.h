@@ -30,6 +30,7 @@ struct ReadContext {
   std::filesystem::path prepared;  // folder that keeps what was read, by its content; empty: nothing is kept
   int threads = 0;                 // 0: as many as the processor has
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};  // in bytes
+  std::function<void()> waiting = {};  // now and then while another process prepares the file; may throw
   // About the first row that was skipped, and about prepared files.
   std::function<void(const std::string& message)> notice = {};
 };

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <utility>
+
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -100,6 +102,18 @@ void note_as_verified(const Corpus& corpus, const fs::path& kept) {
   } catch (const UserError&) {
     // Then it is verified again next time.
   }
+}
+
+io::TurnLock turn_to_prepare(const fs::path& kept, const std::string& dataset, const ReadContext& context) {
+  std::error_code ignored;  // writing will tell
+  fs::create_directories(kept.parent_path(), ignored);
+  bool told = false;
+  return io::TurnLock(kept.parent_path() / fmt::format(".{}.lock", kept.filename().string()), [&] {
+    if (!std::exchange(told, true) && context.notice) {
+      context.notice(fmt::format("another process prepares {}; waiting", dataset));
+    }
+    if (context.waiting) context.waiting();
+  });
 }
 
 std::optional<Corpus> open_prepared(const fs::path& kept, const ReadContext& context) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "data/dataset.h"
+#include "io/lock.h"
 
 namespace inlay::data {
 
@@ -13,6 +14,9 @@ std::filesystem::path prepared_path(const DatasetOptions& dataset, const ReadCon
 // machine first opens the file, and noted beside it with the file's identity (device, inode, size, times): it is not
 // computed again until that changes. A damaged file is a notice.
 std::optional<Corpus> open_prepared(const std::filesystem::path& kept, const ReadContext& context);
+// Of several processes, on one machine or many that share the folder, one makes the file; the others wait for it here,
+// with a notice, until theirs is the turn to look.
+io::TurnLock turn_to_prepare(const std::filesystem::path& kept, const std::string& dataset, const ReadContext& context);
 // What was just written needs no second look.
 void note_as_verified(const Corpus& corpus, const std::filesystem::path& kept);
 

@@ -1,7 +1,6 @@
 #include "io/file.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -118,42 +117,35 @@ void MappedFile::advise(std::span<const std::byte> range, int advice) const {
 void MappedFile::prefetch(std::span<const std::byte> range) const { advise(range, MADV_WILLNEED); }
 void MappedFile::drop(std::span<const std::byte> range) const { advise(range, MADV_DONTNEED); }
 
-AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
-  static std::atomic<unsigned> counter{0};
-  if (!path_.has_filename()) user_error("{}: is not the name of a file to write", path_.string());
-  if (is_folder(path_)) fail(EISDIR);
-  if (const int error = injected_fault(); error != 0) fail(error);
-  const std::filesystem::path folder = folder_of(path_);
-  for (;;) {
-    temporary_ = folder / fmt::format(".{}.tmp-{}-{}", path_.filename().string(), ::getpid(), counter++);
-    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (descriptor_ >= 0) return;
-    if (errno == EEXIST || errno == EINTR) continue;  // left by a killed process with our number: take the next name
-    const int error = errno;
-    if (error == ENOENT) user_error("cannot write {}: the folder {} does not exist", path_.string(), folder.string());
-    fail(error);
-  }
+namespace {
+
+[[noreturn]] void cannot_write(const std::filesystem::path& path, int error) {
+  user_error("cannot write {}: {}", path.string(), reason(error));
 }
 
-AtomicFile::~AtomicFile() { discard(); }
+}  // namespace
 
-AtomicFile::AtomicFile(AtomicFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      temporary_(std::exchange(other.temporary_, {})),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      hasher_(std::move(other.hasher_)),
-      hashed_(other.hashed_),
-      in_order_(other.in_order_) {}
-
-void AtomicFile::fail(int error) const { user_error("cannot write {}: {}", path_.string(), reason(error)); }
-
-void AtomicFile::discard() noexcept {
-  if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
-  temporary_.clear();
+OutputFile OutputFile::opened(const std::filesystem::path& path, int flags) {
+  if (const int error = injected_fault(); error != 0) cannot_write(path, error);
+  int descriptor;
+  do {
+    descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666);
+  } while (descriptor < 0 && errno == EINTR);
+  if (descriptor < 0) cannot_write(path, errno);
+  return OutputFile(path, descriptor);
 }
 
-void AtomicFile::reserve(std::uint64_t bytes) {
+OutputFile OutputFile::create(const std::filesystem::path& path) { return opened(path, O_CREAT | O_TRUNC); }
+OutputFile OutputFile::open(const std::filesystem::path& path) { return opened(path, 0); }
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+void OutputFile::reserve(std::uint64_t bytes) {
   INLAY_ASSERT(descriptor_ >= 0, "{} is closed", path_.string());
   if (bytes == 0) return;
   int result;
@@ -168,8 +160,66 @@ void AtomicFile::reserve(std::uint64_t bytes) {
   // Anything else: this file system does not reserve. Writing will tell.
 }
 
-void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+void OutputFile::resize(std::uint64_t bytes) {
   INLAY_ASSERT(descriptor_ >= 0, "{} is closed", path_.string());
+  int result;
+  do {
+    result = ::ftruncate(descriptor_, static_cast<off_t>(bytes));
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) cannot_write(path_, errno);
+}
+
+std::uint64_t OutputFile::size() const { return regular_size(descriptor_, path_); }
+
+void OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  INLAY_ASSERT(descriptor_ >= 0, "{} is closed", path_.string());
+  if (const int error = injected_fault(); error != 0) cannot_write(path_, error);
+  while (!bytes.empty()) {
+    const ssize_t done = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) cannot_write(path_, done < 0 ? errno : ENOSPC);
+    offset += static_cast<std::uint64_t>(done);
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
+  }
+}
+
+void OutputFile::seal() {
+  if (descriptor_ < 0) return;
+  if (const int error = injected_fault(); error != 0) cannot_write(path_, error);
+  if (::fsync(descriptor_) != 0) cannot_write(path_, errno);
+  if (::close(std::exchange(descriptor_, -1)) != 0) cannot_write(path_, errno);
+}
+
+AtomicFile::AtomicFile(std::filesystem::path path) : file_(std::move(path), -1) {
+  static std::atomic<unsigned> counter{0};
+  const std::filesystem::path& name = file_.path();
+  if (!name.has_filename()) user_error("{}: is not the name of a file to write", name.string());
+  if (is_folder(name)) cannot_write(name, EISDIR);
+  if (const int error = injected_fault(); error != 0) cannot_write(name, error);
+  const std::filesystem::path folder = folder_of(name);
+  for (;;) {
+    temporary_ = folder / fmt::format(".{}.tmp-{}-{}", name.filename().string(), ::getpid(), counter++);
+    file_.descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file_.descriptor_ >= 0) return;
+    if (errno == EEXIST || errno == EINTR) continue;  // left by a killed process with our number: take the next name
+    const int error = errno;
+    if (error == ENOENT) user_error("cannot write {}: the folder {} does not exist", name.string(), folder.string());
+    cannot_write(name, error);
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : temporary_(std::exchange(other.temporary_, {})),
+      file_(std::move(other.file_)),
+      hasher_(std::move(other.hasher_)),
+      hashed_(other.hashed_),
+      in_order_(other.in_order_) {}
+
+void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
   in_order_ = in_order_ && offset == hashed_;
   hashed_ += bytes.size();
   // Large pieces are hashed beside the writing, which takes longer: a sum then costs next to nothing.
@@ -180,36 +230,21 @@ void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
   } else if (in_order_) {
     hasher_.update(bytes);
   }
-  if (const int error = injected_fault(); error != 0) fail(error);
-  while (!bytes.empty()) {
-    const ssize_t done = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0) fail(errno);
-    if (done == 0) fail(ENOSPC);
-    offset += static_cast<std::uint64_t>(done);
-    bytes = bytes.subspan(static_cast<std::size_t>(done));
-  }
+  file_.write_at(offset, bytes);
   if (hashing.valid()) hashing.get();
 }
 
-void AtomicFile::seal() {
-  if (descriptor_ < 0) return;
-  if (const int error = injected_fault(); error != 0) fail(error);
-  if (::fsync(descriptor_) != 0) fail(errno);
-  if (::close(std::exchange(descriptor_, -1)) != 0) fail(errno);
-}
-
 void AtomicFile::commit() {
-  INLAY_ASSERT(!temporary_.empty(), "{} was committed already", path_.string());
+  INLAY_ASSERT(!temporary_.empty(), "{} was committed already", path().string());
   seal();
-  if (const int error = injected_fault(); error != 0) fail(error);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(errno);
+  if (const int error = injected_fault(); error != 0) cannot_write(path(), error);
+  if (::rename(temporary_.c_str(), path().c_str()) != 0) cannot_write(path(), errno);
   temporary_.clear();
-  sync_folder(folder_of(path_));  // the name itself is on disk only when its folder is
+  sync_folder(folder_of(path()));  // the name itself is on disk only when its folder is
 }
 
 FileSum AtomicFile::sum() const {
-  INLAY_ASSERT(in_order_, "{} was not written from its first byte to its last", path_.string());
+  INLAY_ASSERT(in_order_, "{} was not written from its first byte to its last", path().string());
   return {hashed_, hasher_.digest()};
 }
 
@@ -221,11 +256,11 @@ AppendFile::AppendFile(std::filesystem::path path)
 AppendFile::~AppendFile() { ::close(descriptor_); }
 
 void AppendFile::append(std::string_view text) {
-  if (const int error = injected_fault(); error != 0) user_error("cannot write {}: {}", path_.string(), reason(error));
+  if (const int error = injected_fault(); error != 0) cannot_write(path_, error);
   while (!text.empty()) {
     const ssize_t done = ::write(descriptor_, text.data(), text.size());
     if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) user_error("cannot write {}: {}", path_.string(), reason(done < 0 ? errno : ENOSPC));
+    if (done <= 0) cannot_write(path_, done < 0 ? errno : ENOSPC);
     text.remove_prefix(static_cast<std::size_t>(done));
   }
 }
@@ -234,19 +269,6 @@ void AppendFile::sync() {
   int error = injected_fault();
   if (error == 0 && ::fsync(descriptor_) != 0 && errno != EINVAL) error = errno;  // EINVAL: not a file on a disk
   if (error != 0) user_error("{}: cannot be synced to disk: {}", path_.string(), reason(error));
-}
-
-FolderLock::FolderLock(const std::filesystem::path& folder)
-    : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (descriptor_ < 0) return;
-  held_ = ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
-  if (held_ || errno != EWOULDBLOCK) return;
-  ::close(descriptor_);
-  user_error("{}: another process is using this folder", folder.string());
-}
-
-FolderLock::~FolderLock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 FileSum write_file_atomic(const std::filesystem::path& path, std::span<const std::byte> bytes) {

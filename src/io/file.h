@@ -45,6 +45,36 @@ struct FileSum {
   bool operator==(const FileSum&) const = default;
 };
 
+// A file that is being written, at any place and in any order, perhaps by several processes at once. Whatever goes
+// wrong (full disk, no permission) is a UserError naming the file.
+class OutputFile {
+ public:
+  static OutputFile create(const std::filesystem::path& path);  // anew
+  static OutputFile open(const std::filesystem::path& path);    // one that is there
+  ~OutputFile();
+  OutputFile(OutputFile&& other) noexcept;
+  OutputFile& operator=(OutputFile&&) = delete;
+
+  // Takes the disk space at once where the file system can, so that a full disk is noticed before the work is done.
+  void reserve(std::uint64_t bytes);
+  void resize(std::uint64_t bytes);
+  std::uint64_t size() const;
+  void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+  // Brings what was written here to disk and closes the file.
+  void seal();
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  friend class AtomicFile;
+  // The path is for messages.
+  OutputFile(std::filesystem::path path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  static OutputFile opened(const std::filesystem::path& path, int flags);
+
+  std::filesystem::path path_;
+  int descriptor_;
+};
+
 // A file that appears under its name only when it is complete. It is written under a hidden name in the same folder;
 // commit() brings it to disk and renames it. Destroyed before commit(), it leaves nothing behind. Whatever goes wrong
 // (full disk, no permission) is a UserError naming the file.
@@ -55,23 +85,19 @@ class AtomicFile {
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;
 
-  // Takes the disk space at once where the file system can, so that a full disk is noticed before the work is done.
-  void reserve(std::uint64_t bytes);
+  void reserve(std::uint64_t bytes) { file_.reserve(bytes); }
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
   // Brings the bytes to disk and closes the file, still under its hidden name. Optional before commit().
-  void seal();
+  void seal() { file_.seal(); }
   void commit();
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return file_.path(); }
   // Of what was written, without reading it again: all of it, each byte once, from the first to the last.
   FileSum sum() const;
 
  private:
-  [[noreturn]] void fail(int error) const;
-  void discard() noexcept;
-
-  std::filesystem::path path_, temporary_;
-  int descriptor_ = -1;
+  std::filesystem::path temporary_;
+  OutputFile file_;
   Hasher hasher_;
   std::uint64_t hashed_ = 0;  // bytes; those that are written in order
   bool in_order_ = true;
@@ -91,22 +117,6 @@ class AppendFile {
  private:
   std::filesystem::path path_;
   int descriptor_ = -1;
-};
-
-// Keeps a folder for one process as long as it lives, and however it ends. One that another process keeps is a
-// UserError; where the file system knows no locks, nothing is kept.
-class FolderLock {
- public:
-  explicit FolderLock(const std::filesystem::path& folder);
-  ~FolderLock();
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
-  bool held() const { return held_; }
-
- private:
-  int descriptor_ = -1;
-  bool held_ = false;
 };
 
 FileSum write_file_atomic(const std::filesystem::path& path, std::span<const std::byte> bytes);

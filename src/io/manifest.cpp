@@ -67,30 +67,33 @@ FileSums read_manifest(const std::filesystem::path& file) {
   }
 }
 
+FileSum sum_of(const std::filesystem::path& path, const std::function<void(std::uint64_t bytes)>& between) {
+  constexpr std::size_t piece = std::size_t{64} << 20;
+  const MappedFile file(path);
+  Hasher hasher;
+  for (auto rest = file.bytes(); !rest.empty(); rest = rest.subspan(std::min(piece, rest.size()))) {
+    const auto bytes = rest.first(std::min(piece, rest.size()));
+    file.prefetch(bytes);
+    hasher.update(bytes);
+    file.drop(bytes);
+    if (between) between(bytes.size());
+  }
+  return {file.bytes().size(), hasher.digest()};
+}
+
 void verify_files(const std::filesystem::path& folder, const FileSums& files,
                   const std::function<void(std::uint64_t done, std::uint64_t total)>& progress) {
-  constexpr std::size_t piece = std::size_t{64} << 20;
   std::uint64_t total = 0, done = 0;
   for (const auto& [name, sum] : files) total += sum.bytes;
   for (const auto& [name, sum] : files) {
     const std::filesystem::path path = folder / name;
     if (!is_file(path)) damaged("{}: is missing", path.string());
-    const MappedFile file(path);
-    if (file.bytes().size() != sum.bytes) {
-      damaged("{}: is damaged: {} bytes were written, but it has {}", path.string(), sum.bytes, file.bytes().size());
+    if (const std::uint64_t bytes = file_bytes(path); bytes != sum.bytes) {
+      damaged("{}: is damaged: {} bytes were written, but it has {}", path.string(), sum.bytes, bytes);
     }
-    Hasher hasher;
-    for (auto rest = file.bytes(); !rest.empty(); rest = rest.subspan(std::min(piece, rest.size()))) {
-      const auto bytes = rest.first(std::min(piece, rest.size()));
-      file.prefetch(bytes);
-      hasher.update(bytes);
-      file.drop(bytes);
-      done += bytes.size();
-      progress(done, total);
-    }
-    if (hasher.digest() != sum.xxh3) {
-      damaged("{}: is damaged: its checksum is {}, but {} was written", path.string(), hex(hasher.digest()),
-              hex(sum.xxh3));
+    const FileSum found = sum_of(path, [&](std::uint64_t bytes) { progress(done += bytes, total); });
+    if (found != sum) {
+      damaged("{}: is damaged: its checksum is {}, but {} was written", path.string(), hex(found.xxh3), hex(sum.xxh3));
     }
   }
 }

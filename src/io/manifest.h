@@ -15,6 +15,9 @@ class DamagedFile : public UserError {
   using UserError::UserError;
 };
 
+// Of a file as it is on disk; between() is called now and then with the bytes since the last time.
+FileSum sum_of(const std::filesystem::path& file, const std::function<void(std::uint64_t bytes)>& between = {});
+
 void write_manifest(const std::filesystem::path& file, const FileSums& files);
 FileSums read_manifest(const std::filesystem::path& file);
 

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "io/json.h"
+#include "io/paths.h"
 #include "io/safetensors.h"
 
 namespace inlay::io {
@@ -46,8 +47,9 @@ void widest_first(std::vector<TensorSpec>& tensors) {
 }
 
 SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<TensorSpec> tensors,
-                                     const SafetensorsMetadata& metadata)
-    : tensors_(std::move(tensors)), file_(std::move(path)) {
+                                     const SafetensorsMetadata& metadata, Writers writers)
+    : path_(std::move(path)), tensors_(std::move(tensors)) {
+  if (writers == Writers::one) alone_.emplace(path_);
   widest_first(tensors_);
   std::string header = "{";
   if (!metadata.empty()) {
@@ -73,11 +75,34 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<Ten
                tensors_.size());
 
   const std::uint64_t header_bytes = header.size();
-  const std::uint64_t data_begin = sizeof(header_bytes) + header_bytes;
-  file_.reserve(data_begin + total_);
-  file_.write_at(0, std::as_bytes(std::span(&header_bytes, 1)));
-  file_.write_at(sizeof(header_bytes), std::as_bytes(std::span(header)));
-  for (auto& [name, slot] : slots_) slot.begin += data_begin;  // from here on, offsets in the file
+  beginning_.assign(reinterpret_cast<const char*>(&header_bytes), sizeof(header_bytes));
+  beginning_ += header;
+  for (auto& [name, slot] : slots_) slot.begin += beginning_.size();  // from here on, offsets in the file
+  if (!alone_) return;
+  alone_->reserve(beginning_.size() + total_);
+  alone_->write_at(0, std::as_bytes(std::span(beginning_)));
+}
+
+void SafetensorsWriter::create() const {
+  INLAY_ASSERT(!alone_, "{} has one writer", path_.string());
+  OutputFile file = OutputFile::create(path_);
+  file.reserve(beginning_.size() + total_);
+  file.resize(beginning_.size() + total_);  // where nothing was reserved
+  file.write_at(0, std::as_bytes(std::span(beginning_)));
+  file.seal();
+}
+
+void SafetensorsWriter::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  if (alone_) return alone_->write_at(offset, bytes);
+  if (!shared_) {
+    if (!io::exists(path_)) {
+      user_error(
+          "{}: another process of this run has made it, but it is not there; all of them must see the same files",
+          path_.string());
+    }
+    shared_.emplace(OutputFile::open(path_));
+  }
+  shared_->write_at(offset, bytes);
 }
 
 SafetensorsWriter::Slot& SafetensorsWriter::slot(std::string_view name) {
@@ -93,7 +118,7 @@ void SafetensorsWriter::write_part(std::string_view name, std::uint64_t offset, 
                target.bytes);
   INLAY_ASSERT(target.written + bytes.size() <= target.bytes, "tensor {} is written twice over", name);
   if (bytes.empty()) return;  // an empty tensor may come after the file is complete and sealed
-  file_.write_at(target.begin + offset, bytes);
+  write_at(target.begin + offset, bytes);
   target.written += bytes.size();
   written_ += bytes.size();
 }
@@ -114,16 +139,20 @@ void SafetensorsWriter::write(std::string_view name, ConstView tensor) {
 }
 
 void SafetensorsWriter::seal() {
+  if (!alone_) {
+    if (shared_) shared_->seal();
+    return;
+  }
   for (const auto& [name, slot] : slots_) {
     INLAY_ASSERT(slot.written == slot.bytes, "tensor {} was not written: {} of {} bytes", name, slot.written,
                  slot.bytes);
   }
-  file_.seal();
+  alone_->seal();
 }
 
 void SafetensorsWriter::finish() {
   seal();
-  file_.commit();
+  if (alone_) alone_->commit();
 }
 
 }  // namespace inlay::io

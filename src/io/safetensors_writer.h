@@ -29,10 +29,18 @@ struct TensorSpec {
 // to its own element.
 void widest_first(std::vector<TensorSpec>& tensors);
 
+// The files of a folder by their names.
+using FileSums = std::map<std::string, FileSum>;
+
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
 // What transformers wants to find in the files of a model.
 inline const SafetensorsMetadata model_metadata = {{"format", "pt"}};
+
+// Who writes a file. Of many processes each writes its own bytes of the same file, which is then to be in a folder that
+// nobody takes notice of yet: one of them makes it in create(), under its name and in its full size, and when it has,
+// all of them write, and bring what they wrote to disk in finish().
+enum class Writers : std::uint8_t { one, many };
 
 // Writes a safetensors file of any size without holding more than the caller's current piece of it. All tensors are
 // declared at once; their bytes then come in any order, whole or in parts. The file appears under its name in finish();
@@ -41,7 +49,9 @@ inline const SafetensorsMetadata model_metadata = {{"format", "pt"}};
 class SafetensorsWriter {
  public:
   SafetensorsWriter(std::filesystem::path path, std::vector<TensorSpec> tensors,
-                    const SafetensorsMetadata& metadata = model_metadata);
+                    const SafetensorsMetadata& metadata = model_metadata, Writers writers = Writers::one);
+
+  void create() const;  // of many writers, one; before the others write
 
   void write(std::string_view name, std::span<const std::byte> bytes);
   // Checks dtype and shape as well; the view is contiguous and in host memory.
@@ -54,11 +64,14 @@ class SafetensorsWriter {
   void seal();
   void finish();
 
-  // For those who wrote the tensors in the order of widest_first().
-  FileSum sum() const { return file_.sum(); }
+  // For one who wrote the tensors in the order of widest_first().
+  FileSum sum() const { return alone_->sum(); }
 
-  const std::filesystem::path& path() const { return file_.path(); }
+  const std::filesystem::path& path() const { return path_; }
+  std::vector<std::string> files() const { return {path_.filename().string()}; }
+  FileSums sums() const { return {{path_.filename().string(), sum()}}; }
   std::uint64_t tensor_bytes() const { return total_; }
+  std::uint64_t written_bytes() const { return written_; }  // of them, here
 
  private:
   struct Slot {
@@ -67,15 +80,16 @@ class SafetensorsWriter {
   };
 
   Slot& slot(std::string_view name);
+  void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
 
+  std::filesystem::path path_;
   std::vector<TensorSpec> tensors_;
-  AtomicFile file_;
+  std::string beginning_;             // of the file: everything before the tensors' bytes
+  std::optional<AtomicFile> alone_;   // of one writer
+  std::optional<OutputFile> shared_;  // of many, from the first write on
   std::unordered_map<std::string, Slot> slots_;
   std::uint64_t total_ = 0, written_ = 0;
 };
-
-// The files of a folder by their names.
-using FileSums = std::map<std::string, FileSum>;
 
 // Writes a model's weights into a folder as Hugging Face lays them out: model.safetensors, or, where that would have
 // more than max_shard_bytes, model-00001-of-0000N.safetensors and model.safetensors.index.json. No name appears before
@@ -85,18 +99,22 @@ class ShardedWriter {
   static constexpr std::uint64_t default_shard_bytes = 5'000'000'000;  // "5GB", as transformers counts
 
   ShardedWriter(std::filesystem::path folder, std::vector<TensorSpec> tensors,
-                std::uint64_t max_shard_bytes = default_shard_bytes);
+                std::uint64_t max_shard_bytes = default_shard_bytes, Writers writers = Writers::one);
+
+  void create();  // of many writers, one; before the others write
 
   void write(std::string_view name, std::span<const std::byte> bytes);
   void write(std::string_view name, ConstView tensor);
   void write_part(std::string_view name, std::uint64_t offset, std::span<const std::byte> bytes);
   void finish();
 
-  // Of what finish() wrote, for those who declared and wrote the tensors in the order of widest_first().
+  // Of what finish() wrote, for one who declared and wrote the tensors in the order of widest_first().
   FileSums sums() const;
+  std::vector<std::string> files() const;
 
   std::size_t shard_count() const { return shards_.size(); }
   std::uint64_t tensor_bytes() const { return total_; }
+  std::uint64_t written_bytes() const;  // of them, here
 
  private:
   struct Shard {
@@ -106,9 +124,12 @@ class ShardedWriter {
   };
 
   Shard& shard(std::string_view name);
+  SafetensorsWriter& opened(Shard& shard);
+  void write_index();
   void remove_stale_files() const;
 
   std::filesystem::path folder_;
+  Writers writers_;
   std::vector<Shard> shards_;
   std::unordered_map<std::string, std::size_t> shard_of_;
   std::uint64_t total_ = 0;

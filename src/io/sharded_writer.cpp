@@ -36,8 +36,8 @@ std::vector<std::vector<TensorSpec>> plan_shards(std::vector<TensorSpec> tensors
 }
 
 ShardedWriter::ShardedWriter(std::filesystem::path folder, std::vector<TensorSpec> tensors,
-                             std::uint64_t max_shard_bytes)
-    : folder_(std::move(folder)) {
+                             std::uint64_t max_shard_bytes, Writers writers)
+    : folder_(std::move(folder)), writers_(writers) {
   auto plan = plan_shards(std::move(tensors), max_shard_bytes);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     for (const TensorSpec& spec : plan[i]) {
@@ -55,8 +55,19 @@ ShardedWriter::Shard& ShardedWriter::shard(std::string_view name) {
   const auto found = shard_of_.find(std::string(name));
   INLAY_ASSERT(found != shard_of_.end(), "tensor {} was not declared for {}", name, folder_.string());
   Shard& shard = shards_[found->second];
-  if (!shard.writer) shard.writer.emplace(folder_ / shard.file, std::move(shard.tensors));
+  opened(shard);
   return shard;
+}
+
+SafetensorsWriter& ShardedWriter::opened(Shard& shard) {
+  if (!shard.writer) shard.writer.emplace(folder_ / shard.file, std::move(shard.tensors), model_metadata, writers_);
+  return *shard.writer;
+}
+
+void ShardedWriter::create() {
+  for (Shard& shard : shards_) opened(shard).create();
+  write_index();
+  remove_stale_files();
 }
 
 void ShardedWriter::write_part(std::string_view name, std::uint64_t offset, std::span<const std::byte> bytes) {
@@ -78,18 +89,32 @@ void ShardedWriter::write(std::string_view name, ConstView tensor) {
 }
 
 void ShardedWriter::finish() {
+  for (Shard& shard : shards_) opened(shard).seal();  // all are on disk before the first takes its name
+  if (writers_ == Writers::many) return;
+  for (Shard& shard : shards_) shard.writer->finish();
+  write_index();
+  remove_stale_files();
+}
+
+void ShardedWriter::write_index() {
+  if (shards_.size() == 1) return;
   nlohmann::json map = nlohmann::json::object();
   for (const auto& [name, i] : shard_of_) map[name] = shards_[i].file;
-  for (Shard& shard : shards_) {
-    if (!shard.writer) shard.writer.emplace(folder_ / shard.file, std::move(shard.tensors));
-    shard.writer->seal();  // all are on disk before the first takes its name
-  }
-  for (Shard& shard : shards_) shard.writer->finish();
-  if (shards_.size() > 1) {
-    const nlohmann::json index = {{"metadata", {{"total_size", total_}}}, {"weight_map", std::move(map)}};
-    index_ = write_file_atomic(folder_ / index_name, index.dump(2) + "\n");
-  }
-  remove_stale_files();
+  const nlohmann::json index = {{"metadata", {{"total_size", total_}}}, {"weight_map", std::move(map)}};
+  index_ = write_file_atomic(folder_ / index_name, index.dump(2) + "\n");
+}
+
+std::vector<std::string> ShardedWriter::files() const {
+  std::vector<std::string> names;
+  for (const Shard& shard : shards_) names.push_back(shard.file);
+  if (shards_.size() > 1) names.emplace_back(index_name);
+  return names;
+}
+
+std::uint64_t ShardedWriter::written_bytes() const {
+  std::uint64_t written = 0;
+  for (const Shard& shard : shards_) written += shard.writer ? shard.writer->written_bytes() : 0;
+  return written;
 }
 
 FileSums ShardedWriter::sums() const {
@@ -101,9 +126,8 @@ FileSums ShardedWriter::sums() const {
 
 // A reader would take an old model.safetensors before the new index, or an old index beside new shards.
 void ShardedWriter::remove_stale_files() const {
-  std::set<std::string> current;
-  for (const Shard& shard : shards_) current.insert(shard.file);
-  if (shards_.size() > 1) current.insert(std::string(index_name));
+  const std::vector<std::string> names = files();
+  const std::set<std::string> current(names.begin(), names.end());
   for (const std::filesystem::path& path : entries_of(folder_)) {
     const std::string name = path.filename().string();
     if (is_weights_file(name) && !current.contains(name)) io::remove_all(path);

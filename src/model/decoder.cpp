@@ -71,6 +71,7 @@ void Decoder::place_parameters(const weights::WeightPlan& plan) {
     p.holds_value = ranks > 1 && movable && (p.on_host || mesh.cuts(parallel::Zero::weights));
     if (!p.holds_value && !(mesh.cuts(parallel::Zero::state) && p.trainable && options_.training)) return;
     p.rank = mesh.shards->rank();
+    p.first_copy = mesh.replicas->leads();
     p.holds_grad = p.on_host || mesh.cuts(parallel::Zero::gradients);
     if (kind.cuts_rows()) {
       p.cut = std::make_shared<parallel::RowCut>(parallel::RowCut::even(p.rows(), ranks));

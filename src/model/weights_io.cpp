@@ -74,11 +74,12 @@ View master_piece(Exec& exec, const Parameter& parameter, const ConstView* base,
   Arena& arena = exec.arena();
   View master = arena.scratch("master piece", DType::f32, shape);
   if (parameter.trainable) {
-    const View value = parameter.value.slice_rows(row, row + shape[0]);
+    const std::int64_t begin = row - parameter.first_row(), end = begin + shape[0];
+    const View value = parameter.my_value().slice_rows(begin, end);
     if (parameter.low.absent()) {
       ops::cast(exec, master, value);
     } else {
-      ops::join_master(exec, master, value, parameter.low.slice_rows(row, row + shape[0]));
+      ops::join_master(exec, master, value, parameter.low.slice_rows(begin, end));
     }
     return master;
   }
@@ -114,6 +115,17 @@ std::vector<CheckpointTensor> checkpoint_tensors(ModelParameters& parameters) {
   return tensors;
 }
 
+bool is_saved_by_rows(const Parameter& p) {
+  return p.cut != nullptr && (p.trainable || (p.owner != nullptr && p.owner->changes()));
+}
+
+PartRows saved_rows(const Parameter& parameter, const Part& part) {
+  if (!is_saved_by_rows(parameter)) return {0, part.rows};
+  const std::int64_t begin = std::max(part.row, parameter.first_row());
+  const std::int64_t end = std::min(part.row + part.rows, parameter.end_row());
+  return begin < end ? PartRows{begin - part.row, end - part.row} : PartRows{};
+}
+
 void read_part(Exec& device, const Parameter& parameter, const Part& part, DType dtype, const io::Checkpoint* base,
                const std::function<void(std::span<const std::byte>)>& sink) {
   INLAY_ASSERT(base != nullptr || parameter.trainable || device.planning(), "{} without its base", parameter.name);
@@ -121,14 +133,16 @@ void read_part(Exec& device, const Parameter& parameter, const Part& part, DType
   Exec& exec = parameter.trainable ? parameter.home(device) : device;
   std::optional<PartReader> reader;
   if (base != nullptr && !parameter.trainable) reader.emplace(*base, parameter, part);
+  const PartRows rows = saved_rows(parameter, part);
+  const Part mine{.checkpoint_name = {}, .row = part.row + rows.begin, .rows = rows.count()};
   std::vector<std::byte> host;
   std::size_t filled = 0;
-  for_each_piece(parameter, part, [&](std::int64_t begin, std::int64_t end) {
+  for_each_piece(parameter, mine, [&](std::int64_t begin, std::int64_t end) {
     const ScratchScope scope(exec.arena());
     const Shape shape = piece_shape(parameter, end - begin);
-    const ConstView base_piece = reader ? reader->rows(begin, end) : ConstView();
+    const ConstView base_piece = reader ? reader->rows(rows.begin + begin, rows.begin + end) : ConstView();
     View converted = exec.arena().scratch("file piece", dtype, shape);
-    const View master = master_piece(exec, parameter, reader ? &base_piece : nullptr, part.row + begin, shape);
+    const View master = master_piece(exec, parameter, reader ? &base_piece : nullptr, mine.row + begin, shape);
     ops::cast(exec, converted, master);
     if (exec.planning()) return;
     host.resize(filled + converted.bytes());
@@ -139,9 +153,9 @@ void read_part(Exec& device, const Parameter& parameter, const Part& part, DType
       sink(host);
     }
   });
-  if (part.stacked == 0 || exec.planning()) return;
+  if (part.stacked == 0 || host.empty() || exec.planning()) return;
   std::vector<std::byte> turned(host.size());
-  host_transpose(turned.data(), ConstView(host.data(), dtype, piece_shape(parameter, part.rows)));
+  host_transpose(turned.data(), ConstView(host.data(), dtype, piece_shape(parameter, rows.count())));
   sink(turned);
 }
 

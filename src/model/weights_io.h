@@ -34,9 +34,20 @@ struct CheckpointTensor {
 };
 std::vector<CheckpointTensor> checkpoint_tensors(ModelParameters& parameters);
 
-// One part as host bytes in the given dtype and as its tensor has it, exact where the dtype can hold the fp32 master.
-// What does not train itself comes from the base model's own tensor, so that nothing is lost to the compute dtype, with
-// the fp32 change that was learned for it, if any. `sink` gets consecutive pieces. When planning, the base may be null.
+// Rows [begin, end) of a part, counted from its first.
+struct PartRows {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t count() const { return end - begin; }
+};
+// Whether every process saves its own rows of what was learned for a parameter.
+bool is_saved_by_rows(const weights::Parameter& parameter);
+// Those that this process can save: all of them elsewhere.
+PartRows saved_rows(const weights::Parameter& parameter, const weights::Part& part);
+
+// One part as host bytes in the given dtype and as its tensor has it, exact where the dtype can hold the fp32 master:
+// saved_rows() of it (where the tensor is stacked, they are columns of its matrix). What does not
+// train itself comes from the base model's own tensor, so that nothing is lost to the compute dtype, with the fp32
+// change that was learned for it, if any. `sink` gets consecutive pieces. When planning, the base may be null.
 void read_part(Exec& exec, const weights::Parameter& parameter, const weights::Part& part, DType dtype,
                const io::Checkpoint* base, const std::function<void(std::span<const std::byte>)>& sink);
 // The same for the part's gradient, in fp32.

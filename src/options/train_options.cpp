@@ -176,6 +176,10 @@ const std::vector<Field>& fields() {
           "parallel.shard", [](auto& o) -> auto& { return o.parallel.shard; },
           {{"all", parallel::ShardGroup::all}, {"node", parallel::ShardGroup::node}},
           "among whom they divide it: all of them, or those of one node, so that every node has everything"),
+      number(
+          "parallel.timeout", [](auto& o) -> auto& { return o.parallel.timeout; }, 1, infinity,
+          "seconds after which a process that is not heard from, or that the others wait for, ends the run "
+          "(docs/many_gpus.md)"),
       optional_text(
           "attention.mask", [](auto& o) -> auto& { return o.attention.mask; }, "mask",
           "which tokens see which, instead of causal: \"causal or prefix\" (docs/attention.md)"),

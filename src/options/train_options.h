@@ -91,6 +91,7 @@ struct TrainOptions {
   struct Parallel {
     std::optional<parallel::Zero> zero;  // absent: auto
     parallel::ShardGroup shard = parallel::ShardGroup::all;
+    double timeout = 600;  // seconds
   } parallel;
 
   osft::OsftOptions osft;

@@ -80,6 +80,10 @@ class Communicator {
 std::shared_ptr<Communicator> single_process();
 // As a rank of so many that are not there: plans with it, and does nothing else.
 std::shared_ptr<Communicator> planned_process(int rank, int size);
+// As one of so many that all have what this one has: its exchanges write what would arrive and take the time that a
+// network would, on their lane (bytes/s that each rank sends, and seconds per exchange), so that one device shows how
+// much hides behind the kernels.
+std::shared_ptr<Communicator> simulated_process(int rank, int size, double bandwidth, double latency);
 
 // An error that all ranks throw alike: one of them has to say it.
 class SharedError : public UserError {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include "io/json.h"
 #include "io/paths.h"
 #include "train/checkpoint.h"
+#include "train/model_folder.h"
 #include "weights/dense.h"
 #include "weights/masters.h"
 #include "weights/quantised.h"
@@ -165,11 +167,11 @@ adapter::AdapterSource adapter_source(Engine& engine, const adapter::AdapterTarg
                 weights::Parameter& p = *parameters.at(part.parameter);
                 const weights::Part& at = p.parts.at(static_cast<std::size_t>(part.part));
                 if (which == AdapterNumbers::values) {
-                  model::read_part(engine.exec(), p, at, dtype, nullptr, sink);
+                  model::read_part(engine.exec(), p, at, dtype, nullptr, PartWriter(p, at, dtype, 0, sink));
                 } else {
                   INLAY_ASSERT(dtype == DType::f32, "gradients are in fp32");
                   const std::vector<float> gradient = read_gradient(engine.exec(), p, at.row, at.row + at.rows);
-                  sink(std::as_bytes(std::span(gradient)));
+                  sink(0, std::as_bytes(std::span(gradient)));
                 }
               }};
 }
@@ -188,10 +190,19 @@ EngineAdapter with_start(EngineAdapter adapter) {
   return adapter;
 }
 
-}  // namespace
+// Of many ranks, which all have the adapters, the leader writes them; of what else trains, every rank its rows.
+adapter::AdapterSource shared_out(const Communicator& ranks, Engine& engine, adapter::AdapterSource source) {
+  const Parameters parameters = model_parameters(engine);
+  if (!ranks.leads()) source.a = source.b = source.magnitude = nullptr;
+  source.saved = [=, leads = ranks.leads(), saved = std::move(source.saved)](
+                     const adapter::SavedPart& part, DType dtype, const adapter::AdapterSource::Sink& sink) {
+    const weights::Parameter& p = *parameters.at(part.parameter);
+    if (p.cut != nullptr ? p.first_copy : leads) saved(part, dtype, sink);
+  };
+  return source;
+}
 
-io::FileSums save_adapter(Engine& engine, const EngineAdapter& adapter, const std::filesystem::path& folder) {
-  adapter::AdapterSource source = adapter_source(engine, adapter.targets);
+void check_finite(adapter::AdapterSource& source) {
   for (auto* values : {&source.a, &source.b, &source.magnitude}) {
     *values = [read = *values](const adapter::AdaptedPart& part) {
       std::vector<float> result = read(part);
@@ -201,9 +212,26 @@ io::FileSums save_adapter(Engine& engine, const EngineAdapter& adapter, const st
       return result;
     };
   }
-  io::create_folders(folder);
+}
+
+}  // namespace
+
+SavedFiles save_adapter(Communicator& ranks, Engine& engine, const EngineAdapter& adapter,
+                        const std::filesystem::path& folder) {
   const EngineAdapter saved = adapter.keeps_start ? with_start(adapter) : adapter;
-  return adapter::write_adapter(folder, saved.config, saved.targets, saved.origin, source);
+  adapter::AdapterSource source = adapter_source(engine, adapter.targets);
+  if (!ranks.single()) source = shared_out(ranks, engine, std::move(source));
+  if (ranks.leads()) check_finite(source);
+  std::optional<io::SafetensorsWriter> writer;
+  parallel::together(ranks, "the adapter's file", [&] {
+    if (ranks.leads()) io::create_folders(folder);
+    writer.emplace(adapter::tensors_writer(folder, saved.targets, saved.origin, DType::f32, writers_of(ranks)));
+  });
+  SavedFiles written = write_together(ranks, *writer, [&] { adapter::write_tensors(*writer, saved.targets, source); });
+  by_leader(ranks, adapter::config_file, [&] {
+    written.sums[adapter::config_file] = io::write_file_atomic(folder / adapter::config_file, to_json(saved.config));
+  });
+  return written;
 }
 
 }  // namespace inlay::train

@@ -8,6 +8,7 @@
 #include "adapter/weight_plan.h"
 #include "ops/quantised.h"
 #include "train/engine.h"
+#include "train/shared_save.h"
 
 // Between adapters, which are files and names, and an engine, which has their tensors.
 namespace inlay::train {
@@ -52,7 +53,8 @@ enum class AdapterNumbers : std::uint8_t { values, gradients };
 adapter::AdapterSource adapter_source(Engine& engine, const adapter::AdapterTargets& targets,
                                       AdapterNumbers which = AdapterNumbers::values);
 
-// Writes the adapter as PEFT has it. Throws NotFinite (train/checkpoint.h) where a number is not finite.
-io::FileSums save_adapter(Engine& engine, const EngineAdapter& adapter, const std::filesystem::path& folder);
+// Writes the adapter as PEFT has it, all ranks together. NotFinite where a number is not finite.
+SavedFiles save_adapter(Communicator& ranks, Engine& engine, const EngineAdapter& adapter,
+                        const std::filesystem::path& folder);
 
 }  // namespace inlay::train

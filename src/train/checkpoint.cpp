@@ -2,20 +2,17 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <map>
-#include <set>
 
 #include <nlohmann/json.hpp>
 
-#include "core/error.h"
+#include "core/interrupt.h"
 #include "io/json.h"
 #include "io/manifest.h"
 #include "io/paths.h"
-#include "io/safetensors_writer.h"
-#include "model/families/family.h"
 #include "train/adapters.h"
 #include "train/model_folder.h"
+#include "train/optimizer_file.h"
 
 namespace inlay::train {
 
@@ -47,101 +44,114 @@ fs::path hidden(const fs::path& checkpoint, std::string_view mark) {
   return checkpoint.parent_path() / fmt::format(".{}{}", checkpoint.filename().string(), mark);
 }
 
-io::FileSum write_optimizer(Engine& engine, const fs::path& path) {
-  std::map<std::string, std::pair<View, Exec*>> states;
-  std::vector<io::TensorSpec> specs;
-  engine.optimizer().for_each_state(engine.exec(), [&](const std::string& name, View tensor, Exec& home) {
-    states[name] = {tensor, &home};
-    specs.push_back({name, tensor.dtype(), tensor.shape().extents()});
-  });
-  io::widest_first(specs);
-  io::SafetensorsWriter writer(path, specs, {{"format", "inlay"}});
-  std::vector<std::byte> host;
-  for (const io::TensorSpec& spec : specs) {
-    const auto& [tensor, home] = states.at(spec.name);
-    host.resize(tensor.bytes());
-    home->download(host.data(), tensor);
-    writer.write(spec.name, host);
-  }
-  writer.finish();
-  return writer.sum();
-}
-
-io::FileSums save_weights(Engine& engine, const ModelOrigin& origin, const fs::path& folder) {
+SavedFiles save_weights(Communicator& ranks, Engine& engine, const ModelOrigin& origin, const fs::path& folder) {
   return write_model(
-      {.base = origin.base, .folder = folder}, engine.decoder().config(), engine.decoder().parameters(),
+      ranks, {.base = origin.base, .folder = folder}, engine.decoder().config(), engine.decoder().parameters(),
       [](const weights::Parameter& p) { return p.trainable || (p.owner != nullptr && p.owner->changes()); },
       [&](const weights::Parameter& p, const weights::Part& part, DType dtype, const io::Checkpoint& base,
           const PieceSink& sink) { model::read_part(engine.exec(), p, part, dtype, &base, sink); });
 }
 
+io::FileSum write_state(const fs::path& file, const TrainerState& state) {
+  const nlohmann::json json = {{"version", state_version},
+                               {"step", state.step},
+                               {"epoch", state.epoch},
+                               {"batch", state.batch},
+                               {"tokens", state.tokens},
+                               {"seconds", state.seconds},
+                               {"loss", state.loss},
+                               {"evaluation_due", state.evaluation_due},
+                               {"data_fingerprint", state.data_fingerprint},
+                               {"basis_fingerprint", state.basis_fingerprint},
+                               {"batching", state.batching},
+                               {"base_fingerprint", state.base_fingerprint},
+                               {"compute", state.compute},
+                               {"adapter", state.adapter}};
+  return io::write_file_atomic(file, json.dump(2) + "\n");
+}
+
 }  // namespace
 
-io::FileSums save_model(Engine& engine, const ModelOrigin& origin, const fs::path& folder) {
-  io::create_folders(folder);
+SavedFiles save_model(Communicator& ranks, Engine& engine, const ModelOrigin& origin, const fs::path& folder) {
+  by_leader(ranks, "making a folder", [&] { io::create_folders(folder); });
   engine.optimizer().settle();
-  io::FileSums written =
-      origin.adapter != nullptr ? save_adapter(engine, *origin.adapter, folder) : save_weights(engine, origin, folder);
-  if (!origin.chat_template.empty()) {
-    written["chat_template.jinja"] =
-        io::write_file_atomic(folder / "chat_template.jinja", io::MappedFile(origin.chat_template).bytes());
-  }
-  copy_companions(origin.base, folder, origin.adapter != nullptr ? Companions::of_adapter : Companions::of_model,
-                  written);
+  SavedFiles written = origin.adapter != nullptr ? save_adapter(ranks, engine, *origin.adapter, folder)
+                                                 : save_weights(ranks, engine, origin, folder);
+  by_leader(ranks, "files beside the weights", [&] {
+    if (!origin.chat_template.empty()) {
+      written.sums["chat_template.jinja"] =
+          io::write_file_atomic(folder / "chat_template.jinja", io::MappedFile(origin.chat_template).bytes());
+    }
+    copy_companions(origin.base, folder, origin.adapter != nullptr ? Companions::of_adapter : Companions::of_model,
+                    written.sums);
+  });
   return written;
 }
 
-fs::path save_checkpoint(Engine& engine, const ModelOrigin& origin, const fs::path& output_dir,
+fs::path save_checkpoint(Communicator& ranks, Engine& engine, const ModelOrigin& origin, const fs::path& output_dir,
                          const TrainerState& state) {
   const fs::path target = output_dir / (std::string(prefix) + std::to_string(state.step));
   const fs::path partial = hidden(target, partial_mark);
   std::error_code ignored;
-  fs::remove_all(partial, ignored);
+  if (ranks.leads()) fs::remove_all(partial, ignored);
   try {
-    io::FileSums files = save_model(engine, origin, partial);
-    files[optimizer_file] = write_optimizer(engine, partial / optimizer_file);
-    const nlohmann::json json = {{"version", state_version},
-                                 {"step", state.step},
-                                 {"epoch", state.epoch},
-                                 {"batch", state.batch},
-                                 {"tokens", state.tokens},
-                                 {"seconds", state.seconds},
-                                 {"loss", state.loss},
-                                 {"evaluation_due", state.evaluation_due},
-                                 {"data_fingerprint", state.data_fingerprint},
-                                 {"basis_fingerprint", state.basis_fingerprint},
-                                 {"batching", state.batching},
-                                 {"base_fingerprint", state.base_fingerprint},
-                                 {"compute", state.compute},
-                                 {"adapter", state.adapter}};
-    files[state_file] = io::write_file_atomic(partial / state_file, json.dump(2) + "\n");
-    io::write_manifest(partial / manifest_file, files);
+    SavedFiles files = save_model(ranks, engine, origin, partial);
+    files.add(write_optimizer(ranks, engine.optimizer(), engine.exec(), partial / optimizer_file));
+    io::FileSums sums = sums_of(ranks, partial, files);
+    by_leader(ranks, "the checkpoint's state", [&] {
+      sums[state_file] = write_state(partial / state_file, state);
+      io::write_manifest(partial / manifest_file, sums);
+    });
   } catch (...) {
-    fs::remove_all(partial, ignored);  // the disk may be full of it; earlier checkpoints stay
+    if (ranks.leads()) fs::remove_all(partial, ignored);  // the disk may be full of it; earlier checkpoints stay
     throw;
   }
-  // One of the same step gives way only when this one is whole.
-  const fs::path before = hidden(target, before_mark);
-  if (io::exists(target)) io::rename(target, before);
-  io::rename(partial, target);
-  io::sync_folder(output_dir);
-  io::remove_all(before);
+  by_leader(ranks, "the checkpoint's name", [&] {
+    // One of the same step gives way only when this one is whole.
+    const fs::path before = hidden(target, before_mark);
+    if (io::exists(target)) io::rename(target, before);
+    io::rename(partial, target);
+    io::sync_folder(output_dir);
+    io::remove_all(before);
+  });
   return target;
 }
 
-bool verify_checkpoint(const fs::path& folder, const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+namespace {
+
+// What the manifest promises; nothing where an earlier version wrote none.
+std::optional<io::FileSums> promised_files(const fs::path& folder) {
   if (!io::exists(folder / manifest_file)) {
-    if (io::Json::read(folder / state_file).find_integer("version").value_or(1) < 2) return false;
+    if (io::Json::read(folder / state_file).find_integer("version").value_or(1) < 2) return std::nullopt;
     throw io::DamagedFile(fmt::format("{}: is missing", (folder / manifest_file).string()));
   }
-  const io::FileSums files = io::read_manifest(folder / manifest_file);
+  io::FileSums files = io::read_manifest(folder / manifest_file);
   for (const char* name : {state_file, optimizer_file}) {
     if (!files.contains(name)) {
       throw io::DamagedFile(fmt::format("{}: does not list {}", (folder / manifest_file).string(), name));
     }
   }
-  io::verify_files(folder, files, progress);
-  return true;
+  return files;
+}
+
+}  // namespace
+
+bool verify_checkpoint(Communicator& ranks, const fs::path& folder,
+                       const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+  bool verified = true;
+  together_as<io::DamagedFile, Interrupted>(ranks, "verifying a checkpoint", [&] {
+    const auto files = promised_files(folder);
+    verified = files.has_value();
+    if (!files) return;
+    // By what was written: a file that is missing or cut has no size to go by.
+    Dealer dealer(ranks);
+    io::FileSums mine;
+    for (const auto& [name, sum] : *files) {
+      if (dealer.mine(sum.bytes)) mine[name] = sum;
+    }
+    io::verify_files(folder, mine, progress);
+  });
+  return verified;
 }
 
 TrainerState read_trainer_state(const fs::path& folder) {
@@ -163,28 +173,8 @@ TrainerState read_trainer_state(const fs::path& folder) {
   return state;
 }
 
-void load_checkpoint(Engine& engine, const fs::path& folder) {
-  const io::SafetensorsFile file(folder / optimizer_file);
-  // What a run has learned must not be lost because less trains now.
-  const std::vector<std::string> names = file.names();
-  std::set<std::string> left(names.begin(), names.end());
-  engine.optimizer().for_each_state(engine.exec(), [&](const std::string& name, View, Exec&) { left.erase(name); });
-  if (!left.empty()) {
-    user_error(
-        "{}: holds {}, which does not train in this run (and {} more such tensors); resume with the run's own freeze "
-        "and osft keys",
-        file.path().string(), *left.begin(), left.size() - 1);
-  }
-  engine.optimizer().for_each_state(engine.exec(), [&](const std::string& name, View tensor, Exec& home) {
-    const ConstView saved = file.tensor(name);
-    if (saved.dtype() != tensor.dtype() || saved.shape() != tensor.shape()) {
-      user_error("{}: {} is {} {}, but this run has {} {}; resume with the run's own dtype and optimizer_state",
-                 file.path().string(), name, name_of(saved.dtype()), saved.shape().str(), name_of(tensor.dtype()),
-                 tensor.shape().str());
-    }
-    home.upload(tensor, saved.data());
-    file.drop(name);
-  });
+void load_checkpoint(Communicator& ranks, Engine& engine, const fs::path& folder) {
+  read_optimizer(ranks, engine.optimizer(), engine.exec(), folder / optimizer_file);
   engine.decoder().update_weights(engine.exec());  // those that are made of what was just read
 }
 

@@ -42,21 +42,23 @@ struct ModelOrigin {
 };
 
 // Writes the model as Hugging Face has it: the base model's tensor names and dtypes, its configuration and tokenizer
-// files, with the trained values; or the adapter as PEFT has it, with the tokenizer files. Returns what it wrote.
-// NotFinite leaves nothing behind.
-io::FileSums save_model(Engine& engine, const ModelOrigin& origin, const std::filesystem::path& folder);
+// files, with the trained values; or the adapter as PEFT has it, with the tokenizer files. All ranks write it together.
+// Returns what it wrote. NotFinite leaves nothing behind, or in a run of many processes a folder to be removed.
+SavedFiles save_model(Communicator& ranks, Engine& engine, const ModelOrigin& origin,
+                      const std::filesystem::path& folder);
 
-// Writes output_dir/checkpoint-STEP whole or not at all.
-std::filesystem::path save_checkpoint(Engine& engine, const ModelOrigin& origin,
+// Writes output_dir/checkpoint-STEP whole or not at all: the same files whatever number of ranks there are. Where one
+// of them fails, all do.
+std::filesystem::path save_checkpoint(Communicator& ranks, Engine& engine, const ModelOrigin& origin,
                                       const std::filesystem::path& output_dir, const TrainerState& state);
-// Reads every byte of a checkpoint: io::DamagedFile where one is not as it was written. False: an earlier version wrote
-// it, without checksums.
-bool verify_checkpoint(const std::filesystem::path& folder,
+// Reads every byte of a checkpoint, each rank some of its files: io::DamagedFile where one is not as it was written.
+// False: an earlier version wrote it, without checksums.
+bool verify_checkpoint(Communicator& ranks, const std::filesystem::path& folder,
                        const std::function<void(std::uint64_t done, std::uint64_t total)>& progress);
 // Where the run stood.
 TrainerState read_trainer_state(const std::filesystem::path& folder);
-// Puts every tensor back, bit for bit.
-void load_checkpoint(Engine& engine, const std::filesystem::path& folder);
+// Puts every tensor back, bit for bit; on any number of ranks, whatever number wrote it.
+void load_checkpoint(Communicator& ranks, Engine& engine, const std::filesystem::path& folder);
 
 // All checkpoints in a run's folder, by their steps.
 std::map<std::int64_t, std::filesystem::path> checkpoints_in(const std::filesystem::path& output_dir);

@@ -99,7 +99,7 @@ void Engine::rehearse() {
   arena.begin_phase("saving");
   leak();
   decoder_.parameters().for_each([&](weights::Parameter& p) {
-    if ((options_.saves_adapter && !p.trainable) || p.cut != nullptr) return;
+    if (options_.saves_adapter && !p.trainable) return;
     for (const weights::Part& part : p.parts) model::read_part(exec_, p, part, DType::f32, nullptr, [](auto) {});
   });
 }

@@ -9,7 +9,7 @@
 #include "core/interrupt.h"
 #include "core/text.h"
 #include "io/paths.h"
-#include "train/batch_stream.h"
+#include "train/batching.h"
 #include "train/schedule.h"
 #include "train/step_time.h"
 
@@ -43,22 +43,37 @@ Loop::Loop(const options::TrainOptions& options, const RunDocuments& documents, 
       peak_(engine.peak),
       output_(output),
       console_(console),
-      origin_{options.base_model, own_template(options), engine.adapter} {}
+      origin_{options.base_model, own_template(options), engine.adapter},
+      team_{.rank = output.ranks().rank(),
+            .size = output.ranks().size(),
+            .cost = deal_cost(plan_),
+            .whole_batches = engine_.decoder().config().experts.balance > 0},
+      evaluators_{
+          .ranks = engine_.options().mesh.all, .cost = team_.cost, .idle = [this] { engine_.idle_evaluation(); }} {}
 
 RunEnd Loop::run(TrainerState state, std::int64_t steps) {
   state_ = std::move(state);
   steps_ = steps;
-  metrics_ = std::make_unique<MetricsFile>(output_.path() / "metrics.jsonl", state_.step);
+  metrics_ = std::make_unique<MetricsFile>();
+  by_leader(output_.ranks(), "metrics.jsonl",
+            [&] { metrics_ = std::make_unique<MetricsFile>(output_.path() / "metrics.jsonl", state_.step); });
   const Schedule schedule = schedule_of(options_, steps_);
-  BatchStream stream(documents_.sampler(), documents_.train(), state_.epoch, state_.batch);
+  const std::int64_t step_size = step_micro_batches(state_.batching);
+  BatchStream stream(documents_.sampler(), documents_.train(), state_.epoch, state_.batch, team_);
+  if (team_.size > 1) console_.line(team_text(documents_.sampler(), step_size, team_));
   const double began = now() - state_.seconds;
-  remove_old_checkpoints(output_.path(), options_.save_total_limit);  // a killed run may have left too many
+  remove_old_checkpoints();  // a killed run may have left too many
   if (state_.evaluation_due && state_.step < steps_ && !evaluate_now()) return stop_early();
   while (state_.step < steps_) {
     const double step_began = now();
-    const std::vector<PackedBatch> micro_batches = stream.next_step(options_.gradient_accumulation_steps).micro_batches;
+    const TeamStep share = stream.next_step(step_size);
     const double rate = schedule.rate(state_.step);
-    const StepResult result = engine_.train_step(micro_batches, state_.step + 1, rate);
+    const StepResult result = engine_.train_step(share.micro_batches, state_.step + 1, rate,
+                                                 {.first_micro_batch = share.first_micro_batch,
+                                                  .passes = share.passes,
+                                                  .tokens = share.tokens,
+                                                  .valid = share.valid,
+                                                  .weight = share.weight});
     ++state_.step;
     state_.epoch = stream.epoch();
     state_.batch = stream.batch();
@@ -67,11 +82,12 @@ RunEnd Loop::run(TrainerState state, std::int64_t steps) {
     host_peak_ = std::max(host_peak_, resident_bytes());
     check_finite(result);
     const double seconds = now() - step_began;
-    const double reached = model_flops(plan_, micro_batches) / seconds;
+    const double reached = model_flops(plan_, share.micro_batches) / seconds;
     if (peak_ > 0) peak_ = std::max(peak_, reached);  // it may have been measured on a busy machine
     report(result, rate, seconds, peak_ > 0 ? reached / peak_ : 0);
     if (options_.eval_steps > 0 && state_.step % options_.eval_steps == 0 && state_.step < steps_) evaluate_now();
-    if (interrupt_requested() && state_.step < steps_) return stop_early();
+    const bool stop = output_.ranks().any(interrupt_requested(), "whether to stop");
+    if (stop && state_.step < steps_) return stop_early();
     if (options_.save_steps > 0 && state_.step % options_.save_steps == 0) save();
   }
   return finish();
@@ -133,7 +149,7 @@ bool Loop::evaluate_now() {
   state_.evaluation_due = false;
   if (documents_.test().empty()) return true;
   try {
-    evaluation_ = evaluate(engine_, documents_.test());
+    evaluation_ = evaluate(engine_, documents_.test(), evaluators_);
   } catch (const Interrupted&) {
     state_.evaluation_due = true;
     return false;
@@ -153,10 +169,17 @@ bool Loop::evaluate_now() {
 
 fs::path Loop::save() {
   console_.status(fmt::format("step {}: saving a checkpoint", state_.step));
-  metrics_->sync();  // a checkpoint never knows of steps that the metrics have lost
-  const fs::path folder = write_finite([&] { return save_checkpoint(engine_, origin_, output_.path(), state_); });
-  remove_old_checkpoints(output_.path(), options_.save_total_limit);
+  by_leader(output_.ranks(), "metrics.jsonl",
+            [&] { metrics_->sync(); });  // a checkpoint never knows of steps that the metrics have lost
+  const fs::path folder =
+      write_finite([&] { return save_checkpoint(output_.ranks(), engine_, origin_, output_.path(), state_); });
+  remove_old_checkpoints();
   return folder;
+}
+
+void Loop::remove_old_checkpoints() {
+  by_leader(output_.ranks(), "old checkpoints",
+            [&] { train::remove_old_checkpoints(output_.path(), options_.save_total_limit); });
 }
 
 RunEnd Loop::stop_early() {
@@ -197,10 +220,11 @@ RunEnd Loop::finish() {
     summary["adapter"] = {{"init", "free"}, {"leak", leak}};
     console_.line(fmt::format("adapter: of what was learned, {:.1e} lies in frozen directions", leak));
   }
-  metrics_->sync();
+  by_leader(output_.ranks(), "metrics.jsonl", [&] { metrics_->sync(); });
   output_.publish([&](const fs::path& folder) {
-    write_finite([&] { return save_model(engine_, origin_, folder); });
-    io::write_file_atomic(folder / "summary.json", summary.dump(2) + "\n");
+    write_finite([&] { return save_model(output_.ranks(), engine_, origin_, folder); });
+    by_leader(output_.ranks(), "summary.json",
+              [&] { io::write_file_atomic(folder / "summary.json", summary.dump(2) + "\n"); });
   });
   console_.line(fmt::format("done: {} steps in {}, loss {:.4f}; the {} is in {}", state_.step,
                             format_duration(state_.seconds), state_.loss,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "train/batch_stream.h"
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
 #include "train/metrics.h"
@@ -32,6 +33,7 @@ class Loop {
   // False where an interrupt came: then it is due when the run goes on.
   bool evaluate_now();
   std::filesystem::path save();
+  void remove_old_checkpoints();
   RunEnd stop_early();
   RunEnd finish();
 
@@ -43,6 +45,8 @@ class Loop {
   OutputFolder& output_;
   Console& console_;
   ModelOrigin origin_;
+  StepTeam team_;
+  EvaluationTeam evaluators_;
   std::unique_ptr<MetricsFile> metrics_;
   TrainerState state_;
   Evaluation evaluation_;

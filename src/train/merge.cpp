@@ -199,9 +199,9 @@ MergeReport merge(const MergeOptions& given, Console& console) {
   try {
     std::uint64_t done = 0;
     const std::uint64_t total = io::Checkpoint(options.base).total_bytes();
-    io::FileSums written = write_model(
-        {.base = options.base, .folder = partial, .dtype = options.dtype}, config, parameters,
-        [&](const Parameter& p) { return merger.changed(p); },
+    SavedFiles written = write_model(
+        *parallel::single_process(), {.base = options.base, .folder = partial, .dtype = options.dtype}, config,
+        parameters, [&](const Parameter& p) { return merger.changed(p); },
         [&](const Parameter& p, const Part& part, DType dtype, const io::Checkpoint& base, const PieceSink& sink) {
           stop_where_asked("merging");
           const std::vector<std::byte> numbers = merger.numbers(p, part, dtype, base);
@@ -210,7 +210,7 @@ MergeReport merge(const MergeOptions& given, Console& console) {
           console.progress("merging", done, total);
         },
         pack);
-    copy_companions(options.base, partial, Companions::of_model, written);
+    copy_companions(options.base, partial, Companions::of_model, written.sums);
     io::rename(partial, options.output);
     io::sync_folder(options.output.has_parent_path() ? options.output.parent_path() : fs::path("."));
   } catch (...) {

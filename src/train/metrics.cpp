@@ -43,8 +43,9 @@ const std::filesystem::path& prepared(const std::filesystem::path& path, std::in
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t resume_step)
-    : file_(prepared(path, resume_step)) {}
+MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t resume_step) {
+  file_.emplace(prepared(path, resume_step));
+}
 
 std::size_t resident_bytes() {
   std::ifstream status("/proc/self/status");

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -14,14 +15,20 @@ namespace inlay::train {
 // metrics.jsonl: one object per line. What is written outlives the process; after sync() also the machine.
 class MetricsFile {
  public:
+  // Writes nothing: of many ranks one keeps the file.
+  MetricsFile() = default;
   // Continues an existing file after the lines of the given step (0: starts anew).
   MetricsFile(const std::filesystem::path& path, std::int64_t resume_step);
 
-  void write(const nlohmann::ordered_json& record) { file_.append(record.dump() + "\n"); }
-  void sync() { file_.sync(); }
+  void write(const nlohmann::ordered_json& record) {
+    if (file_) file_->append(record.dump() + "\n");
+  }
+  void sync() {
+    if (file_) file_->sync();
+  }
 
  private:
-  io::AppendFile file_;
+  std::optional<io::AppendFile> file_;
 };
 
 // The records of such a file. A line that is not JSON is a UserError that names it, and so is what the visitor finds

@@ -123,45 +123,102 @@ bool finite(std::span<const std::byte> bytes, DType dtype) {
   }
 }
 
+// Which of a model's tensors, or rows of them, this rank writes.
+class Share {
+ public:
+  explicit Share(const Communicator& ranks) : dealer_(ranks) {}
+
+  bool has(const io::TensorSpec& spec) { return dealer_.mine(spec.bytes()); }
+  bool has(const weights::Parameter& p, const weights::Part& part) {
+    if (model::is_saved_by_rows(p)) return p.first_copy && model::saved_rows(p, part).count() > 0;
+    return dealer_.mine(static_cast<std::uint64_t>(part.rows * (p.size() / p.rows())));
+  }
+
+ private:
+  Dealer dealer_;
+};
+
 }  // namespace
 
-io::FileSums write_model(const ModelFolder& where, const model::ModelConfig& config, model::ModelParameters& parameters,
-                         const std::function<bool(const weights::Parameter&)>& changed, const ReadPart& read,
-                         const ReadPacked& pack) {
-  const io::Checkpoint source(where.base);
-  const Layout layout(where, config, parameters, changed, pack != nullptr, source);
-  io::ShardedWriter writer(where.folder, layout.specs);
-  for (const io::TensorSpec& spec : layout.specs) {
-    if (const auto packed = layout.by_packed_name.find(spec.name); packed != layout.by_packed_name.end()) {
-      std::uint64_t offset = 0;
-      for (const auto& [parameter, part] : packed->second->parts) {
-        const PackedPart both = pack(*parameter, *part, source);
-        const std::vector<std::byte>& piece = spec.name.ends_with("_blocks") ? both.blocks : both.scales;
-        writer.write_part(spec.name, offset, piece);
-        offset += piece.size();
-      }
-      continue;
-    }
-    const auto found = layout.by_name.find(spec.name);
-    if (found == layout.by_name.end()) {  // not a tensor that trains: as it was
-      writer.write(spec.name, source.tensor(spec.name));
-      source.drop(spec.name);
-      continue;
-    }
+PartWriter::PartWriter(const weights::Parameter& parameter, const weights::Part& part, DType dtype,
+                       std::uint64_t offset, Write write)
+    : write_(std::move(write)) {
+  const model::PartRows rows = model::saved_rows(parameter, part);
+  const std::int64_t across = parameter.size() / parameter.rows();
+  const auto bytes = [&](std::int64_t elements) { return static_cast<std::uint64_t>(elements) * size_of(dtype); };
+  // Rows of the parameter are rows of the tensor, or columns of one of its matrices.
+  const bool turned = part.stacked > 0 && rows.count() < part.rows;
+  at_ = offset + bytes(turned ? rows.begin : rows.begin * across);
+  run_ = turned ? bytes(rows.count()) : 0;
+  stride_ = turned ? bytes(part.rows) : 0;
+}
+
+void PartWriter::operator()(std::span<const std::byte> piece) {
+  if (run_ == 0) {
+    write_(at_, piece);
+    at_ += piece.size();
+    return;
+  }
+  INLAY_ASSERT(piece.size() % run_ == 0, "{} bytes are no whole rows of {}", piece.size(), run_);
+  for (; !piece.empty(); piece = piece.subspan(run_), at_ += stride_) write_(at_, piece.first(run_));
+}
+
+SavedFiles write_model(Communicator& ranks, const ModelFolder& where, const model::ModelConfig& config,
+                       model::ModelParameters& parameters,
+                       const std::function<bool(const weights::Parameter&)>& changed, const ReadPart& read,
+                       const ReadPacked& pack) {
+  std::optional<io::Checkpoint> base;
+  std::optional<Layout> planned;
+  parallel::together(ranks, "the base model's tensors", [&] {
+    base.emplace(where.base);
+    planned.emplace(where, config, parameters, changed, pack != nullptr, *base);
+  });
+  const io::Checkpoint& source = *base;
+  const Layout& layout = *planned;
+  io::ShardedWriter writer(where.folder, layout.specs, io::ShardedWriter::default_shard_bytes, writers_of(ranks));
+  Share share(ranks);
+  const auto write_packed = [&](const io::TensorSpec& spec, const model::CheckpointTensor& tensor) {
     std::uint64_t offset = 0;
-    for (const auto& [parameter, part] : found->second->parts) {
+    for (const auto& [parameter, part] : tensor.parts) {
+      const PackedPart both = pack(*parameter, *part, source);
+      const std::vector<std::byte>& piece = spec.name.ends_with("_blocks") ? both.blocks : both.scales;
+      writer.write_part(spec.name, offset, piece);
+      offset += piece.size();
+    }
+  };
+  const auto write_parts = [&](const io::TensorSpec& spec, const model::CheckpointTensor& tensor) {
+    std::uint64_t offset = 0;
+    for (const auto& [parameter, part] : tensor.parts) {
+      PartWriter place(*parameter, *part, spec.dtype, offset, [&](std::uint64_t at, std::span<const std::byte> bytes) {
+        writer.write_part(spec.name, at, bytes);
+      });
+      offset += static_cast<std::uint64_t>(part->rows * (parameter->size() / parameter->rows())) * size_of(spec.dtype);
+      if (!share.has(*parameter, *part)) continue;
       read(*parameter, *part, spec.dtype, source, [&](std::span<const std::byte> piece) {
         if (!finite(piece, spec.dtype)) {
           throw NotFinite(fmt::format("{} holds numbers that are not finite in {}", spec.name, name_of(spec.dtype)));
         }
-        writer.write_part(spec.name, offset, piece);
-        offset += piece.size();
+        place(piece);
       });
     }
-  }
-  writer.finish();
-  io::FileSums written = writer.sums();
-  write_changed_config(where, config, layout.decodes, written);
+  };
+  SavedFiles written = write_together(ranks, writer, [&] {
+    for (const io::TensorSpec& spec : layout.specs) {
+      const auto packed = layout.by_packed_name.find(spec.name);
+      const auto found = layout.by_name.find(spec.name);
+      if (packed == layout.by_packed_name.end() && found != layout.by_name.end()) {
+        write_parts(spec, *found->second);
+      } else if (!share.has(spec)) {
+        continue;
+      } else if (packed != layout.by_packed_name.end()) {
+        write_packed(spec, *packed->second);
+      } else {  // not a tensor that trains: as it was
+        writer.write(spec.name, source.tensor(spec.name));
+        source.drop(spec.name);
+      }
+    }
+  });
+  by_leader(ranks, "config.json", [&] { write_changed_config(where, config, layout.decodes, written.sums); });
   return written;
 }
 

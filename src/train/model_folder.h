@@ -9,16 +9,11 @@
 #include "io/checkpoint.h"
 #include "io/safetensors_writer.h"
 #include "model/weights_io.h"
+#include "train/shared_save.h"
 
 // A model as Hugging Face has it: the base model's tensor names and dtypes with other values, its configuration and its
 // tokenizer files.
 namespace inlay::train {
-
-// A trained tensor holds infinities or NaN, or numbers that are too large for the dtype it is written in.
-class NotFinite : public UserError {
- public:
-  using UserError::UserError;
-};
 
 struct ModelFolder {
   std::filesystem::path base, folder;  // from, to
@@ -31,16 +26,33 @@ struct PackedPart {
 using ReadPacked =
     std::function<PackedPart(const weights::Parameter&, const weights::Part&, const io::Checkpoint& base)>;
 using PieceSink = std::function<void(std::span<const std::byte>)>;
-// Hands over a part's numbers in the dtype, in consecutive pieces.
+// Hands over a part's numbers in the dtype, in consecutive pieces: of what trains, those that this rank has (as
+// model::read_part).
 using ReadPart = std::function<void(const weights::Parameter&, const weights::Part&, DType, const io::Checkpoint& base,
                                     const PieceSink&)>;
 
-// Writes weights and configuration; `changed` says which parameters are not the base's any more. Experts in MXFP4 stay
-// so where none of them changed, byte for byte; otherwise all become bf16, which holds every such number, or MXFP4
-// again where `pack` is given. NotFinite leaves nothing behind.
-io::FileSums write_model(const ModelFolder& where, const model::ModelConfig& config, model::ModelParameters& parameters,
-                         const std::function<bool(const weights::Parameter&)>& changed, const ReadPart& read,
-                         const ReadPacked& pack = {});
+// Writes weights and configuration, all ranks together: each its rows of what is cut, and of the rest what it is dealt;
+// `changed` says which parameters are not the base's any more. Experts in MXFP4 stay so where none of them changed,
+// byte for byte; otherwise all become bf16, which holds every such number, or MXFP4 again where `pack` is given.
+// NotFinite leaves nothing behind, or in a run of many processes a folder to be removed.
+SavedFiles write_model(Communicator& ranks, const ModelFolder& where, const model::ModelConfig& config,
+                       model::ModelParameters& parameters,
+                       const std::function<bool(const weights::Parameter&)>& changed, const ReadPart& read,
+                       const ReadPacked& pack = {});
+
+// Writes the rows of a part that a ReadPart hands over where they belong in the part's tensor, which begins `offset`
+// bytes into it.
+class PartWriter {
+ public:
+  using Write = std::function<void(std::uint64_t offset, std::span<const std::byte>)>;
+  PartWriter(const weights::Parameter& parameter, const weights::Part& part, DType dtype, std::uint64_t offset,
+             Write write);
+  void operator()(std::span<const std::byte> piece);
+
+ private:
+  Write write_;
+  std::uint64_t at_, run_, stride_;  // bytes: where the next piece goes; in one go; from one go to the next
+};
 
 // Everything of the base model that is neither weights nor written already: configuration, tokenizer, templates,
 // licences; of these an adapter has the tokenizer's and the template.

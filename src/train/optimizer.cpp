@@ -158,16 +158,19 @@ GradientNorms Optimizer::read_grad_norms(Exec& exec) {
   return result;
 }
 
-void Optimizer::for_each_state(Exec& exec, const VisitState& visit) {
+void Optimizer::for_each_state(Exec& exec, bool leads, const VisitState& visit) {
   settle();
   for (const std::vector<Slot>* slots : {&slots_, &host_slots_}) {
     for (const Slot& slot : *slots) {
       const weights::Parameter& p = *slot.parameter;
-      Exec& home = p.home(exec);
-      visit(p.name + ".value", p.my_value(), home);
-      if (!p.low.absent()) visit(p.name + ".low", p.low, home);
-      visit(p.name + ".m", slot.m, home);
-      visit(p.name + ".v", slot.v, home);
+      const auto visit_share = [&](const char* suffix, View share, View everywhere = {}) {
+        visit({p.name + suffix, share, everywhere, p.home(exec), p.shape, p.first_row(),
+               p.cut != nullptr ? p.first_copy : leads});
+      };
+      visit_share(".value", p.my_value(), p.holds_value ? View() : p.value);
+      if (!p.low.absent()) visit_share(".low", p.low);
+      visit_share(".m", slot.m);
+      visit_share(".v", slot.v);
     }
   }
 }

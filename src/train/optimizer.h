@@ -24,6 +24,17 @@ struct GradientNorms {
   float raw = 0;        // before the projections; the same where nothing is projected
 };
 
+// A tensor of the training state, and this rank's rows of it.
+struct StateTensor {
+  std::string name;
+  View share;
+  View everywhere;  // all rows, where every rank has them although each changes only its share; absent otherwise
+  Exec& home;       // where it lives
+  Shape whole;
+  std::int64_t first_row = 0;  // of the share
+  bool mine_to_write = true;
+};
+
 // AdamW over everything that trains. Clipping needs no host: the factor stays on the device. Where a parameter allows
 // some changes only, its gradient is projected before clipping and AdamW's change after it: AdamW scales every
 // coordinate by itself, which turns the change out of the subspace.
@@ -40,10 +51,10 @@ class Optimizer {
 
   // Waits for what is still being updated on the host.
   void settle();
-  // Every tensor of the training state, named, for exact resumption: values, low halves, moments; each with the Exec of
-  // where it lives.
-  using VisitState = std::function<void(const std::string& name, View tensor, Exec& home)>;
-  void for_each_state(Exec& exec, const VisitState& visit);
+  // Every tensor of the training state for exact resumption: values, low halves, moments. leads: of the ranks that have
+  // the same of one, this is the one that writes it.
+  using VisitState = std::function<void(const StateTensor&)>;
+  void for_each_state(Exec& exec, bool leads, const VisitState& visit);
 
  private:
   void norms(Exec& exec, View norm, View scale);

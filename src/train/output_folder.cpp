@@ -1,6 +1,7 @@
 #include "train/output_folder.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include "adapter/adapter_file.h"
 #include "core/error.h"
@@ -52,8 +53,8 @@ bool is_prose(const fs::path& file) {
   return file.extension() == ".md" || file.filename() == "LICENSE" || file.filename() == "NOTICE";
 }
 
-bool verify(const fs::path& checkpoint, Console& console) {
-  return verify_checkpoint(checkpoint, [&](std::uint64_t done, std::uint64_t total) {
+bool verify(Communicator& ranks, const fs::path& checkpoint, Console& console) {
+  return verify_checkpoint(ranks, checkpoint, [&](std::uint64_t done, std::uint64_t total) {
     stop_where_asked("verifying " + checkpoint.string());
     console.progress("verifying the checkpoint", done, total);
   });
@@ -61,8 +62,15 @@ bool verify(const fs::path& checkpoint, Console& console) {
 
 }  // namespace
 
-OutputFolder::OutputFolder(fs::path path, const fs::path& base_model, bool resume, Console& console)
-    : path_(std::move(path)) {
+OutputFolder::OutputFolder(Communicator& ranks, fs::path path, const fs::path& base_model, bool resume,
+                           Console& console)
+    : ranks_(ranks), path_(std::move(path)) {
+  by_leader(ranks_, "the output folder", [&] { take(base_model, resume); });
+  finished_ = ranks_.any(finished_, "the output folder");
+  if (resume) checkpoint_ = verified_checkpoint(console);
+}
+
+void OutputFolder::take(const fs::path& base_model, bool resume) {
   if (io::exists(path_) && io::real_path(path_) == io::real_path(base_model)) {
     user_error("{}: output_dir is the base model's folder; choose another", path_.string());
   }
@@ -71,12 +79,10 @@ OutputFolder::OutputFolder(fs::path path, const fs::path& base_model, bool resum
   }
   io::create_folders(path_);
   lock_.emplace(path_);
+  finished_ = io::exists(path_ / summary_file);
   if (lock_->held()) remove_leftovers();
   check_start(resume);
-  if (resume) checkpoint_ = verified_checkpoint(console);
 }
-
-bool OutputFolder::finished() const { return io::exists(path_ / summary_file); }
 
 void OutputFolder::check_start(bool resume) const {
   const bool holds_checkpoint = latest_checkpoint(path_).has_value();
@@ -116,13 +122,19 @@ void OutputFolder::remove_leftovers() {
 }
 
 fs::path OutputFolder::verified_checkpoint(Console& console) const {
-  const auto found = checkpoints_in(path_);
+  // As the leader sees them: a shared file system may show others an earlier state.
+  std::string steps;
+  by_leader(ranks_, "checkpoints", [&] {
+    for (const auto& [step, folder] : checkpoints_in(path_))
+      steps = fmt::format("{}\n{}", folder.filename().string(), steps);
+  });
+  std::istringstream newest_first(ranks_.from_leader(steps, "checkpoints"));
   std::string damage;
-  for (auto at = found.rbegin(); at != found.rend(); ++at) {
-    const fs::path& folder = at->second;
+  for (std::string name; std::getline(newest_first, name);) {
+    const fs::path folder = path_ / name;
     bool verified = false;
     try {
-      verified = verify(folder, console);
+      verified = verify(ranks_, folder, console);
     } catch (const io::DamagedFile& error) {
       if (damage.empty()) damage = error.what();
       continue;
@@ -149,6 +161,10 @@ std::string OutputFolder::advice_to_go_back(std::int64_t bad) const {
 }
 
 void OutputFolder::start_anew(Console& console) {
+  by_leader(ranks_, "the output folder", [&] { make_room(console); });
+}
+
+void OutputFolder::make_room(Console& console) {
   const std::vector<fs::path> weights = weights_in(path_);
   if (!weights.empty()) {
     const fs::path aside = free_name(path_, "unfinished", "");
@@ -167,15 +183,19 @@ void OutputFolder::start_anew(Console& console) {
 
 void OutputFolder::publish(const std::function<void(const fs::path& folder)>& write) {
   const fs::path result = path_ / result_folder;
-  io::remove_all(result);
+  by_leader(ranks_, "the result's folder", [&] { io::remove_all(result); });
   try {
-    io::create_folders(result);
+    by_leader(ranks_, "the result's folder", [&] { io::create_folders(result); });
     write(result);
   } catch (...) {
     std::error_code ignored;
-    fs::remove_all(result, ignored);  // the disk may be full of it
+    if (ranks_.leads()) fs::remove_all(result, ignored);  // the disk may be full of it
     throw;
   }
+  by_leader(ranks_, "the result", [&] { put_in_place(result); });
+}
+
+void OutputFolder::put_in_place(const fs::path& result) {
   std::vector<fs::path> files = io::entries_of(result);
   std::ranges::stable_sort(files, std::less<>(), place_of);
   // From here on the run is not finished, until it is again.

@@ -2,6 +2,7 @@
 
 #include "core/interrupt.h"
 #include "io/file.h"
+#include "parallel/processes.h"
 #include "train/batch_stream.h"
 #include "train/batching.h"
 #include "train/loop.h"
@@ -34,19 +35,26 @@ void check_same_run(const TrainerState& saved, const TrainerState& now, const st
   }
 }
 
-// Puts the engine where the latest checkpoint was.
-TrainerState resume_run(Engine& engine, const TrainerState& now, const OutputFolder& output,
-                        const std::string& base_model, std::int64_t steps, Console& console) {
-  const std::filesystem::path& folder = *output.checkpoint();
-  const TrainerState saved = read_trainer_state(folder);
-  check_same_run(saved, now, base_model, folder.string());
-  if (saved.step >= steps && output.finished()) {
+// Where the latest checkpoint stands, and how far the run goes by it.
+struct Resumed {
+  TrainerState state;
+  std::int64_t steps = 0;
+};
+Resumed resumed_run(const options::TrainOptions& options, const RunDocuments& documents, const TrainerState& now,
+                    const OutputFolder& output, Console& console) {
+  const std::string folder = output.checkpoint()->string();
+  Resumed result{.state = read_trainer_state(folder)};
+  const TrainerState& saved = result.state;
+  check_same_run(saved, now, options.base_model, folder);
+  // On another number of processes its steps stay as large as they were.
+  result.steps = total_steps(options, documents.sampler(), step_micro_batches(saved.batching));
+  if (saved.step >= result.steps && output.finished()) {
     user_error("{}: the run is complete after {} steps; to continue, raise max_steps or num_epochs",
                output.path().string(), saved.step);
   }
-  load_checkpoint(engine, folder);
-  console.line(fmt::format("resuming after step {} from {}", saved.step, folder.string()));
-  return saved;
+  const std::string note = step_size_note(saved.batching, options, output.ranks().size());
+  if (!note.empty()) console.line(note);
+  return result;
 }
 
 // What is wrong with the adapter shall not come out after the data was read.
@@ -55,36 +63,64 @@ void check_adapter(const options::TrainOptions& options, const model::ModelConfi
   adapter::AdapterFile(options.adapter.model_dir, config).check_base(io::Checkpoint(options.base_model));
 }
 
-// The folder first, so that no work is done in vain; then what is learned, what learns it, and the steps.
-RunEnd run(const options::TrainOptions& options, bool resume, Console& console) {
-  const model::ModelConfig config = config_of(options);
-  check_adapter(options, config);
-  OutputFolder output(options.output_dir, options.base_model, resume, console);
-  const RunDocuments documents(options, config, console);
-  const std::int64_t steps = total_steps(options, documents.sampler(), options.gradient_accumulation_steps);
-  RunEngine engine = make_run_engine(options, config, documents.bounds(), console);
+// Processes that would do different things must not begin.
+void check_same_everywhere(const options::TrainOptions& options, parallel::Communicator& communicator) {
+  if (communicator.single()) return;
+  std::string model;
+  together(communicator, "reading the base model",
+           [&] { model = fmt::format("{:016x}", io::Checkpoint(options.base_model).sampled_hash()); });
+  parallel::agree_on(communicator, {{"program", parallel::program_fingerprint()},
+                                    {"configuration", options::to_yaml(options)},
+                                    {"base model", model}});
+}
+
+// The folder first, so that no work is done in vain; then what is learned, what learns it, and the steps. What goes
+// wrong on the way there goes wrong on all ranks.
+RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
+           const std::shared_ptr<parallel::Communicator>& ranks) {
+  check_same_everywhere(options, *ranks);
+  std::optional<model::ModelConfig> config;
+  parallel::together(*ranks, "reading the model's configuration", [&] {
+    config = config_of(options);
+    check_adapter(options, *config);
+  });
+  OutputFolder output(*ranks, options.output_dir, options.base_model, resume, console);
+  std::optional<RunDocuments> documents;
+  together_as<Interrupted>(*ranks, "reading data", [&] { documents.emplace(options, *config, console); });
+  if (!ranks->single()) parallel::agree_on(*ranks, {{"data", documents->train().fingerprint()}});
+  RunEngine engine = make_run_engine(options, *config, documents->bounds(), console, ranks);
   TrainerState state;
-  state.data_fingerprint = documents.train().fingerprint();
+  state.data_fingerprint = documents->train().fingerprint();
   state.basis_fingerprint = engine.basis_fingerprint;
   state.base_fingerprint = engine.base_fingerprint;
-  state.batching = batching_of(options);
+  state.batching = batching_of(options, ranks->size());
   state.compute = name_of(engine.engine->options().compute);
   if (engine.adapter != nullptr) state.adapter = engine.adapter->identity();
+  std::int64_t steps = total_steps(options, documents->sampler(), step_micro_batches(state.batching));
   if (resume) {
-    state = resume_run(*engine.engine, state, output, options.base_model, steps, console);
+    Resumed resumed;
+    parallel::together(*ranks, "the checkpoint's state",
+                       [&] { resumed = resumed_run(options, *documents, state, output, console); });
+    load_checkpoint(*ranks, *engine.engine, *output.checkpoint());
+    console.line(fmt::format("resuming after step {} from {}", resumed.state.step, output.checkpoint()->string()));
+    state = resumed.state;
+    steps = resumed.steps;
   } else {
     output.start_anew(console);
   }
-  io::write_file_atomic(output.path() / "config.yaml", options::to_yaml(options));
-  return Loop(options, documents, engine, output, console).run(std::move(state), steps);
+  by_leader(*ranks, "config.yaml",
+            [&] { io::write_file_atomic(output.path() / "config.yaml", options::to_yaml(options)); });
+  return Loop(options, *documents, engine, output, console).run(std::move(state), steps);
 }
 
 }  // namespace
 
-RunEnd run_training(const options::TrainOptions& options, bool resume, Console& console) {
+RunEnd run_training(const options::TrainOptions& options, bool resume, Console& console,
+                    const std::shared_ptr<parallel::Communicator>& ranks) {
   try {
-    return run(options, resume, console);
+    return run(options, resume, console, ranks);
   } catch (const Interrupted& interruption) {
+    if (!ranks->single()) throw;  // the others have not stopped here
     console.line(interruption.what());
     return RunEnd::interrupted;
   }

@@ -3,6 +3,7 @@
 #include "core/console.h"
 #include "core/error.h"
 #include "options/train_options.h"
+#include "parallel/communicator.h"
 
 namespace inlay::train {
 
@@ -16,7 +17,8 @@ enum class RunEnd : std::uint8_t { finished, interrupted };
 
 // A whole training run: data, model, steps, evaluations, checkpoints, metrics, and the trained model in output_dir.
 // With resume it goes on from the latest checkpoint there, bit for bit. An interrupt (Ctrl-C) ends the current step,
-// writes a checkpoint and says how to go on.
-RunEnd run_training(const options::TrainOptions& options, bool resume, Console& console);
+// writes a checkpoint and says how to go on. Every process of the run calls it; the console of the first one speaks.
+RunEnd run_training(const options::TrainOptions& options, bool resume, Console& console,
+                    const std::shared_ptr<parallel::Communicator>& ranks = parallel::single_process());
 
 }  // namespace inlay::train

@@ -58,6 +58,7 @@ data::Documents read_datasets(const std::vector<data::DatasetOptions>& datasets,
       stop_where_asked("reading " + dataset.path);
       console.progress("reading " + dataset.path, done, total);
     };
+    context.waiting = [&] { stop_where_asked("waiting for " + dataset.path); };
     context.notice = [&](const std::string& message) { console.line("data: " + message); };
     const auto corpus = data::read_dataset(completed(dataset, options), context);
     describe_rows(dataset.path, corpus->counts(), console);

@@ -3,6 +3,7 @@
 #include "backend/cuda/context.h"
 #include "core/text.h"
 #include "train/ceilings.h"
+#include "train/mesh.h"
 
 namespace inlay::train {
 
@@ -56,6 +57,17 @@ std::shared_ptr<const EngineAdapter> start_adapter(const options::TrainOptions& 
   return adapter;
 }
 
+// "8 processes, ZeRO 2: each keeps its rows of the optimizer's state and of the gradients"
+std::string mesh_text(const parallel::Mesh& mesh) {
+  constexpr const char* kept[] = {"each keeps everything", "each keeps its rows of the optimizer's state",
+                                  "each keeps its rows of the optimizer's state and of the gradients",
+                                  "each keeps its rows of the optimizer's state, the gradients and the weights"};
+  const std::string where =
+      mesh.shards->size() == mesh.all->size() ? "" : fmt::format(", cut among {} of each node", mesh.shards->size());
+  return fmt::format("parallel: {} processes, ZeRO {}{}: {}", mesh.all->size(), static_cast<int>(mesh.zero), where,
+                     kept[static_cast<std::size_t>(mesh.zero)]);
+}
+
 // Where it cannot be measured, the log names no share of it.
 double product_peak(const EngineOptions& engine) {
   try {
@@ -68,10 +80,12 @@ double product_peak(const EngineOptions& engine) {
 }  // namespace
 
 RunEngine make_run_engine(const options::TrainOptions& options, const model::ModelConfig& config,
-                          const BatchBounds& bounds, Console& console) {
+                          const BatchBounds& bounds, Console& console,
+                          const std::shared_ptr<parallel::Communicator>& ranks) {
   RunEngine run;
   EngineOptions engine = engine_options(options, bounds);
   engine.messages = backend::messages_to(console);
+  engine.mesh = make_mesh(options, ranks);
   osft::FoundBases found;
   if (options.finds_directions()) {
     found = osft::find_bases(search_inputs(options, config, engine.device, console), config, engine.device,
@@ -99,6 +113,7 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
   }
   if (!memory.fits) user_error("{} (inlay plan shows where the bytes go)", memory.reason);
   describe_memory(engine, run.plan, console);
+  if (engine.mesh.many()) console.line(mesh_text(engine.mesh));
   run.peak = product_peak(engine);
   run.engine = Engine::create(config, engine);
   const io::Checkpoint weights(options.base_model);

@@ -17,9 +17,10 @@ struct RunEngine {
   std::shared_ptr<const EngineAdapter> adapter;  // that it trains; null without
 };
 
-// Says what was chosen. UserError where nothing fits; Interrupted where Ctrl-C came while directions were found or
-// weights loaded.
+// Every process of the run calls it. Says what was chosen. UserError where nothing fits; Interrupted where Ctrl-C came
+// while directions were found or weights loaded.
 RunEngine make_run_engine(const options::TrainOptions& options, const model::ModelConfig& config,
-                          const BatchBounds& bounds, Console& console);
+                          const BatchBounds& bounds, Console& console,
+                          const std::shared_ptr<parallel::Communicator>& ranks = parallel::single_process());
 
 }  // namespace inlay::train

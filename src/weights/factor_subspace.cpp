@@ -28,6 +28,7 @@ void set_owner(Parameter& factor, const Parameter& matrix, bool mine) {
   factor.cut = std::make_shared<parallel::RowCut>(
       parallel::RowCut::whole(factor.rows(), matrix.cut->ranks(), matrix.cut->owner_of(0)));
   factor.rank = matrix.rank;
+  factor.first_copy = matrix.first_copy;
   factor.holds_value = factor.holds_grad = !mine;
 }
 

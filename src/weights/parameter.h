@@ -52,7 +52,8 @@ struct Parameter {
   // In a run of many processes: who changes which rows, and keeps what completes them (low, the optimizer's state).
   // Null: all processes do the same with all of them.
   std::shared_ptr<const parallel::RowCut> cut;
-  int rank = 0;  // this process's place in the cut
+  int rank = 0;            // this process's place in the cut
+  bool first_copy = true;  // of the processes that have the same rows, the one that writes them
   // Whether the whole exists only while it is used (weights/traffic.h); between uses this process holds its rows alone.
   bool holds_value = false, holds_grad = false;
   View held_value, held_grad;

@@ -57,6 +57,7 @@ Parameter SubspaceWeight::make_factor(Exec& exec, const std::string& suffix, DTy
   factor.layer = parameter().layer;
   factor.cut = parameter().cut;
   factor.rank = parameter().rank;
+  factor.first_copy = parameter().first_copy;
   factor.holds_value = factor.cut != nullptr;
   factor.holds_grad = factor.cut != nullptr && parameter().holds_grad;
   allocate_value(exec, factor, dtype);

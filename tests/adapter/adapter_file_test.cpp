@@ -29,9 +29,17 @@ AdapterSource source_of(const AdapterFile& file) {
                 const ConstView view = file.saved(part);
                 ASSERT_EQ(view.dtype(), dtype);
                 const std::span bytes(static_cast<const std::byte*>(view.data()), view.bytes());
-                sink(bytes.first(bytes.size() / 2));
-                sink(bytes.subspan(bytes.size() / 2));
+                sink(bytes.size() / 2, bytes.subspan(bytes.size() / 2));
+                sink(0, bytes.first(bytes.size() / 2));
               }};
+}
+
+void write_adapter(const fs::path& folder, const AdapterConfig& config, const AdapterTargets& targets,
+                   const AdapterOrigin& origin, const AdapterSource& source, DType dtype = DType::f32) {
+  io::SafetensorsWriter writer = tensors_writer(folder, targets, origin, dtype);
+  write_tensors(writer, targets, source, dtype);
+  writer.finish();
+  io::write_file_atomic(folder / config_file, to_json(config));
 }
 
 TEST(AdapterFile, TensorsAreNamedAndShapedAsPeftsAre) {
@@ -56,10 +64,8 @@ TEST(AdapterFile, WrittenAgainIsThePeftFile) {
     SCOPED_TRACE(folder.filename());
     const AdapterFile file(folder, testing::base_config_of(folder));
     const TempFolder out;
-    const io::FileSums sums = write_adapter(out.path(), file.config(), file.targets(), {}, source_of(file));
+    write_adapter(out.path(), file.config(), file.targets(), {}, source_of(file));
     EXPECT_EQ(testing::read_text(out / tensors_file), testing::read_text(folder / tensors_file));
-    EXPECT_EQ(sums.at(tensors_file).bytes, fs::file_size(out / tensors_file));
-    EXPECT_EQ(sums.at(config_file).bytes, fs::file_size(out / config_file));
     EXPECT_EQ(AdapterFile(out.path(), testing::base_config_of(folder)).config(), file.config());
   }
 }

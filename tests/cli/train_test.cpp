@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "io/file.h"
+#include "io/lock.h"
 #include "io/safetensors.h"
 #include "support/command.h"
 #include "support/device_tensors.h"

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
+#include "data/prepared.h"
 #include "data/sampler.h"
 #include "support/chat_model.h"
 
@@ -126,6 +130,52 @@ TEST_F(DataDataset, AFileIsVerifiedOnce) {
   std::ofstream(notes()[0]) << "something else";
   read(file);
   EXPECT_EQ(inlay::testing::read_text(notes()[0]), note);
+}
+
+// Of many at the same time one reads the rows. The others say that they wait, and have the same documents.
+TEST_F(DataDataset, IsPreparedOnceByManyAtTheSameTime) {
+  context_.prepared = folder_ / "prepared";
+  std::string rows;
+  for (int i = 0; i < 20'000; ++i) rows += fmt::format("{{\"text\": \"row {}\"}}\n", i);
+  DatasetOptions dataset;
+  dataset.path = folder_.write("r.jsonl", rows).string();
+  constexpr int count = 4;
+  std::atomic<int> readers{0}, waiters{0};
+  std::vector<std::uint64_t> digests(count);
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < count; ++i) {
+      threads.emplace_back([&, i] {
+        ReadContext context = context_;
+        bool reads = false;
+        context.progress = [&](std::uint64_t, std::uint64_t) {
+          reads = true;
+          while (waiters < count - 1) std::this_thread::yield();  // it is not done before all have come
+        };
+        context.notice = [&](const std::string& text) {
+          EXPECT_EQ(text, "another process prepares " + dataset.path + "; waiting");
+          ++waiters;
+        };
+        digests[static_cast<std::size_t>(i)] = read_dataset(dataset, context)->digest();
+        readers += reads ? 1 : 0;
+      });
+    }
+  }
+  EXPECT_EQ(readers, 1);
+  EXPECT_EQ(waiters, count - 1);
+  for (const std::uint64_t digest : digests) EXPECT_EQ(digest, digests[0]);
+  EXPECT_FALSE(std::filesystem::exists(kept().at(0).parent_path() / ("." + kept()[0].filename().string() + ".lock")));
+}
+
+TEST_F(DataDataset, WaitingCanBeStopped) {
+  context_.prepared = folder_ / "prepared";
+  DatasetOptions dataset;
+  dataset.path = folder_.write("r.jsonl", "{\"text\": \"row\"}\n").string();
+  const io::TurnLock other = turn_to_prepare(prepared_path(dataset, context_), dataset.path, context_);
+  ASSERT_TRUE(other.held());
+  context_.waiting = [] { user_error("stopped"); };
+  EXPECT_EQ(user_error_of([&] { read_dataset(dataset, context_); }), "stopped");
+  EXPECT_TRUE(kept().empty());
 }
 
 TEST_F(DataDataset, APreparedFileThatIsCutShortInUseIsAnErrorWithItsName) {

@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <numeric>
 
 #include "io/checkpoint.h"
 #include "io/json.h"
+#include "io/manifest.h"
 #include "io/safetensors.h"
 #include "support/files.h"
 
@@ -103,6 +105,37 @@ TEST(IoSafetensorsWriter, WithoutFinishNothingStays) {
   EXPECT_EQ(folder.entry_count(), 1u);
 }
 
+// Each of three writes every third byte range of every tensor, in an order of its own, and the file is the one that a
+// single writer makes.
+TEST(IoSafetensorsWriter, ManyWritersMakeTheSameFile) {
+  const TempFolder folder;
+  SafetensorsWriter one(folder / "one", mixed);
+  for (const TensorSpec& spec : mixed) one.write(spec.name, content(spec));
+  one.finish();
+  std::vector<std::unique_ptr<SafetensorsWriter>> many;
+  for (int i = 0; i < 3; ++i) {
+    many.push_back(std::make_unique<SafetensorsWriter>(folder / "many", mixed, model_metadata, Writers::many));
+  }
+  EXPECT_THAT(user_error_of([&] { many[1]->write("odd", content(mixed[0])); }), HasSubstr("must see the same files"));
+  many[2]->create();
+  EXPECT_EQ(std::filesystem::file_size(folder / "many"), std::filesystem::file_size(folder / "one"));
+  std::uint64_t written = 0;
+  for (const std::size_t writer : {1u, 0u, 2u}) {
+    for (const TensorSpec& spec : mixed) {
+      const std::vector<std::byte> bytes = content(spec);
+      for (std::size_t at = 5 * writer; at < bytes.size(); at += 15) {
+        many[writer]->write_part(spec.name, at,
+                                 std::span(bytes).subspan(at, std::min<std::size_t>(5, bytes.size() - at)));
+      }
+    }
+    many[writer]->finish();
+    written += many[writer]->written_bytes();
+  }
+  EXPECT_EQ(written, one.tensor_bytes());
+  EXPECT_EQ(read_text(folder / "many"), read_text(folder / "one"));
+  EXPECT_EQ(sum_of(folder / "many"), one.sum());
+}
+
 TEST(IoSafetensorsWriter, MistakesOfTheCallerAreAssertions) {
   const TempFolder folder;
   const std::vector<float> values(12, 1.0f);
@@ -173,6 +206,26 @@ TEST(IoShardedWriter, ShardsAndIndex) {
   for (const TensorSpec& spec : mixed) {
     ASSERT_TRUE(checkpoint.contains(spec.name));
     EXPECT_TRUE(holds(SafetensorsFile(checkpoint.path_of(spec.name)), spec)) << spec.name;
+  }
+}
+
+TEST(IoShardedWriter, ManyWritersMakeTheSameFolder) {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder / "one");
+  std::filesystem::create_directory(folder / "many");
+  ShardedWriter one(folder / "one", mixed, 64), first(folder / "many", mixed, 64, Writers::many),
+      second(folder / "many", mixed, 64, Writers::many);
+  first.create();
+  for (std::size_t i = 0; i < mixed.size(); ++i) {
+    one.write(mixed[i].name, content(mixed[i]));
+    (i % 2 == 0 ? first : second).write(mixed[i].name, content(mixed[i]));
+  }
+  for (ShardedWriter* writer : {&one, &second, &first}) writer->finish();
+  EXPECT_GT(one.shard_count(), 1u);
+  EXPECT_EQ(first.written_bytes() + second.written_bytes(), one.tensor_bytes());
+  EXPECT_EQ(first.files(), one.files());
+  for (const std::string& file : one.files()) {
+    EXPECT_EQ(read_text(folder / "many" / file), read_text(folder / "one" / file)) << file;
   }
 }
 

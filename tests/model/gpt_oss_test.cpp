@@ -83,7 +83,7 @@ TEST_P(ModelGptOss, FrozenExpertsAreSavedInMxfp4ByteForByte) {
   const auto model = engine(base.folder.path(), false);
   model->train_step({batch()}, 1, 1e-2);
   const TempFolder out;
-  train::save_model(*model, {base.folder.path(), {}}, out.path());
+  train::save_model(*parallel::single_process(), *model, {base.folder.path(), {}}, out.path());
   const io::Checkpoint before(base.folder.path()), after(out.path());
   EXPECT_EQ(before.names(), after.names());
   for (const std::string& name : before.names()) {
@@ -101,7 +101,7 @@ TEST_P(ModelGptOss, TrainedExpertsAreSavedInBf16AsTransformersStacksThem) {
   const GptOssCheckpoint base(Form::mxfp4), plain(Form::bf16);
   const auto model = engine(base.folder.path(), true);
   const TempFolder untrained;
-  train::save_model(*model, {base.folder.path(), {}}, untrained.path());
+  train::save_model(*parallel::single_process(), *model, {base.folder.path(), {}}, untrained.path());
   const io::Checkpoint expected(plain.folder.path());
   {
     const io::Checkpoint saved(untrained.path());
@@ -112,7 +112,7 @@ TEST_P(ModelGptOss, TrainedExpertsAreSavedInBf16AsTransformersStacksThem) {
 
   model->train_step({batch()}, 1, 1e-2);
   const TempFolder trained;
-  train::save_model(*model, {base.folder.path(), {}}, trained.path());
+  train::save_model(*parallel::single_process(), *model, {base.folder.path(), {}}, trained.path());
   const std::string name = "model.layers.1.mlp.experts.down_proj";
   EXPECT_NE(bytes(io::Checkpoint(trained.path()), name), bytes(expected, name));
   EXPECT_EQ(logits(*engine(trained.path(), true)), logits(*model));

@@ -179,7 +179,7 @@ TEST_P(TrainAdapterFormats, AQuantisedBaseIsMergedAsItWasTrainedWith) {
                         .origin = {.base = adapter::base_fingerprint(io::Checkpoint(run.fixture.folder)),
                                    .base_format = "nf4",
                                    .init = "gaussian"}};
-  save_adapter(*run.engine, adapter, folder.path() / "adapter");
+  save_adapter(*parallel::single_process(), *run.engine, adapter, folder.path() / "adapter");
   Console console(true);
   merge({.base = run.fixture.folder,
          .adapter = folder.path() / "adapter",
@@ -269,7 +269,7 @@ TEST_P(TrainAdapterFormats, ExpertsStayInMxfp4AndCanBePackedAgain) {
 
   const TempFolder folder;
   packed.adapter.origin.base = adapter::base_fingerprint(io::Checkpoint(base.path()));
-  save_adapter(*packed.engine, packed.adapter, folder.path() / "adapter");
+  save_adapter(*parallel::single_process(), *packed.engine, packed.adapter, folder.path() / "adapter");
   Console console(true);
   const auto merged = [&](const char* name, std::optional<DType> dtype, bool mxfp4) {
     return merge({.base = base.path(),
@@ -318,7 +318,7 @@ TEST_P(TrainAdapterFormats, WhatIsWrittenIsReadAgain) {
     const TempFolder folder;
     const EngineAdapter adapter{
         .config = run.file.config(), .targets = run.file.targets(), .format = {}, .origin = {.base_format = "fp32"}};
-    save_adapter(*run.engine, adapter, folder.path() / "adapter");
+    save_adapter(*parallel::single_process(), *run.engine, adapter, folder.path() / "adapter");
     const adapter::AdapterFile again(folder.path() / "adapter", run.fixture.config);
     EXPECT_EQ(again.config(), run.file.config());
     start_adapter(*run.engine, again.targets(), adapter::start_from(again), &again);

@@ -94,7 +94,7 @@ TEST_P(TrainAdapterInit, WhatAFreeAdapterSavesHasNothingInFrozenDirections) {
         EXPECT_GT(adapter.run.engine->leak(), 0);  // measured
 
         TempFolder out;
-        save_adapter(*adapter.run.engine, *adapter.run.adapter, out.path());
+        save_adapter(*parallel::single_process(), *adapter.run.engine, *adapter.run.adapter, out.path());
         const adapter::AdapterFile file(out.path(), fixture.config);
         EXPECT_EQ(file.origin().init, "free");
         const osft::FoundBases found = adapter.directions();
@@ -166,7 +166,7 @@ TEST_P(TrainAdapterInit, PlansAreWhatRunsTake) {
       engine.evaluate(batch[0]);
       engine.leak();
       TempFolder out;
-      save_adapter(engine, *adapter.run.adapter, out.path());
+      save_adapter(*parallel::single_process(), engine, *adapter.run.adapter, out.path());
       const auto peak = static_cast<double>(engine.exec().arena().peak());
       EXPECT_LE(peak, static_cast<double>(adapter.run.plan.device_peak));
       EXPECT_GE(peak, 0.99 * static_cast<double>(adapter.run.plan.device_peak));
@@ -211,7 +211,7 @@ TEST_P(TrainAdapterInit, PissaBeginsAtTheBaseModelAndIsSavedForIt) {
         EXPECT_LT(after, before - 1e-2) << "nothing was learned";
 
         TempFolder out;
-        save_adapter(engine, *adapter.run.adapter, out.path());
+        save_adapter(*parallel::single_process(), engine, *adapter.run.adapter, out.path());
         const adapter::AdapterFile file(out.path(), fixture.config);
         EXPECT_EQ(file.config().rank, 8);
         EXPECT_NEAR(file.targets().parts[0].scale, adapter.run.adapter->targets.parts[0].scale, 1e-12);
@@ -231,7 +231,7 @@ TEST_P(TrainAdapterInit, PissaTrainsTheFirstHalfOfWhatItSaves) {
   NewAdapter adapter(fixture, GetParam(), DType::f32, linear + "lora_init: pissa");
   adapter.run.engine->train_step(batch, 1, 1e-3);
   TempFolder out;
-  save_adapter(*adapter.run.engine, *adapter.run.adapter, out.path());
+  save_adapter(*parallel::single_process(), *adapter.run.engine, *adapter.run.adapter, out.path());
   Console console(true);
   const EngineOptions options = engine_options(Purpose::gradients, {GetParam(), DType::f32}, adapter.bounds);
   const auto plain = load_engine(fixture.folder, fixture.config, options, console, out.path());

@@ -97,13 +97,14 @@ TEST_P(TrainHostLayers, ACheckpointGoesOnBitForBitAndAnywhere) {
   const TempFolder runs;
   const auto engine = model.engine(options(3, 1.0));
   train(model, *engine, 1, 2);
-  const auto folder = train::save_checkpoint(*engine, {model.folder.path(), {}}, runs.path(), {.step = 2});
+  const auto folder =
+      train::save_checkpoint(*parallel::single_process(), *engine, {model.folder.path(), {}}, runs.path(), {.step = 2});
   const std::vector<double> expected = train(model, *engine, 3, 4);
   const auto again = model.engine(options(3, 1.0));
-  train::load_checkpoint(*again, folder);
+  train::load_checkpoint(*parallel::single_process(), *again, folder);
   EXPECT_EQ(train(model, *again, 3, 4), expected);
   const auto elsewhere = model.engine(options(0, 1.0));
-  train::load_checkpoint(*elsewhere, folder);
+  train::load_checkpoint(*parallel::single_process(), *elsewhere, folder);
   expect_same(train(model, *elsewhere, 3, 4), expected);
 }
 
@@ -119,7 +120,7 @@ TEST_P(TrainHostLayers, ThePlanKnowsBothMemories) {
       const train::MemoryPlan plan = train::Engine::plan(model.config, o);
       const auto engine = model.engine(o);
       train(model, *engine, 1, 2);
-      train::save_checkpoint(*engine, {model.folder.path(), {}}, runs.path(), {.step = 2});
+      train::save_checkpoint(*parallel::single_process(), *engine, {model.folder.path(), {}}, runs.path(), {.step = 2});
       EXPECT_LE(engine->exec().arena().peak(), plan.device_peak) << policy << layers;
       EXPECT_GE(static_cast<double>(engine->exec().arena().peak()), 0.99 * static_cast<double>(plan.device_peak));
       EXPECT_EQ(engine->exec().host().arena().peak(), plan.host_peak) << policy << layers;

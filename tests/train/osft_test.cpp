@@ -324,7 +324,7 @@ TEST_P(TrainOsft, ASavedModelIsTheTrainedOne) {
       TempFolder out;
       OsftRun run(fixture, GetParam(), DType::f32, osft);
       for (int step = 1; step <= 3; ++step) run.engine->train_step(batch, step, 1e-3);
-      train::save_model(*run.engine, {fixture.folder, {}}, out / "model");
+      train::save_model(*parallel::single_process(), *run.engine, {fixture.folder, {}}, out / "model");
       EngineOptions options = {.device = GetParam(), .compute = DType::f32, .training = false};
       options.max_tokens = run.tokens;
       options.max_document = 64;
@@ -353,7 +353,7 @@ TEST_P(TrainOsft, ThePlanIsThePeak) {
         run.engine->train_step(batch, 1, 1e-3);
         run.engine->evaluate(batch[0]);
         run.engine->leak();
-        train::save_model(*run.engine, {fixture.folder, {}}, out / "model");
+        train::save_model(*parallel::single_process(), *run.engine, {fixture.folder, {}}, out / "model");
         EXPECT_LE(run.engine->exec().arena().peak(), planned);
         EXPECT_GE(static_cast<double>(run.engine->exec().arena().peak()), 0.99 * static_cast<double>(planned));
       }
@@ -420,9 +420,9 @@ TEST_P(TrainOsft, GradientsAreClippedAfterTheyAreProjected) {
       EXPECT_GT(step.raw_grad_norm, 1.01 * step.grad_norm);  // so that the order can be seen at all
     }
     double sum = 0;
-    engine->optimizer().for_each_state(engine->exec(), [&](const std::string& name, View tensor, backend::Exec&) {
-      if (!name.ends_with(".m")) return;
-      for (const double value : read(*engine, tensor)) sum += value * value;
+    engine->optimizer().for_each_state(engine->exec(), true, [&](const train::StateTensor& state) {
+      if (!state.name.ends_with(".m")) return;
+      for (const double value : read(*engine, state.share)) sum += value * value;
     });
     const double beta1 = clipped.optimizer.beta1;
     EXPECT_NEAR(std::sqrt(sum), (1 - beta1) * 1e-3, 1e-5 * 1e-3) << basis;
