@@ -1,5 +1,7 @@
 #include "osft/basis_store.h"
 
+#include <sstream>
+
 #include "io/hash.h"
 #include "io/safetensors.h"
 #include "io/safetensors_writer.h"
@@ -50,6 +52,42 @@ std::map<std::string, std::string> BasisStore::metadata() const {
     hasher.update(tensor.bytes);
   }
   return {{"format", "inlay"}, {"xxh3", fmt::format("{:016x}", hasher.digest())}};
+}
+
+void BasisStore::share(parallel::Communicator& ranks) {
+  if (ranks.single()) return;
+  constexpr const char* what = "directions that others found";
+  std::string mine;
+  for (const auto& [name, tensor] : tensors_) mine += name + "\n";
+  // Of what several have, the first one's counts.
+  std::map<std::string, int> owner_of;
+  const std::vector<std::string> names = ranks.exchange(mine, what);
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    std::istringstream lines(names[static_cast<std::size_t>(rank)]);
+    for (std::string name; std::getline(lines, name);) owner_of.emplace(name, rank);
+  }
+  for (const auto& [name, owner] : owner_of) {
+    std::string header, bytes;
+    if (owner == ranks.rank()) {
+      const Tensor& tensor = tensors_.at(name);
+      header = inlay::name_of(tensor.dtype);
+      for (const std::int64_t extent : tensor.shape.extents()) header += fmt::format(" {}", extent);
+      bytes.assign(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+    }
+    const auto rank = static_cast<std::size_t>(owner);
+    header = ranks.exchange(header, what)[rank];
+    bytes = ranks.exchange(bytes, what)[rank];
+    if (owner == ranks.rank()) continue;
+    std::istringstream words(header);
+    std::string dtype;
+    words >> dtype;
+    std::vector<std::int64_t> extents;
+    for (std::int64_t extent = 0; words >> extent;) extents.push_back(extent);
+    Tensor tensor{dtype == inlay::name_of(DType::f64) ? DType::f64 : DType::f32, Shape(std::span(extents)), {}};
+    const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
+    tensor.bytes.assign(data, data + bytes.size());
+    tensors_[name] = std::move(tensor);
+  }
 }
 
 void BasisStore::save(const fs::path& file) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "osft/layout.h"
+#include "parallel/communicator.h"
 
 namespace inlay::osft {
 
@@ -31,6 +32,9 @@ class BasisStore final : public weights::StartTensors {
   std::size_t bytes() const;
   // Of all names and contents: two runs with the same fingerprint learn in the same directions.
   std::string fingerprint() const;
+
+  // Every process gets what the others have beside its own. All call it.
+  void share(parallel::Communicator& ranks);
 
   void save(const std::filesystem::path& file) const;  // atomically
   // UserError where the file is not, to the last bit, what save() wrote.

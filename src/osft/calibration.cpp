@@ -16,8 +16,8 @@ using backend::ScratchScope;
 using backend::Transpose;
 
 Calibration::Calibration(const OsftLayout& layout, std::int64_t tokens, const Weights& weights, BasisStore& store,
-                         TargetProgress progress)
-    : layout_(layout), tokens_(tokens), store_(store), progress_(std::move(progress)) {
+                         TargetProgress progress, IsMine is_mine)
+    : layout_(layout), tokens_(tokens), store_(store), progress_(std::move(progress)), is_mine_(std::move(is_mine)) {
   for (weights::ObservedWeight* weight : weights) {
     if (layout.find(weight->parameter().name) != nullptr) weights_.push_back(weight);
   }
@@ -61,7 +61,7 @@ void Calibration::begin_layer(Exec& exec, std::int64_t layer) {
 
 void Calibration::end_layer(Exec& exec, std::int64_t) {
   for (const Moments& moments : live_) {
-    find_directions(exec, moments);
+    if (exec.planning() || is_mine_(moments.weight->parameter().name)) find_directions(exec, moments);
     moments.weight->observe = nullptr;
   }
   live_.clear();

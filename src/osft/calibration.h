@@ -12,6 +12,8 @@ namespace inlay::osft {
 
 // Called with targets done and targets in all.
 using TargetProgress = std::function<void(std::int64_t, std::int64_t)>;
+// Whether this process is to find the directions of a target, by its parameter's name: several divide them.
+using IsMine = std::function<bool(const std::string&)>;
 
 // Basis `activations`: runs text through the base model and takes, at the input of every target, the directions that
 // carry energy. Second moments are summed in fp32 while the model runs, a layer at a time; activations are not kept. An
@@ -21,8 +23,9 @@ class Calibration final : public model::Decoder::LayerObserver {
   // layout: how many directions each target should freeze. tokens: of all batches.
   // weights: of the decoder that will be observed.
   using Weights = std::vector<weights::ObservedWeight*>;
-  Calibration(const OsftLayout& layout, std::int64_t tokens, const Weights& weights, BasisStore& store,
-              TargetProgress progress);
+  Calibration(
+      const OsftLayout& layout, std::int64_t tokens, const Weights& weights, BasisStore& store, TargetProgress progress,
+      IsMine is_mine = [](const std::string&) { return true; });
 
   void begin_layer(Exec& exec, std::int64_t layer) override;
   void end_layer(Exec& exec, std::int64_t layer) override;
@@ -46,6 +49,7 @@ class Calibration final : public model::Decoder::LayerObserver {
   std::int64_t tokens_;
   BasisStore& store_;
   TargetProgress progress_;
+  IsMine is_mine_;
   Weights weights_;  // those that are targets
   std::vector<Moments> live_;
   std::size_t mark_ = 0;

@@ -5,8 +5,10 @@
 
 namespace inlay::osft {
 
-// Basis `weights`: decomposes every target's tensors one after the other. When planning, the checkpoint may be null.
+// Basis `weights`: decomposes the tensors of this process's targets one after the other. When planning, the checkpoint
+// may be null.
 void decompose_targets(Exec& exec, const OsftLayout& layout, const model::ModelConfig& config,
-                       const io::Checkpoint* checkpoint, BasisStore& store, const TargetProgress& progress);
+                       const io::Checkpoint* checkpoint, BasisStore& store, const TargetProgress& progress,
+                       const IsMine& is_mine);
 
 }  // namespace inlay::osft

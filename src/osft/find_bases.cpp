@@ -12,6 +12,7 @@
 #include "model/decoding.h"
 #include "model/weights_io.h"
 #include "osft/decompose_targets.h"
+#include "parallel/owner_layout.h"
 
 namespace inlay::osft {
 
@@ -155,9 +156,27 @@ class Search {
       exec.arena().release_to(mark);
     }
     if (targets_.on_activations()) return;
-    decompose_targets(exec, layout_, config_, checkpoint, store, [&](std::int64_t done, std::int64_t total) {
-      show(*console, "decomposing weights", done, total);
+    decompose_targets(
+        exec, layout_, config_, checkpoint, store,
+        [&](std::int64_t done, std::int64_t total) { show(*console, "decomposing weights", done, total); }, mine());
+  }
+
+  // Every process runs the text through the model, which is little work; decomposing is divided.
+  IsMine mine() const {
+    std::vector<std::string> names;
+    std::vector<double> costs;
+    model::ModelParameters parameters(config_);
+    parameters.for_each([&](const weights::Parameter& p) {
+      if (layout_.find(p.name) == nullptr) return;
+      const auto rows = static_cast<double>(p.rows()), columns = static_cast<double>(p.shape[1]);
+      names.push_back(p.name);
+      costs.push_back(targets_.on_activations() ? columns * columns * columns
+                                                : rows * columns * std::min(rows, columns));
     });
+    const parallel::OwnerLayout owners = parallel::assign_owners(costs, inputs_.ranks->size());
+    std::set<std::string> mine;
+    for (const std::size_t i : owners.targets_of(inputs_.ranks->rank())) mine.insert(names[i]);
+    return [mine = std::move(mine)](const std::string& name) { return mine.contains(name); };
   }
 
   void calibrate(Exec& exec, const io::Checkpoint* checkpoint, std::vector<Document> documents, BasisStore& store,
@@ -187,9 +206,9 @@ class Search {
       }
     }
     if (!targets_.on_activations()) return;
-    Calibration observer(layout_, token_count(documents), weights_, store, [&](std::int64_t done, std::int64_t total) {
-      show(*console, "finding directions", done, total);
-    });
+    Calibration observer(
+        layout_, token_count(documents), weights_, store,
+        [&](std::int64_t done, std::int64_t total) { show(*console, "finding directions", done, total); }, mine());
     decoder.observe(exec, batches, observer);
     if (!exec.planning()) store.put("tokens.free", unseen_tokens(documents, config_.vocab));
   }
@@ -308,21 +327,29 @@ std::size_t plan_bases(const SearchInputs& inputs, const model::ModelConfig& con
 FoundBases find_bases(const SearchInputs& inputs, const model::ModelConfig& config, Device device, DType compute,
                       const StepShape& step, Console& console) {
   Search search(inputs, config, device, compute, step);
+  parallel::Communicator& ranks = *inputs.ranks;
   FoundBases found;
   const fs::path folder = cache_of(inputs.osft);
   fs::path file;
-  if (!folder.empty()) {
+  bool known = false;
+  // The leader keeps the cache: others may not see its folder.
+  if (ranks.leads() && !folder.empty()) {
     file = folder / fmt::format("osft-{:016x}.safetensors",
                                 cache_key(inputs, config.attention, search.layout(), device, compute, step));
     if (auto bases = cached(file, search, console)) {
       found.bases = *std::move(bases);
-      search.take_layout(found.bases);
-      found.layout = found_layout(search.layout(), found.bases);
-      return found;
+      known = true;
     }
   }
+  if (ranks.any(known, "directions in the cache")) {
+    found.bases.share(ranks);
+    search.take_layout(found.bases);
+    found.layout = found_layout(search.layout(), found.bases);
+    return found;
+  }
   const auto began = std::chrono::steady_clock::now();
-  found.device_peak = search.run(found.bases, console);
+  parallel::together(ranks, "finding directions", [&] { found.device_peak = search.run(found.bases, console); });
+  found.bases.share(ranks);
   found.layout = found_layout(search.layout(), found.bases);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   console.line(fmt::format("directions: {} for {} targets found in {:.1f} s", format_bytes(found.bases.bytes()),

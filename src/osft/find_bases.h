@@ -8,6 +8,7 @@
 #include "core/batch.h"
 #include "core/console.h"
 #include "osft/basis_store.h"
+#include "parallel/communicator.h"
 
 namespace inlay::osft {
 
@@ -28,6 +29,8 @@ struct SearchInputs {
   // The documents of a file that calibration.data names, and everything that decides how it is read.
   std::function<std::vector<Document>(const std::string& file)> read;
   std::string reading;
+  // The processes that search together; each finds the directions of some targets, and all get all of them.
+  std::shared_ptr<parallel::Communicator> ranks = parallel::single_process();
 };
 
 // Decomposes the weights or calibrates on text, as the options say, or takes what an earlier run left in the cache: it

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/interrupt.h"
+
 namespace inlay::parallel {
 
 using backend::Work;
@@ -93,6 +95,8 @@ void together(Communicator& communicator, std::string_view what, const std::func
   std::string error;
   try {
     work();
+  } catch (const Interrupted&) {
+    throw;  // that ends all of them
   } catch (const UserError& mine) {
     error = *mine.what() == '\0' ? "failed" : mine.what();
   }

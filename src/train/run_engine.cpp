@@ -88,8 +88,10 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
   engine.mesh = make_mesh(options, ranks);
   osft::FoundBases found;
   if (options.finds_directions()) {
-    found = osft::find_bases(search_inputs(options, config, engine.device, console), config, engine.device,
-                             engine.compute, step_shape(options, bounds), console);
+    osft::SearchInputs inputs = search_inputs(options, config, engine.device, console);
+    inputs.ranks = ranks;
+    inputs.device_budget = common_budget({.device = inputs.device_budget}, engine.mesh, engine.device).device;
+    found = osft::find_bases(inputs, config, engine.device, engine.compute, step_shape(options, bounds), console);
     run.basis_fingerprint = found.bases.fingerprint();
   }
   if (options.osft.enabled) {

@@ -249,6 +249,32 @@ TEST(TrainManyRanks, OsftOfBothBasesTrainsAsOneProcessDoes) {
   }
 }
 
+// Directions are those of one process, to the bit, whoever found them.
+TEST(TrainManyRanks, RanksDivideTheSearchForDirections) {
+  const Fixture fixture(model_fixture("qwen3_moe_mixed"));
+  const std::string data = (fixture.folder / "data.jsonl").string();
+  for (const char* osft : {"basis: activations", "basis: weights", "basis: weights, ranks: adaptive"}) {
+    const options::TrainOptions options = options::parse_options(
+        fmt::format("base_model: {}\noutput_dir: nowhere\ndatasets: [{}]\nlearning_rate: 1e-3\nsequence_len: 64\n"
+                    "osft: {{cache: off, unfreeze_rank_ratio: 0.4, calibration: {{data: {}}}, {}}}\n",
+                    fixture.folder.string(), data, data, osft),
+        "test", {});
+    const auto find = [&](const std::shared_ptr<parallel::Communicator>& ranks) {
+      Console console(true);
+      osft::SearchInputs inputs = train::search_inputs(options, fixture.config, Device::cpu, console);
+      inputs.ranks = ranks;
+      return osft::find_bases(inputs, fixture.config, Device::cpu, DType::f32,
+                              train::step_shape(options, {.tokens = 64, .document = 64}), console);
+    };
+    const std::string alone = find(parallel::single_process()).bases.fingerprint();
+    for (const int count : {2, 5}) {
+      run_ranks(count, [&](const std::shared_ptr<parallel::Communicator>& ranks) {
+        EXPECT_EQ(find(ranks).bases.fingerprint(), alone) << osft << ", rank " << ranks->rank() << " of " << count;
+      });
+    }
+  }
+}
+
 TEST(TrainManyRanks, AdaptersTrainOverABaseThatIsCut) {
   for (const auto& folder : adapter_fixtures()) {
     const Fixture fixture(base_of(folder));
