@@ -110,7 +110,9 @@ TEST(IoSafetensorsWriter, WithoutFinishNothingStays) {
 TEST(IoSafetensorsWriter, ManyWritersMakeTheSameFile) {
   const TempFolder folder;
   SafetensorsWriter one(folder / "one", mixed);
-  for (const TensorSpec& spec : mixed) one.write(spec.name, content(spec));
+  std::vector<TensorSpec> in_order = mixed;
+  widest_first(in_order);
+  for (const TensorSpec& spec : in_order) one.write(spec.name, content(spec));
   one.finish();
   std::vector<std::unique_ptr<SafetensorsWriter>> many;
   for (int i = 0; i < 3; ++i) {
