@@ -12,10 +12,11 @@ void add_bench(Program& program) {
     auto as_json = std::make_shared<bool>(false);
     one->add_flag("--json", *as_json, "Print one JSON object on one line");
     auto run = benchmark.declare(*one);
-    one->callback([&program, run, as_json] {
+    one->callback([&program, run, as_json, several = benchmark.several_processes] {
+      program.several_processes = several;
       program.action = [run, as_json] {
         const bench::Report report = run();
-        std::puts(report.dump(*as_json ? -1 : 2).c_str());
+        if (!report.empty()) std::puts(report.dump(*as_json ? -1 : 2).c_str());
         return 0;
       };
     });
