@@ -3,10 +3,10 @@
 namespace inlay::bench {
 
 std::vector<Benchmark> benchmarks() {
-  return {matmul_benchmark(),  attention_benchmark(), fused_linear_ce_benchmark(),
-          mlp_benchmark(),     moe_benchmark(),       train_step_benchmark(),
-          osft_benchmark(),    lora_benchmark(),      dequantise_benchmark(),
-          tokenize_benchmark()};
+  return {matmul_benchmark(),   attention_benchmark(),  fused_linear_ce_benchmark(),
+          mlp_benchmark(),      moe_benchmark(),        train_step_benchmark(),
+          osft_benchmark(),     lora_benchmark(),       dequantise_benchmark(),
+          tokenize_benchmark(), collectives_benchmark()};
 }
 
 void add_common(CLI::App& command, Common& common) {

@@ -27,6 +27,7 @@ struct Benchmark {
   std::string name, meaning;
   // Adds the options and returns what runs after parsing.
   std::function<std::function<Report()>(CLI::App&)> declare;
+  bool several_processes = false;  // under mpirun; the report of all but the first is empty
 };
 std::vector<Benchmark> benchmarks();
 
@@ -40,6 +41,7 @@ Benchmark lora_benchmark();
 Benchmark moe_benchmark();
 Benchmark dequantise_benchmark();
 Benchmark tokenize_benchmark();
+Benchmark collectives_benchmark();
 
 void add_common(CLI::App& command, Common& common);
 

@@ -137,6 +137,44 @@ constexpr std::pair<const char*, double Ceilings::*> rates[] = {{"matmul", &Ceil
                                                                 {"host", &Ceilings::host}};
 constexpr int file_version = 1;  // of what is measured, and how
 
+std::string machine_name(Device device) {
+  return device == Device::cuda ? backend::cuda::device_description() : backend::cpu::processor();
+}
+
+// A file's content, where it is what was written for the machine.
+nlohmann::json read_rates(const std::filesystem::path& file, const std::string& machine) {
+  std::ifstream stream(file);
+  if (!stream) return {};
+  auto json = nlohmann::json::parse(stream, nullptr, false);
+  const bool fits = json.is_object() && json.value("version", nlohmann::json()) == file_version &&
+                    json.value("machine", nlohmann::json()) == machine;
+  return fits ? json : nlohmann::json();
+}
+
+bool take_rate(const nlohmann::json& json, const char* name, double& rate) {
+  const auto found = json.find(name);
+  if (found == json.end() || !found->is_number()) return false;
+  rate = found->get<double>();
+  return std::isfinite(rate) && rate > 0;
+}
+
+void write_rates(const std::filesystem::path& file, const nlohmann::ordered_json& json) {
+  std::error_code ignored;
+  std::filesystem::create_directories(file.parent_path(), ignored);
+  try {
+    io::write_file_atomic(file, json.dump(2) + "\n");
+  } catch (const UserError&) {  // then the next run measures again
+  }
+}
+
+std::string network_of(Device device) { return "network of " + machine_name(device); }
+
+double kept_network_rate(Device device) {
+  double rate = 0;
+  const nlohmann::json json = read_rates(ceilings_file(network_of(device)), network_of(device));
+  return json.is_object() && take_rate(json, "network", rate) ? rate : 0;
+}
+
 }  // namespace
 
 double measured_matmul_rate(Device device, DType dtype, double seconds) {
@@ -177,18 +215,10 @@ std::filesystem::path ceilings_file(const std::string& machine) {
 }
 
 bool read_ceilings(const std::filesystem::path& file, const std::string& machine, Ceilings& ceilings) {
-  std::ifstream stream(file);
-  if (!stream) return false;
-  const auto json = nlohmann::json::parse(stream, nullptr, false);
-  if (!json.is_object() || json.value("version", nlohmann::json()) != file_version ||
-      json.value("machine", nlohmann::json()) != machine) {
-    return false;
-  }
+  const nlohmann::json json = read_rates(file, machine);
+  if (!json.is_object()) return false;
   for (const auto& [name, rate] : rates) {
-    const auto found = json.find(name);
-    if (found == json.end() || !found->is_number()) return false;
-    ceilings.*rate = found->get<double>();
-    if (!std::isfinite(ceilings.*rate) || ceilings.*rate <= 0) return false;
+    if (!take_rate(json, name, ceilings.*rate)) return false;
   }
   ceilings.source = "measured before, " + file.string();
   return true;
@@ -197,12 +227,13 @@ bool read_ceilings(const std::filesystem::path& file, const std::string& machine
 void write_ceilings(const std::filesystem::path& file, const std::string& machine, const Ceilings& ceilings) {
   nlohmann::ordered_json json = {{"version", file_version}, {"machine", machine}};
   for (const auto& [name, rate] : rates) json[name] = ceilings.*rate;
-  std::error_code ignored;
-  std::filesystem::create_directories(file.parent_path(), ignored);
-  try {
-    io::write_file_atomic(file, json.dump(2) + "\n");
-  } catch (const UserError&) {  // then the next run measures again
-  }
+  write_rates(file, json);
+}
+
+void keep_network_rate(Device device, double rate) {
+  const std::filesystem::path file = ceilings_file(network_of(device));
+  if (file.empty()) return;
+  write_rates(file, {{"version", file_version}, {"machine", network_of(device)}, {"network", rate}});
 }
 
 Ceilings h200_ceilings() {
@@ -212,14 +243,15 @@ Ceilings h200_ceilings() {
 Ceilings machine_ceilings(Device device, DType compute, Remeasure again, const backend::MessageSink& messages) {
   const bool gpu = device == Device::cuda;
   if (gpu && !backend::cuda::available()) return h200_ceilings();
-  const std::string machine =
-      fmt::format("{}, {}", gpu ? backend::cuda::device_description() : backend::cpu::processor(), name_of(compute));
+  const std::string machine = fmt::format("{}, {}", machine_name(device), name_of(compute));
   const std::filesystem::path file = ceilings_file(machine);
   Ceilings ceilings;
-  if (again == Remeasure::no && !file.empty() && read_ceilings(file, machine, ceilings)) return ceilings;
-  if (messages) messages(backend::Message::progress, fmt::format("measuring what {} reaches, once", machine));
-  ceilings = measure_ceilings(device, compute);
-  if (!file.empty()) write_ceilings(file, machine, ceilings);
+  if (again == Remeasure::yes || file.empty() || !read_ceilings(file, machine, ceilings)) {
+    if (messages) messages(backend::Message::progress, fmt::format("measuring what {} reaches, once", machine));
+    ceilings = measure_ceilings(device, compute);
+    if (!file.empty()) write_ceilings(file, machine, ceilings);
+  }
+  ceilings.network = kept_network_rate(device);
   return ceilings;
 }
 

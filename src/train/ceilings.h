@@ -14,6 +14,7 @@ struct Ceilings {
   double memory = 0;     // bytes/s of the device's memory, read and written
   double link = 0;       // bytes/s between host and device, each way
   double host = 0;       // bytes/s of the host's memory under AdamW
+  double network = 0;    // bytes/s that each of several processes sends; 0: never measured
   std::string source;    // where they come from, for people
 };
 
@@ -25,6 +26,9 @@ Ceilings machine_ceilings(Device device, DType compute, Remeasure again, const b
 
 // An H200's (docs/numbers.md).
 Ceilings h200_ceilings();
+
+// What `inlay bench collectives` has measured, kept for this kind of machine.
+void keep_network_rate(Device device, double rate);
 
 // Measures now.
 Ceilings measure_ceilings(Device device, DType compute);
