@@ -1,0 +1,60 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "support/command.h"
+#include "support/files.h"
+
+namespace inlay::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::size_t times(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(CliProcesses, AnErrorThatAllHaveIsSaidOnce) {
+  if (!has_mpirun()) GTEST_SKIP() << "mpirun is not installed (Debian: openmpi-bin)";
+  const CommandResult missing = mpirun(3, {program().string(), "train", "/nowhere/run.yaml"});
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_EQ(times(missing.err, "inlay: /nowhere/run.yaml: no such file"), 1u) << missing.err;
+  EXPECT_EQ(times(missing.err, "inlay: "), 1u) << missing.err;
+  const CommandResult started = inlay({"train", "/nowhere/run.yaml", "--processes", "2"});
+  EXPECT_EQ(started.code, 2);
+  EXPECT_EQ(times(started.err, "inlay: /nowhere/run.yaml: no such file"), 1u) << started.err;
+}
+
+TEST(CliProcesses, WhatRunsInOneProcessSaysSo) {
+  if (!has_mpirun()) GTEST_SKIP() << "mpirun is not installed (Debian: openmpi-bin)";
+  const CommandResult result = mpirun(2, {program().string(), "info", "/nowhere"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(times(result.err, "inlay: inlay info runs in one process; start it without mpirun or srun"), 1u)
+      << result.err;
+}
+
+TEST(CliProcesses, MistakesAreNamed) {
+  EXPECT_THAT(inlay({"train", "x.yaml", "--processes", "none"}).err,
+              HasSubstr("--processes: expected a number of at least 1 or auto, got 'none'"));
+  EXPECT_THAT(inlay({"bench", "collectives"}).err, HasSubstr("mpirun -n N inlay bench collectives"));
+  const CommandResult torchrun =
+      inlay({"train", "x.yaml"},
+            {.environment = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "host"}}});
+  EXPECT_EQ(torchrun.code, 2);
+  EXPECT_THAT(torchrun.err, HasSubstr("mpirun -n N inlay train"));
+}
+
+TEST(CliProcesses, TheNetworkIsMeasured) {
+  if (!has_mpirun()) GTEST_SKIP() << "mpirun is not installed (Debian: openmpi-bin)";
+  const CommandResult result = mpirun(2, {program().string(), "bench", "collectives", "--json", "--device", "cpu",
+                                          "--largest", "1", "--iterations", "1"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("\"network_gb_per_s\":"));
+  EXPECT_EQ(times(result.out, "\"processes\":2"), 1u) << result.out;
+}
+
+}  // namespace
+}  // namespace inlay::testing
