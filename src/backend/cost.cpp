@@ -8,8 +8,9 @@ double Work::product_flops() const { return std::accumulate(products.begin(), pr
 
 Work& Work::operator+=(const Work& other) {
   for (std::size_t i = 0; i < products.size(); ++i) products[i] += other.products[i];
-  for (double Work::*kind : {&Work::attention, &Work::bytes, &Work::host_bytes, &Work::to_device, &Work::to_host,
-                             &Work::to_disk, &Work::from_disk, &Work::network}) {
+  for (double Work::*kind :
+       {&Work::attention, &Work::bytes, &Work::host_bytes, &Work::to_device, &Work::to_host, &Work::to_disk,
+        &Work::from_disk, &Work::network, &Work::network_far, &Work::collectives, &Work::collectives_far}) {
     this->*kind += other.*kind;
   }
   return *this;

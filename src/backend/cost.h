@@ -29,7 +29,8 @@ struct Work {
   double host_bytes = 0;                       // through the host's
   double to_device = 0, to_host = 0;           // bytes over the link
   double to_disk = 0, from_disk = 0;
-  double network = 0;  // bytes sent to other processes
+  double network = 0, network_far = 0;          // bytes sent to other processes; of these, in groups that span nodes
+  double collectives = 0, collectives_far = 0;  // rounds of all of them
 
   double product_flops() const;
   double flops() const { return product_flops() + attention; }

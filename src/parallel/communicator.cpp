@@ -25,46 +25,64 @@ void check_sum(ConstView tensor) {
                inlay::name_of(tensor.dtype()));
 }
 
-// What a rank sends of a tensor that goes round a ring once.
-double once_round(double bytes, int size) { return bytes * (size - 1) / size; }
+double bytes_of(const View& tensor) { return static_cast<double>(tensor.bytes()); }
 
 }  // namespace
 
+// What a rank sends of so many bytes that go round a ring so often.
+void Communicator::count(Exec& exec, double bytes, int rounds) const {
+  if (single()) return;
+  const double sent = rounds * bytes * (size_ - 1) / size_;
+  exec.count(&Work::network, sent);
+  exec.count(&Work::collectives, rounds);
+  if (nodes_ == 1) return;
+  exec.count(&Work::network_far, sent);
+  exec.count(&Work::collectives_far, rounds);
+}
+
 void Communicator::all_reduce(Exec& exec, std::span<const View> tensors, std::string_view what) {
+  double bytes = 0;
   for (const View& t : tensors) {
     check_sum(t);
-    exec.count(&Work::network, 2 * once_round(static_cast<double>(t.bytes()), size_));
+    bytes += bytes_of(t);
   }
+  count(exec, bytes, 2);
   if (!exec.planning() && !single()) do_all_reduce(exec, tensors, what);
 }
 
 void Communicator::reduce_scatter(Exec& exec, std::span<const CutTensor> tensors, std::string_view what) {
+  double bytes = 0;
   for (const CutTensor& t : tensors) {
     check_cut(t, rank_, size_);
     check_sum(t.whole);
-    exec.count(&Work::network, once_round(static_cast<double>(t.whole.bytes()), size_));
+    bytes += bytes_of(t.whole);
   }
+  count(exec, bytes, 1);
   if (!exec.planning()) do_reduce_scatter(exec, tensors, what);
 }
 
 void Communicator::all_gather(Exec& exec, std::span<const CutTensor> tensors, std::string_view what) {
+  double bytes = 0;
   for (const CutTensor& t : tensors) {
     check_cut(t, rank_, size_);
-    exec.count(&Work::network, once_round(static_cast<double>(t.whole.bytes()), size_));
+    bytes += bytes_of(t.whole);
   }
+  count(exec, bytes, 1);
   if (!exec.planning()) do_all_gather(exec, tensors, what);
 }
 
 void Communicator::broadcast(Exec& exec, std::span<const View> tensors, int root, std::string_view what) {
   INLAY_ASSERT(0 <= root && root < size_, "a broadcast from rank {} of {}", root, size_);
-  for (const View& t : tensors) exec.count(&Work::network, once_round(static_cast<double>(t.bytes()), size_));
+  double bytes = 0;
+  for (const View& t : tensors) bytes += bytes_of(t);
+  count(exec, bytes, 1);
   if (!exec.planning() && !single()) do_broadcast(exec, tensors, root, what);
 }
 
 void Communicator::all_to_all(Exec& exec, View to, ConstView from, std::string_view what) {
   INLAY_ASSERT(to.shape() == from.shape() && to.dtype() == from.dtype() && to.dim(0) % size_ == 0,
                "all_to_all of {} to {} among {}", from.shape().str(), to.shape().str(), size_);
-  exec.count(&Work::network, once_round(static_cast<double>(to.bytes()), size_));
+  count(exec, bytes_of(to), 1);
   if (!exec.planning()) do_all_to_all(exec, to, from, what);
 }
 

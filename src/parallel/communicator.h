@@ -25,7 +25,8 @@ struct CutTensor {
 
 class Communicator {
  public:
-  Communicator(int rank, int size) : rank_(rank), size_(size) {}
+  // nodes: that the ranks are on, for plans.
+  Communicator(int rank, int size, int nodes = 1) : rank_(rank), size_(size), nodes_(nodes) {}
   virtual ~Communicator() = default;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -73,13 +74,15 @@ class Communicator {
   virtual void do_all_to_all(Exec& exec, View to, ConstView from, std::string_view what) = 0;
 
  private:
-  int rank_, size_;
+  void count(Exec& exec, double bytes, int rounds) const;
+
+  int rank_, size_, nodes_;
 };
 
 // A run of one process.
 std::shared_ptr<Communicator> single_process();
 // As a rank of so many that are not there: plans with it, and does nothing else.
-std::shared_ptr<Communicator> planned_process(int rank, int size);
+std::shared_ptr<Communicator> planned_process(int rank, int size, int nodes = 1);
 // As one of so many that all have what this one has: its exchanges write what would arrive and take the time that a
 // network would, on their lane (bytes/s that each rank sends, and seconds per exchange), so that one device shows how
 // much hides behind the kernels.

@@ -56,8 +56,8 @@ class PlannedProcess final : public Communicator {
 
 std::shared_ptr<Communicator> single_process() { return std::make_shared<SingleProcess>(); }
 
-std::shared_ptr<Communicator> planned_process(int rank, int size) {
-  return std::make_shared<PlannedProcess>(rank, size);
+std::shared_ptr<Communicator> planned_process(int rank, int size, int nodes) {
+  return std::make_shared<PlannedProcess>(rank, size, nodes);
 }
 
 }  // namespace inlay::parallel
