@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <cstdlib>
 
 #include "support/command.h"
 #include "support/files.h"
@@ -45,6 +45,26 @@ TEST(CliProcesses, MistakesAreNamed) {
             {.environment = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "host"}}});
   EXPECT_EQ(torchrun.code, 2);
   EXPECT_THAT(torchrun.err, HasSubstr("mpirun -n N inlay train"));
+}
+
+// In place of mpirun stands what shows how it was called, and what came of a signal.
+TEST(CliProcesses, SignalsReachMpirunInAFormThatItPassesOn) {
+  const TempFolder folder;
+  const std::filesystem::path mpirun =
+      folder.write("mpirun", "#!/bin/sh\ntrap 'exit 138' USR1\nprintf '%s\\n' \"$*\" >" + (folder / "called").string() +
+                                 "\nwhile :; do sleep 0.05; done\n");
+  std::filesystem::permissions(mpirun, std::filesystem::perms::owner_all);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    std::filesystem::remove(folder / "called");
+    const CommandResult result = inlay({"train", "run.yaml", "--processes", "4", "--quiet"},
+                                       {.interrupt_when = [&] { return read_text(folder / "called").ends_with('\n'); },
+                                        .signal = signal,
+                                        .environment = {{"PATH", folder.path().string() + ":" + std::getenv("PATH")}}});
+    EXPECT_EQ(result.code, 128 + signal);
+    const std::string called = read_text(folder / "called");
+    EXPECT_TRUE(called.starts_with("-n 4 --bind-to none --oversubscribe ")) << called;
+    EXPECT_TRUE(called.ends_with(program().string() + " train run.yaml --quiet\n")) << called;
+  }
 }
 
 TEST(CliProcesses, TheNetworkIsMeasured) {

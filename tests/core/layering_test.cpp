@@ -76,6 +76,19 @@ TEST(CoreLayering, NoFolderIncludesFromItsRight) {
   EXPECT_GT(files, 10u) << "looked in " << root;
 }
 
+// What speaks MPI is loaded into the program: it must not bring a second copy of any of it.
+TEST(CoreLayering, ThePlugInSharesOneHeader) {
+  static const std::regex quoted(R"re(#\s*include\s*"([^"]+)")re");
+  for (const auto& entry : std::filesystem::directory_iterator(testing::source_folder() / "src/parallel/mpi")) {
+    std::ostringstream text;
+    text << std::ifstream(entry.path()).rdbuf();
+    const std::string source = text.str();
+    for (std::sregex_iterator at(source.begin(), source.end(), quoted), end; at != end; ++at) {
+      EXPECT_EQ((*at)[1], "parallel/transport.h") << entry.path();
+    }
+  }
+}
+
 TEST(CoreLayering, TheTestItselfCanFail) {
   EXPECT_EQ(violations("f", "ops", "#include \"model/decoder.h\"\n"),
             (std::vector<std::string>{"f:1: ops may not include model/decoder.h"}));
