@@ -272,7 +272,7 @@ class ContinualRun {
       fs::remove_all(folder, ignored);
     }
     passing_.status(name(sequence, task));
-    return train::run_training(options, resume, passing_, *parallel::single_process());
+    return train::run_training(options, resume, passing_);
   }
 
   // Nothing where an interrupt came.
