@@ -10,16 +10,17 @@
 // shares of a peak and floors of benchmarks speak of the very work that runs.
 namespace inlay::backend {
 
-// The part of a training step that work belongs to. The first three come once per micro-batch, the fourth once per
+// The part of a training step that work belongs to. The first three come once per micro-batch, the next two once per
 // step.
 enum class StepPart : std::uint8_t {
   forward,
   recompute,  // what the forward pass has done before
   backward,
+  sums,       // of gradients over processes, beside the last backward pass
   optimizer,  // finishing the gradients, the update, and what follows from it
   none,       // of no step: loading, evaluation, sampling, saving
 };
-inline constexpr std::size_t step_part_count = 5;
+inline constexpr std::size_t step_part_count = 6;
 
 // Amounts of work by what limits their speed.
 struct Work {

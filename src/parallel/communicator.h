@@ -25,7 +25,6 @@ struct CutTensor {
 
 class Communicator {
  public:
-  // nodes: that the ranks are on, for plans.
   Communicator(int rank, int size, int nodes = 1) : rank_(rank), size_(size), nodes_(nodes) {}
   virtual ~Communicator() = default;
   Communicator(const Communicator&) = delete;
@@ -33,6 +32,7 @@ class Communicator {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  int nodes() const { return nodes_; }  // that they are on, where it is a plan; else 1
   bool single() const { return size_ == 1; }
   bool leads() const { return rank_ == 0; }  // it speaks, and writes what is written once
 

@@ -54,11 +54,12 @@ Mesh make_mesh(const options::TrainOptions& options, const std::shared_ptr<Commu
 
 Mesh planned_mesh(const options::TrainOptions& options, int processes, int per_node) {
   if (processes == 1) return {};
-  Mesh mesh{.all = parallel::planned_process(0, processes)};
+  const int nodes = processes / per_node;
+  Mesh mesh{.all = parallel::planned_process(0, processes, nodes)};
   mesh.on_host = per_node;
   if (options.parallel.shard == ShardGroup::all) return mesh;
   mesh.shards = per_node > 1 ? parallel::planned_process(0, per_node) : parallel::single_process();
-  if (processes > per_node) mesh.replicas = parallel::planned_process(0, processes / per_node);
+  if (nodes > 1) mesh.replicas = parallel::planned_process(0, nodes, nodes);
   return mesh;
 }
 
@@ -78,7 +79,7 @@ MemoryChoice choose_memory_together(const model::ModelConfig& config, EngineOpti
   if (!options.mesh.many()) return choose_memory(config, options, demands, budget);
   // All plan as the first rank does, so that all decide alike; what others have differs by a row of a matrix.
   const auto as_first = [](const std::shared_ptr<Communicator>& ranks) {
-    return ranks->single() ? ranks : parallel::planned_process(0, ranks->size());
+    return ranks->single() ? ranks : parallel::planned_process(0, ranks->size(), ranks->nodes());
   };
   const Mesh real = options.mesh;
   EngineOptions planned = options;

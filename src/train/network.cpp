@@ -68,7 +68,7 @@ double network_seconds(const Work& work, const TeamShape& team, const NetworkRat
 
 }  // namespace
 
-NetworkRates network_rates(const std::string& link, const TeamShape& team) {
+NetworkRates network_rates(const std::string& link, const TeamShape& team, double measured) {
   NetworkRates rates{.start = ring_start};
   const Link *within = &links[0], *between = &links[2];
   double own_within = 0, own_between = 0;
@@ -88,39 +88,40 @@ NetworkRates network_rates(const std::string& link, const TeamShape& team) {
   const auto text = [](const Link& known, double own) {
     return own > 0 ? fmt::format("{:g} GB/s per process", own) : std::string(known.text);
   };
+  if (link.empty() && measured > 0) {  // of a ring through all processes
+    rates.within = rates.between = measured;
+    rates.source = fmt::format("{:.3g} GB/s per process, measured by inlay bench collectives", measured / 1e9);
+    return rates;
+  }
   rates.source = text(*within, own_within) + " within a node";
   if (team.nodes > 1) rates.source += ", " + text(*between, own_between) + " between nodes";
   return rates;
 }
 
 TeamEstimate estimate_team_step(const MemoryPlan& plan, std::int64_t micro_batches, std::int64_t layers,
-                                bool sends_every_pass, const TeamShape& team, const Ceilings& ceilings,
-                                const NetworkRates& network) {
+                                const TeamShape& team, const Ceilings& ceilings, const NetworkRates& network) {
   const Work& forward = plan.cost.of(StepPart::forward);
   const Work backward = plan.cost.of(StepPart::recompute) + plan.cost.of(StepPart::backward);
-  const Work& update = plan.cost.of(StepPart::optimizer);
+  const Work &sums = plan.cost.of(StepPart::sums), &update = plan.cost.of(StepPart::optimizer);
   const auto sent = [&](const Work& work) { return network_seconds(work, team, network); };
   const auto beside = [&](double compute, double exchange) {
     return std::max(compute, exchange) + std::min(compute, exchange) / static_cast<double>(layers);
   };
   const double there = compute_seconds(forward, ceilings), back = compute_seconds(backward, ceilings);
   const double optimizer = compute_seconds(update, ceilings) + update.host_bytes / ceilings.host;
-  const auto others = static_cast<double>(micro_batches - 1);  // all but the first on the way there, the last back
-  const double share = sends_every_pass ? 1 : 0;
+  const auto passes = static_cast<double>(micro_batches);
 
   TeamEstimate result;
-  result.compute_seconds = (1 + others) * (there + back) + optimizer;
-  result.network_seconds = (1 + others) * sent(forward) + (1 + others * share) * sent(backward) + sent(update);
-  result.step_seconds = beside(there, sent(forward) + sent(update)) + others * beside(there, sent(forward)) +
-                        beside(back, sent(backward)) + others * beside(back, share * sent(backward)) + optimizer;
-  result.tokens_per_second =
-      team.processes * static_cast<double>(micro_batches) * plan.batch.tokens / result.step_seconds;
-  const auto bytes = [&](double Work::*kind) {
-    return (1 + others) * forward.*kind + (1 + others * share) * backward.*kind + update.*kind;
-  };
-  result.sent_bytes = bytes(&Work::network);
-  result.sent_far_bytes = bytes(&Work::network_far);
-  result.layer_bytes = (forward.network + backward.network) / static_cast<double>(layers);
+  result.compute_seconds = passes * (there + back) + optimizer;
+  result.network_seconds = passes * sent(forward + backward) + sent(sums) + sent(update);
+  result.step_seconds = (passes - 1) * (beside(there, sent(forward)) + beside(back, sent(backward))) +
+                        beside(there, sent(forward) + sent(update)) + beside(back, sent(backward) + sent(sums)) +
+                        optimizer;
+  result.tokens_per_second = team.processes * passes * plan.batch.tokens / result.step_seconds;
+  const Work every = forward + backward, once = sums + update;
+  result.sent_bytes = passes * every.network + once.network;
+  result.sent_far_bytes = passes * every.network_far + once.network_far;
+  result.layer_bytes = (every.network + once.network) / static_cast<double>(layers);
   return result;
 }
 

@@ -27,25 +27,25 @@ struct NetworkRates {
 
 // By the name of a link: nvlink or pcie within a node, ib400 or eth100 between nodes; GB/s of each process, where
 // processes are on one node within it, else between nodes; or one for each, as in "pcie,eth100". Empty: NVLink, and
-// InfiniBand at 400 Gb/s for every GPU. UserError where it is none of these.
-NetworkRates network_rates(const std::string& link, const TeamShape& team);
+// InfiniBand at 400 Gb/s for every GPU, or what was measured (bytes/s that each process sends; 0: never). UserError
+// where it is none of these.
+NetworkRates network_rates(const std::string& link, const TeamShape& team, double measured = 0);
 
 // Of one process and step. What is sent runs beside the kernels, a layer ahead or behind: in each pass the longer of
-// the two counts, and one layer's part of the other. Weights that the optimizer has changed come during the next
-// forward pass.
+// the two counts, and one layer's part of the other. Sums that are made once leave during the last backward pass, and
+// weights that the optimizer has changed come during the next forward pass.
 struct TeamEstimate {
   double compute_seconds = 0;  // kernels and copies alone
   double network_seconds = 0;  // collectives alone
   double step_seconds = 0;
   double tokens_per_second = 0;               // of all processes together
   double sent_bytes = 0, sent_far_bytes = 0;  // in all, and in groups that span nodes
-  double layer_bytes = 0;                     // of one layer and micro-batch
+  double layer_bytes = 0;                     // of one layer, with one micro-batch
 
   double exposed_seconds() const { return step_seconds - compute_seconds; }
 };
-// layers: of the model. sends_every_pass: gradients leave after each micro-batch, not only after the last.
+// layers: of the model.
 TeamEstimate estimate_team_step(const MemoryPlan& plan, std::int64_t micro_batches, std::int64_t layers,
-                                bool sends_every_pass, const TeamShape& team, const Ceilings& ceilings,
-                                const NetworkRates& network);
+                                const TeamShape& team, const Ceilings& ceilings, const NetworkRates& network);
 
 }  // namespace inlay::train

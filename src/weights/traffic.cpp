@@ -211,6 +211,7 @@ void WeightTraffic::send_gradients(Exec& exec, std::int64_t group) {
     written.wait(exec, Lane::network);
     mesh_.shards->reduce_scatter(exec, summed, named("gradients of layer", group));
     if (!mesh_.replicas->single() && last_pass_) {
+      const backend::CostScope once_per_step(exec, backend::StepPart::sums);
       std::vector<View> shares;
       for (const CutTensor& t : summed) shares.push_back(t.share);
       mesh_.replicas->all_reduce(exec, shares, named("gradients of layer", group));
@@ -244,7 +245,7 @@ void WeightTraffic::send_gradients(Exec& exec, std::int64_t group) {
 void WeightTraffic::sum_gradients(Exec& exec, std::int64_t group) {
   const Member& moved = member(group);
   if (!last_pass_ || (moved.sums.empty() && moved.cut_grads.empty())) return;
-  const backend::CostScope once_per_step(exec, backend::StepPart::optimizer);
+  const backend::CostScope once_per_step(exec, backend::StepPart::sums);
   std::vector<CutTensor> cut;
   std::vector<View> shares, whole;
   for (Parameter* p : moved.cut_grads) {
