@@ -72,7 +72,7 @@ Report time_step(const model::ModelConfig& config, const train::EngineOptions& o
   const auto engine = train::Engine::create(config, options);
   std::uint64_t seed = 0;
   engine->decoder().parameters().for_each([&](weights::Parameter& p) {
-    if (p.value.absent()) {  // not in the compute dtype: it makes its own of what it is given
+    if (p.value.absent() && !p.holds_value) {  // not in the compute dtype: it makes its own of what it is given
       for (const weights::Part& part : p.parts) {
         RandomRows rows(part.rows, p.shape[1], shape.mxfp4_experts && p.expert >= 0, ++seed);
         p.owner->load(engine->exec(), part, &rows);
@@ -80,7 +80,7 @@ Report time_step(const model::ModelConfig& config, const train::EngineOptions& o
       return;
     }
     backend::Exec& home = p.home(engine->exec());
-    fill_random(home, p.value, p.shape.rank() == 1 ? 1.0f : 0.02f, ++seed);
+    fill_random(home, p.holds_value ? p.held_value : p.value, p.shape.rank() == 1 ? 1.0f : 0.02f, ++seed);
     if (!p.low.absent()) home.fill_zero(p.low);
   });
   const RandomStart start;
@@ -96,14 +96,27 @@ Report time_step(const model::ModelConfig& config, const train::EngineOptions& o
     d.labels = d.input_ids;
   }
   const std::vector<PackedBatch> batches = {pack(documents)};
+  // As if all others had batches like this one's.
+  const auto others = static_cast<std::int64_t>(options.mesh.all->size());
+  const train::StepShare share{.passes = 1,
+                               .tokens = others * batches[0].token_count(),
+                               .valid = others * batches[0].valid_count(),
+                               .weight = static_cast<double>(others) * batches[0].valid_weight()};
   std::int64_t step = 0;
-  const double ms = median_ms(engine->exec(), shape.iterations, [&] {
+  // What steps of many processes leave to exchange, the next one's kernels hide: only several in a row show it.
+  const int in_a_row = options.mesh.many() ? 4 : 1;
+  const auto one_step = [&] {
     if (options.optimizer_state) {
-      engine->train_step(batches, ++step, 1e-6);
+      engine->train_step(batches, ++step, 1e-6, share);
     } else {
-      engine->gradients(batches);
+      engine->gradients(batches, 0, share);
     }
-  });
+  };
+  const double ms = median_ms(engine->exec(), shape.iterations,
+                              [&] {
+                                for (int i = 0; i < in_a_row; ++i) one_step();
+                              }) /
+                    in_a_row;
   const auto tokens = static_cast<double>(options.max_tokens);
   const double flops = train::model_flops(plan, batches);
   return {{"ms", ms},

@@ -1,5 +1,6 @@
 #include "bench/step.h"
 #include "model/presets.h"
+#include "train/network.h"
 #include "train/session.h"
 
 namespace inlay::bench {
@@ -11,6 +12,8 @@ struct Arguments : Common {
   std::string disk;
   std::int64_t documents = 1, length = 2048, tile = -1, host_layers = -1;
   bool nondeterministic = false;
+  int processes = 1, zero = 0;
+  double bandwidth = 360, latency = 10;
 };
 
 Report run(const Arguments& a) {
@@ -20,6 +23,11 @@ Report run(const Arguments& a) {
                             train::resolve_machine(a.device, a.dtype), {a.documents * a.length, a.length});
   options.deterministic = !a.nondeterministic;
   options.optimizer.max_grad_norm = 1.0;
+  if (a.processes > 1) {
+    options.mesh.all = options.mesh.shards =
+        parallel::simulated_process(0, a.processes, a.bandwidth * 1e9, a.latency * 1e-6);
+    options.mesh.zero = static_cast<parallel::Zero>(a.zero);
+  }
   train::MemoryDemands demands;
   if (a.policy != "auto") demands.policy = model::ActivationPolicy::parse(a.policy);
   if (a.tile >= 0) demands.mlp_tile = a.tile;
@@ -28,7 +36,21 @@ Report run(const Arguments& a) {
       .device = train::memory_budget(options.device), .host = train::host_memory_budget(), .disk = a.disk};
   const train::MemoryChoice choice = train::choose_memory(config, options, demands, budget);
   if (!choice.fits) user_error("{}", choice.reason);
-  return time_step(config, options, {.documents = a.documents, .length = a.length, .iterations = a.iterations});
+  Report report =
+      time_step(config, options, {.documents = a.documents, .length = a.length, .iterations = a.iterations});
+  if (a.processes == 1) return report;
+  const train::Ceilings ceilings =
+      train::machine_ceilings(options.device, options.compute, train::Remeasure::no, options.messages);
+  train::NetworkRates network;
+  network.within = a.bandwidth * 1e9;
+  network.start = a.latency * 1e-6;
+  const train::TeamEstimate estimate =
+      train::estimate_team_step(choice.plan, 1, config.layer_count(), {.processes = a.processes}, ceilings, network);
+  report["network_alone_ms"] = estimate.network_seconds * 1e3;
+  report["planned_ms"] = estimate.step_seconds * 1e3;
+  report["planned_compute_ms"] = estimate.compute_seconds * 1e3;
+  report["sent_bytes"] = estimate.sent_bytes;
+  return report;
 }
 
 }  // namespace
@@ -49,6 +71,11 @@ Benchmark train_step_benchmark() {
         command.add_option("--host-layers", a->host_layers,
                            "Layers that live on the host; by default as many as necessary");
         command.add_option("--disk", a->disk, "Folder for what does not fit into host memory");
+        command.add_option("--processes", a->processes, "As one of so many, over a simulated network")
+            ->check(CLI::PositiveNumber);
+        command.add_option("--zero", a->zero, "What they divide: ZeRO 0 to 3")->check(CLI::Range(0, 3));
+        command.add_option("--bandwidth", a->bandwidth, "GB/s that each of them sends");
+        command.add_option("--latency", a->latency, "Microseconds of every exchange");
         command.add_flag("--nondeterministic", a->nondeterministic, "Let attention's backward pass sum in any order");
         return [a] { return run(*a); };
       }};

@@ -278,13 +278,16 @@ void WeightTraffic::release(Exec& exec, std::int64_t group, Pass pass) {
       for (const Moved& m : member(group).values) m.parameter->value = m.whole;
     }
   }
+  // What comes next is asked for before gradients leave: these wait for this layer's kernels, and what is behind them
+  // in their lane would, too. And its gradients get the buffer that is free, not this one, whose way out takes its
+  // time.
+  const std::int64_t next = group + (pass == Pass::forward ? 1 : -1);
+  // On the way back an embedding is written to and not read.
+  prefetch(exec, next, pass != Pass::forward && next == embedding ? Pass::gradients : pass);
   if (pass != Pass::forward) {
     send_gradients(exec, group);
     sum_gradients(exec, group);
   }
-  const std::int64_t next = group + (pass == Pass::forward ? 1 : -1);
-  // On the way back an embedding is written to and not read.
-  prefetch(exec, next, pass != Pass::forward && next == embedding ? Pass::gradients : pass);
 }
 
 void WeightTraffic::finish_gradients(Exec& exec) { summed_.wait(exec, Lane::compute); }

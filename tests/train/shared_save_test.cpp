@@ -6,14 +6,18 @@
 #include <cstring>
 #include <map>
 
+#include "backend/cpu/threads.h"
 #include "io/manifest.h"
+#include "osft/find_bases.h"
+#include "support/adapters.h"
+#include "support/device_tensors.h"
+#include "support/files.h"
 #include "support/fixtures.h"
-#include "support/gpt_oss_checkpoint.h"
 #include "support/thread_ranks.h"
+#include "train/adapters.h"
 #include "train/checkpoint.h"
-#include "train/optimizer_file.h"
 #include "train/output_folder.h"
-#include "train/run_engine.h"
+#include "train/session.h"
 
 // What many ranks write together is, byte for byte, what one process writes; and where one of them fails, all do.
 namespace inlay::train {
@@ -26,50 +30,45 @@ using ::testing::StartsWith;
 namespace fs = std::filesystem;
 using Ranks = std::shared_ptr<Communicator>;
 
-// A run on one process that has made two steps. The same every time.
-struct TrainedRun {
-  TrainedRun(const fs::path& base, const std::string& keys) : TrainedRun(base, keys, 2) {}
-  TrainedRun(const fs::path& base, const std::string& keys, int steps) {
-    const model::ModelConfig config = model::load_config(base);
-    Document document;
-    for (std::int32_t i = 0; i < 24; ++i) document.input_ids.push_back(i * 37 % 90);
-    document.labels = document.input_ids;
-    const fs::path data = fs::temp_directory_path() / "nowhere.jsonl";
-    options = options::parse_options(
-        fmt::format("base_model: {}\noutput_dir: nowhere\ndatasets: [{}]\nlearning_rate: 1e-2\nsequence_len: 64\n"
-                    "deterministic: true\ndevice: cpu\n{}\n",
-                    base.string(), data.string(), keys),
-        "test", {});
-    Console console(true);
-    run = make_run_engine(options, config, {.tokens = 24, .document = 24}, console);
-    for (int step = 1; step <= steps; ++step) run.engine->train_step({pack(std::span(&document, 1))}, step, 1e-2);
-    origin = {base, {}, run.adapter};
-  }
+using parallel::Mesh;
+using parallel::Zero;
 
-  options::TrainOptions options;
-  RunEngine run;
-  ModelOrigin origin;
+// What a run trains, and how its engines are made.
+struct Subject {
+  Subject(const fs::path& folder, DType compute) : fixture(folder) { options.compute = compute; }
+
+  std::unique_ptr<Engine> engine(const Mesh& mesh = {}) const {
+    EngineOptions mine = options;
+    mine.mesh = mesh;
+    std::unique_ptr<Engine> engine = fixture.engine(mine);
+    start(*engine);
+    return engine;
+  }
+  // After two steps. The same every time.
+  std::unique_ptr<Engine> trained() const {
+    std::unique_ptr<Engine> result = engine();
+    for (int step = 1; step <= 2; ++step) result->train_step({pack(fixture.documents)}, step, 1e-2);
+    return result;
+  }
+  ModelOrigin origin() const { return {fixture.folder, {}, adapter}; }
+
+  Fixture fixture;
+  EngineOptions options;
+  std::shared_ptr<const EngineAdapter> adapter;
+  std::function<void(Engine&)> start = [](Engine&) {};
 };
 
-void poison(const View& view) { std::memset(view.data(), 0xFF, view.bytes()); }  // NaN in every dtype
-
-// Leaves a rank what sharding leaves it: its rows, and of what trains in the place of a matrix all or nothing. The
-// others' rows are not even numbers. held: the whole is not kept at all.
-void cut_engine(Engine& engine, const Communicator& ranks, bool held = false) {
-  std::map<const weights::Weight*, int> owners;
-  engine.decoder().for_each_trained([&](weights::Parameter& p) {
-    const bool beside = p.owner != nullptr && &p.owner->parameter() != &p;
-    const int owner = owners.try_emplace(p.owner, static_cast<int>(owners.size())).first->second % ranks.size();
-    p.cut = std::make_shared<parallel::RowCut>(beside ? parallel::RowCut::whole(p.rows(), ranks.size(), owner)
-                                                      : parallel::RowCut::even(p.rows(), ranks.size()));
-    p.rank = ranks.rank();
-    const std::int64_t first = p.first_row(), end = p.end_row();
-    poison(p.value.slice_rows(0, first));
-    poison(p.value.slice_rows(end, p.rows()));
-    if (!p.low.absent()) p.low = p.low.slice_rows(first, end);
-    if (held) p.held_value = p.value.slice_rows(first, end);
-  });
+// How ranks divide what they keep: among all of them, or in nodes of so many.
+Mesh mesh_of(const Ranks& ranks, Zero zero, int node = 0) {
+  Mesh mesh{.all = ranks, .shards = ranks, .zero = zero};
+  if (node > 0) {
+    mesh.shards = ranks->split(ranks->rank() / node);
+    mesh.replicas = ranks->split(ranks->rank() % node);
+  }
+  return mesh;
 }
+
+void poison(const View& view) { std::memset(view.data(), 0xFF, view.bytes()); }  // NaN in every dtype
 
 std::map<std::string, std::string> files_in(const fs::path& folder) {
   std::map<std::string, std::string> files;
@@ -100,124 +99,104 @@ std::vector<std::string> errors_of(int size, const std::function<void(const Rank
   return errors;
 }
 
-struct SavedCase {
-  std::string name, keys;
-};
-
-// Dense matrices, fused and tied ones, experts that are stacked and turned round, directions and adapters.
-TEST(TrainSharedSave, AModelIsTheSameFilesOnAnyNumberOfRanks) {
-  const GptOssCheckpoint packed(GptOssCheckpoint::Form::mxfp4);
-  const TempFolder cache;
-  const std::string osft =
-      "osft: {unfreeze_rank_ratio: 0.4, basis: weights, cache: " + cache.path().string();  // found once
-  for (const SavedCase& c : {SavedCase{"llama_linear_sharded", "dtype: bf16"},
-                             {"llama_llama3_tied", "dtype: fp32\nfreeze: ['model.layers.0.*']"},
-                             {"mixtral_balance", "dtype: bf16"},
-                             {"gpt_oss", "dtype: bf16"},
-                             {"llama_linear_sharded", "dtype: bf16\n" + osft + "}"},
-                             {"gpt_oss", "dtype: bf16\n" + osft + ", freeze: [embeddings]}"},
-                             {"llama_linear_sharded",
-                              "dtype: bf16\nadapter: lora\nlora_r: 4\nlora_alpha: 8\n"
-                              "lora_target_linear: true\npeft_use_dora: true\n"
-                              "lora_modules_to_save: [lm_head]"},
-                             {"mixtral_balance",
-                              "dtype: bf16\nadapter: lora\nlora_r: 4\nlora_alpha: 8\n"
-                              "lora_target_parameters: [experts.down_proj]"}}) {
-    const fs::path base = c.name == "gpt_oss" ? packed.folder.path() : model_fixture(c.name);
-    const TempFolder out;
-    TrainedRun alone(base, c.keys);
-    save_model(*parallel::single_process(), *alone.run.engine, alone.origin, out / "one");
-    for (const int size : {2, 3, 7}) {
-      SCOPED_TRACE(fmt::format("{} {} on {}", c.name, c.keys, size));
-      std::vector<std::unique_ptr<TrainedRun>> runs;
-      for (int i = 0; i < size; ++i) runs.push_back(std::make_unique<TrainedRun>(base, c.keys));
-      const fs::path folder = out / std::to_string(size);
-      run_ranks(size, [&](const Ranks& ranks) {
-        TrainedRun& mine = *runs[static_cast<std::size_t>(ranks->rank())];
-        cut_engine(*mine.run.engine, *ranks, size == 3);
-        save_model(*ranks, *mine.run.engine, mine.origin, folder);
+// From one process to 8 ranks, from these to 3, 1 and 4 (in nodes of two): every one of them reads what the one before
+// it has written, and writes the same files. What it has not read is not even numbers.
+void expect_same_on_any_number(const Subject& subject) {
+  std::optional<Setting> in_memory;  // nothing here asks for a disk, and waiting for it takes most of the time
+  if (fs::is_directory("/dev/shm")) in_memory.emplace("TMPDIR", "/dev/shm");
+  const TempFolder out;
+  const TrainerState state{.step = 2, .loss = 1.5};
+  fs::path before =
+      save_checkpoint(*parallel::single_process(), *subject.trained(), subject.origin(), out / "one", state);
+  struct Stage {
+    int ranks;
+    Zero zero;
+    int node = 0;
+  };
+  for (const auto& [size, zero, node] :
+       {Stage{8, Zero::weights}, {3, Zero::state}, {1, Zero::none}, {4, Zero::gradients, 2}, {2, Zero::none}}) {
+    SCOPED_TRACE(fmt::format("{} ranks, ZeRO {}", size, static_cast<int>(zero)));
+    const fs::path folder = out / std::to_string(size);
+    run_ranks(size, [&, zero = zero, node = node](const Ranks& ranks) {
+      backend::cpu::limit_threads();
+      const auto engine = subject.engine(mesh_of(ranks, zero, node));
+      engine->optimizer().for_each_state(engine->exec(), true, [](const StateTensor& tensor) {
+        poison(tensor.share);
+        if (!tensor.everywhere.absent()) poison(tensor.everywhere);
       });
-      expect_same_files(folder, out / "one");
+      load_checkpoint(*ranks, *engine, before);
+      save_checkpoint(*ranks, *engine, subject.origin(), folder, state);
+    });
+    expect_same_files(folder / "checkpoint-2", before);
+    before = folder / "checkpoint-2";
+  }
+}
+
+// Dense matrices, fused and tied ones, experts that are stacked and turned round.
+TEST(TrainSharedSave, ACheckpointIsTheSameFilesOnAnyNumberOfRanks) {
+  for (const auto& folder : model_fixtures()) {
+    SCOPED_TRACE(folder.filename().string());
+    expect_same_on_any_number(Subject(folder, DType::bf16));
+  }
+}
+
+TEST(TrainSharedSave, SoAreThoseOfOsft) {
+  for (const char* name : {"llama_llama3_tied", "gpt_oss_balance"}) {
+    for (const char* osft :
+         {"basis: activations, unfreeze_rank_ratio: 0.4", "basis: activations, unfreeze_rank_ratio: 0.7",
+          "basis: weights, unfreeze_rank_ratio: 0.4"}) {
+      SCOPED_TRACE(fmt::format("{} {}", name, osft));
+      Subject subject(model_fixture(name), DType::bf16);
+      const Fixture& fixture = subject.fixture;
+      const std::string data = (fixture.folder / "data.jsonl").string();
+      const options::TrainOptions options = options::parse_options(
+          fmt::format("base_model: {}\noutput_dir: nowhere\ndatasets: [{}]\nlearning_rate: 1e-3\nsequence_len: 64\n"
+                      "osft: {{cache: off, calibration: {{data: {}}}, {}}}\n",
+                      fixture.folder.string(), data, data, osft),
+          "test", {});
+      Console console(true);
+      const osft::FoundBases found =
+          osft::find_bases(search_inputs(options, fixture.config, Device::cpu, console), fixture.config, Device::cpu,
+                           DType::bf16, step_shape(options, {.tokens = 64, .document = 64}), console);
+      subject.options.weights = std::make_shared<weights::WeightPlan>(osft::weight_plan(found.layout));
+      subject.start = [&](Engine& engine) { engine.start(&found.bases); };
+      expect_same_on_any_number(subject);
     }
   }
 }
 
-// An optimizer over a model that is cut.
-struct CutOptimizer {
-  CutOptimizer(Engine& engine, const Communicator& ranks, bool held) {
-    cut_engine(engine, ranks, held);
-    Exec plan = Exec::planner(Device::cpu);
-    Optimizer(plan, engine.decoder(), engine.options().optimizer);
-    exec.emplace(Exec::runner(Device::cpu, plan.arena().peak()));
-    optimizer.emplace(*exec, engine.decoder(), engine.options().optimizer);
-  }
-
-  std::optional<Exec> exec;
-  std::optional<Optimizer> optimizer;
-};
-
-TEST(TrainSharedSave, TheOptimizersStateGoesThroughAnyNumbersOfRanks) {
-  const fs::path base = model_fixture("llama_linear_sharded");
-  const TempFolder cache;
-  for (const std::string& keys :
-       {std::string("dtype: bf16"), std::string("dtype: bf16\noptimizer_state: bf16"),
-        "dtype: fp32\nosft: {unfreeze_rank_ratio: 0.4, basis: weights, cache: " + cache.path().string() + "}"}) {
-    const TempFolder out;
-    TrainedRun alone(base, keys);
-    fs::path before = out / "one";
-    write_optimizer(*parallel::single_process(), alone.run.engine->optimizer(), alone.run.engine->exec(), before);
-    const std::string expected = read_text(before);
-    for (const int size : {8, 3, 1, 4}) {
-      SCOPED_TRACE(fmt::format("{} on {}", keys, size));
-      const bool held = size == 3;
-      std::vector<std::unique_ptr<TrainedRun>> runs;
-      for (int i = 0; i < size; ++i) runs.push_back(std::make_unique<TrainedRun>(base, keys, 0));
-      const fs::path next = out / std::to_string(size);
-      run_ranks(size, [&](const Ranks& ranks) {
-        Engine& engine = *runs[static_cast<std::size_t>(ranks->rank())]->run.engine;
-        CutOptimizer cut(engine, *ranks, held);
-        read_optimizer(*ranks, *cut.optimizer, engine.exec(), before);
-        const SavedFiles files = write_optimizer(*ranks, *cut.optimizer, engine.exec(), next);
-        EXPECT_EQ(sums_of(*ranks, out.path(), files).at(next.filename()), io::sum_of(before));
-        if (held) return;
-        // What every rank has in full, every rank has got in full.
-        const io::SafetensorsFile file(before);
-        engine.decoder().for_each_trained([&](const weights::Parameter& p) {
-          EXPECT_EQ(std::memcmp(p.value.data(), file.tensor(p.name + ".value").data(), p.value.bytes()), 0) << p.name;
-        });
-      });
-      EXPECT_TRUE(read_text(next) == expected);
-      before = next;
-    }
+TEST(TrainSharedSave, SoAreThoseOfAdapters) {
+  for (const auto& folder : adapter_fixtures()) {
+    SCOPED_TRACE(folder.filename().string());
+    Subject subject(base_of(folder), DType::bf16);
+    const adapter::AdapterFile file(folder, subject.fixture.config);
+    subject.adapter = std::make_shared<EngineAdapter>(
+        EngineAdapter{.config = file.config(), .targets = file.targets(), .format = {}, .origin = file.origin()});
+    subject.options.weights = std::make_shared<weights::WeightPlan>(
+        adapter::weight_plan(file.targets(), subject.fixture.config, base_kind({}), {}));
+    subject.options.saves_adapter = true;
+    subject.start = [&](Engine& engine) { start_adapter(engine, file.targets(), adapter::start_from(file), &file); };
+    expect_same_on_any_number(subject);
   }
 }
 
 class TrainSharedCheckpoint : public ::testing::Test {
  protected:
-  TrainSharedCheckpoint() {
-    for (int i = 0; i < size; ++i) runs_.push_back(std::make_unique<TrainedRun>(base_, "dtype: bf16"));
-  }
-  Engine& engine(const Ranks& ranks) { return *runs_[static_cast<std::size_t>(ranks->rank())]->run.engine; }
-
   static constexpr int size = 3;
-  fs::path base_ = model_fixture("llama_linear_sharded");
-  std::vector<std::unique_ptr<TrainedRun>> runs_;
+  const Subject subject_{model_fixture("llama_linear_sharded"), DType::bf16};
+  const fs::path base_ = subject_.fixture.folder;
+  const ModelOrigin origin_ = subject_.origin();
   TempFolder out_;
 };
 
-TEST_F(TrainSharedCheckpoint, IsTheSameFilesAndVerifiedTogether) {
-  const ModelOrigin origin{base_, {}, nullptr};
-  const TrainerState state{.step = 2, .loss = 1.5};
-  const fs::path one = save_checkpoint(*parallel::single_process(), *runs_[0]->run.engine, origin, out_ / "one", state);
+TEST_F(TrainSharedCheckpoint, IsVerifiedTogether) {
   run_ranks(size, [&](const Ranks& ranks) {
-    const fs::path folder = save_checkpoint(*ranks, engine(ranks), origin, out_ / "many", state);
-    EXPECT_EQ(folder, out_ / "many" / "checkpoint-2");
+    const auto engine = subject_.engine(mesh_of(ranks, Zero::state));
+    const fs::path folder = save_checkpoint(*ranks, *engine, origin_, out_.path(), {.step = 2});
     EXPECT_TRUE(verify_checkpoint(*ranks, folder, [](std::uint64_t, std::uint64_t) {}));
-    load_checkpoint(*ranks, engine(ranks), folder);
   });
-  const fs::path many = out_ / "many/checkpoint-2";
-  expect_same_files(many, one);
-  EXPECT_EQ(files_in(out_ / "many").size(), 1u);
+  const fs::path many = out_ / "checkpoint-2";
+  EXPECT_EQ(out_.entry_count(), 1u);
   for (const char* name : {"optimizer.safetensors", "model.safetensors", "checkpoint.json"}) {
     const std::string whole = read_text(many / name);
     std::string broken = whole;
@@ -232,15 +211,14 @@ TEST_F(TrainSharedCheckpoint, IsTheSameFilesAndVerifiedTogether) {
 }
 
 TEST_F(TrainSharedCheckpoint, OfNumbersThatAreNotFiniteOnOneRankIsWrittenByNone) {
-  const ModelOrigin origin{base_, {}, nullptr};
   fs::create_directory(out_ / "checkpoint-1");
   const std::vector<std::string> errors = errors_of<NotFinite>(size, [&](const Ranks& ranks) {
-    cut_engine(engine(ranks), *ranks);
+    const auto engine = subject_.engine(mesh_of(ranks, Zero::state));
     bool first = ranks->rank() == 1;
-    engine(ranks).decoder().for_each_trained([&](const weights::Parameter& p) {
-      if (std::exchange(first, false)) poison(p.my_value());
+    engine->decoder().for_each_trained([&](const weights::Parameter& p) {
+      if (p.cut != nullptr && std::exchange(first, false)) poison(p.my_value());
     });
-    save_checkpoint(*ranks, engine(ranks), origin, out_.path(), {.step = 2});
+    save_checkpoint(*ranks, *engine, origin_, out_.path(), {.step = 2});
   });
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("not finite"));
   EXPECT_EQ(out_.entry_count(), 1u);  // the earlier one
@@ -270,17 +248,17 @@ TEST_F(TrainSharedCheckpoint, AFullDiskOfOneRankIsOneOfAll) {
 }
 
 TEST_F(TrainSharedCheckpoint, TheOutputFolderIsTheLeadersAndKnownToAll) {
-  const ModelOrigin origin{base_, {}, nullptr};
   const fs::path path = out_ / "run";
   run_ranks(size, [&](const Ranks& ranks) {
     Console console(true);
+    const auto engine = subject_.engine(mesh_of(ranks, Zero::state));
     OutputFolder output(*ranks, path, base_, false, console);
     output.start_anew(console);
     EXPECT_FALSE(output.finished());
-    save_checkpoint(*ranks, engine(ranks), origin, path, {.step = 1});
-    save_checkpoint(*ranks, engine(ranks), origin, path, {.step = 2});
+    save_checkpoint(*ranks, *engine, origin_, path, {.step = 1});
+    save_checkpoint(*ranks, *engine, origin_, path, {.step = 2});
     output.publish([&](const fs::path& folder) {
-      save_model(*ranks, engine(ranks), origin, folder);
+      save_model(*ranks, *engine, origin_, folder);
       by_leader(*ranks, "summary", [&] { io::write_file_atomic(folder / "summary.json", std::string_view("{}")); });
     });
     EXPECT_TRUE(fs::exists(path / "summary.json") && fs::exists(path / "model.safetensors"));
