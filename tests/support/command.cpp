@@ -70,6 +70,8 @@ CommandResult mpirun(int ranks, const std::vector<std::string>& command, Command
       "-n",  std::to_string(ranks), "--oversubscribe", "--bind-to",           "none", "--timeout", "100", "--mca",
       "btl", "self,vader",          "--mca",           "mpi_yield_when_idle", "1"};
   if (::geteuid() == 0) arguments.emplace_back("--allow-run-as-root");
+  // Where this program does a part of the tests, what it starts must not.
+  arguments.insert(arguments.end(), {"env", "-u", "GTEST_TOTAL_SHARDS", "-u", "GTEST_SHARD_INDEX"});
   arguments.insert(arguments.end(), command.begin(), command.end());
   limits.environment.emplace_back("OMP_NUM_THREADS", "1");
   return run("mpirun", arguments, std::move(limits));
