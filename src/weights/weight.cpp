@@ -50,19 +50,26 @@ void load_value(Exec& device, Parameter& parameter, const Part& part, PartSource
     shape[0] = end - begin;
     const ConstView rows = source != nullptr ? source->rows(begin, end) : ConstView();
     const ConstView from = staged_rows(exec, source != nullptr ? &rows : nullptr, shape);
-    // Of what is cut, the rows that this process keeps the state of; the others where it has the whole.
     const std::int64_t row = part.row + begin, first = parameter.first_row();
-    const std::int64_t mine = std::max(row, first),
-                       mine_end = std::max(mine, std::min(part.row + end, parameter.end_row()));
-    const bool all = parameter.cut != nullptr && !parameter.holds_value;
-    if (all) ops::cast(exec, parameter.value.slice_rows(row, part.row + end), from);
-    if (mine == mine_end || (all && parameter.low.absent())) return;
-    const View value = parameter.my_value().slice_rows(mine - first, mine_end - first);
-    const ConstView kept = from.slice_rows(mine - row, mine_end - row);
-    if (parameter.low.absent()) return ops::cast(exec, value, kept);
-    View master = arena.scratch("master piece", DType::f32, value.shape());
-    ops::cast(exec, master, kept);
-    ops::split_master(exec, value, parameter.low.slice_rows(mine - first, mine_end - first), master);
+    // Masters are rounded in their own way, on every process alike: also rows whose lower halves another one keeps.
+    const auto set = [&](View value, View low, ConstView values) {
+      if (parameter.low.absent()) return ops::cast(exec, value, values);
+      const ScratchScope rounding(arena);
+      View master = arena.scratch("master piece", DType::f32, value.shape());
+      ops::cast(exec, master, values);
+      if (low.absent()) low = arena.scratch("low piece", DType::i16, value.shape());
+      ops::split_master(exec, value, low, master);
+    };
+    if (parameter.cut == nullptr) {
+      const View low = parameter.low.absent() ? View() : parameter.low.slice_rows(row, part.row + end);
+      return set(parameter.value.slice_rows(row, part.row + end), low, from);
+    }
+    if (!parameter.holds_value) set(parameter.value.slice_rows(row, part.row + end), {}, from);
+    const std::int64_t mine = std::max(row, first), mine_end = std::min(part.row + end, parameter.end_row());
+    if (mine >= mine_end || (!parameter.holds_value && parameter.low.absent())) return;
+    const View low = parameter.low.absent() ? View() : parameter.low.slice_rows(mine - first, mine_end - first);
+    set(parameter.my_value().slice_rows(mine - first, mine_end - first), low,
+        from.slice_rows(mine - row, mine_end - row));
   });
 }
 
