@@ -119,6 +119,9 @@ RunEnd run_training(const options::TrainOptions& options, bool resume, Console& 
                     const std::shared_ptr<parallel::Communicator>& ranks) {
   try {
     return run(options, resume, console, ranks);
+  } catch (const Diverged& error) {
+    if (ranks->single()) throw;
+    throw parallel::SharedError(error.what());  // all have met the same numbers
   } catch (const Interrupted& interruption) {
     if (!ranks->single()) throw;  // the others have not stopped here
     console.line(interruption.what());

@@ -113,7 +113,8 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
                              config.attention.mask.empty() ? "causal" : config.attention.mask,
                              config.attention.score.empty() ? "s" : config.attention.score));
   }
-  if (!memory.fits) user_error("{} (inlay plan shows where the bytes go)", memory.reason);
+  // All processes have decided alike.
+  if (!memory.fits) throw parallel::SharedError(memory.reason + " (inlay plan shows where the bytes go)");
   describe_memory(engine, run.plan, console);
   if (engine.mesh.many()) console.line(mesh_text(engine.mesh));
   run.peak = product_peak(engine);
