@@ -45,7 +45,7 @@ Report run(const Arguments& a) {
   network.within = a.bandwidth * 1e9;
   network.start = a.latency * 1e-6;
   const train::TeamEstimate estimate =
-      train::estimate_team_step(choice.plan, 1, config.layer_count(), {.processes = a.processes}, ceilings, network);
+      train::estimate_team_step(choice.plan, 1, train::edge_of(config), {.processes = a.processes}, ceilings, network);
   report["network_alone_ms"] = estimate.network_seconds * 1e3;
   report["planned_ms"] = estimate.step_seconds * 1e3;
   report["planned_compute_ms"] = estimate.compute_seconds * 1e3;

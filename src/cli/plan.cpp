@@ -292,8 +292,8 @@ int run(const Arguments& arguments, const options::Overrides& overrides) {
   p.network = train::network_rates(arguments.link, p.team, p.ceilings.network);
   if (p.many()) {
     if (p.budget.device < Arena::unlimited) p.smallest = smallest_team(p, undecided);
-    p.together = train::estimate_team_step(p.choice.plan, p.options.gradient_accumulation_steps, p.config.layer_count(),
-                                           p.team, p.ceilings, p.network);
+    p.together = train::estimate_team_step(p.choice.plan, p.options.gradient_accumulation_steps,
+                                           train::edge_of(p.config), p.team, p.ceilings, p.network);
   }
   if (arguments.json) {
     fmt::print("{}\n", to_json(p).dump());

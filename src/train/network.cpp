@@ -98,14 +98,21 @@ NetworkRates network_rates(const std::string& link, const TeamShape& team, doubl
   return rates;
 }
 
-TeamEstimate estimate_team_step(const MemoryPlan& plan, std::int64_t micro_batches, std::int64_t layers,
+Edge edge_of(const model::ModelConfig& config) {
+  const double embedding = static_cast<double>(config.vocab) * static_cast<double>(config.hidden);
+  return {.layers = config.layer_count(),
+          .share = std::max(embedding / static_cast<double>(config.parameter_count()),
+                            1.0 / static_cast<double>(config.layer_count()))};
+}
+
+TeamEstimate estimate_team_step(const MemoryPlan& plan, std::int64_t micro_batches, const Edge& edge,
                                 const TeamShape& team, const Ceilings& ceilings, const NetworkRates& network) {
   const Work& forward = plan.cost.of(StepPart::forward);
   const Work backward = plan.cost.of(StepPart::recompute) + plan.cost.of(StepPart::backward);
   const Work &sums = plan.cost.of(StepPart::sums), &update = plan.cost.of(StepPart::optimizer);
   const auto sent = [&](const Work& work) { return network_seconds(work, team, network); };
   const auto beside = [&](double compute, double exchange) {
-    return std::max(compute, exchange) + std::min(compute, exchange) / static_cast<double>(layers);
+    return std::max(compute, exchange) + std::min(compute, exchange) * edge.share;
   };
   const double there = compute_seconds(forward, ceilings), back = compute_seconds(backward, ceilings);
   const double optimizer = compute_seconds(update, ceilings) + update.host_bytes / ceilings.host;
@@ -121,7 +128,7 @@ TeamEstimate estimate_team_step(const MemoryPlan& plan, std::int64_t micro_batch
   const Work every = forward + backward, once = sums + update;
   result.sent_bytes = passes * every.network + once.network;
   result.sent_far_bytes = passes * every.network_far + once.network_far;
-  result.layer_bytes = (every.network + once.network) / static_cast<double>(layers);
+  result.layer_bytes = (every.network + once.network) / static_cast<double>(edge.layers);
   return result;
 }
 

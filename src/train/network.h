@@ -32,8 +32,9 @@ struct NetworkRates {
 NetworkRates network_rates(const std::string& link, const TeamShape& team, double measured = 0);
 
 // Of one process and step. What is sent runs beside the kernels, a layer ahead or behind: in each pass the longer of
-// the two counts, and one layer's part of the other. Sums that are made once leave during the last backward pass, and
-// weights that the optimizer has changed come during the next forward pass.
+// the two counts, and the part of the other that nothing hides: the first to come or the last to leave, a layer or the
+// embedding. Sums that are made once leave during the last backward pass, and weights that the optimizer has changed
+// come during the next forward pass.
 struct TeamEstimate {
   double compute_seconds = 0;  // kernels and copies alone
   double network_seconds = 0;  // collectives alone
@@ -44,8 +45,13 @@ struct TeamEstimate {
 
   double exposed_seconds() const { return step_seconds - compute_seconds; }
 };
-// layers: of the model.
-TeamEstimate estimate_team_step(const MemoryPlan& plan, std::int64_t micro_batches, std::int64_t layers,
+// What a pass begins or ends with, as a share of the model.
+struct Edge {
+  std::int64_t layers = 1;
+  double share = 1;
+};
+Edge edge_of(const model::ModelConfig& config);
+TeamEstimate estimate_team_step(const MemoryPlan& plan, std::int64_t micro_batches, const Edge& edge,
                                 const TeamShape& team, const Ceilings& ceilings, const NetworkRates& network);
 
 }  // namespace inlay::train

@@ -66,8 +66,8 @@ train::MemoryPlan plan_of(const Parts& compute, const Parts& sent, double far = 
 TEST(TrainNetwork, OfWhatHidesOneLayerIsLeft) {
   const TeamShape team{.processes = 4};
   const auto step = [&](const Parts& sent, std::int64_t micro_batches = 1) {
-    return train::estimate_team_step(plan_of({.forward = 10, .backward = 20, .optimizer = 3}, sent), micro_batches, 10,
-                                     team, ones(), rates(1, 1));
+    return train::estimate_team_step(plan_of({.forward = 10, .backward = 20, .optimizer = 3}, sent), micro_batches,
+                                     {10, 0.1}, team, ones(), rates(1, 1));
   };
   EXPECT_DOUBLE_EQ(step({}).step_seconds, 33);
   EXPECT_DOUBLE_EQ(step({}).tokens_per_second, 4 * 100 / 33.0);
@@ -88,7 +88,8 @@ TEST(TrainNetwork, OfWhatHidesOneLayerIsLeft) {
 
 TEST(TrainNetwork, TheSlowestLinkOfARingCounts) {
   const auto seconds = [](const TeamShape& team, const NetworkRates& network, double far) {
-    return train::estimate_team_step(plan_of({}, {.sums = 120}, far), 1, 10, team, ones(), network).network_seconds;
+    return train::estimate_team_step(plan_of({}, {.sums = 120}, far), 1, {10, 0.1}, team, ones(), network)
+        .network_seconds;
   };
   const TeamShape one{.processes = 4}, two{.processes = 8, .nodes = 2};
   EXPECT_DOUBLE_EQ(seconds(one, rates(10, 4), 0), 12);
@@ -112,7 +113,7 @@ TEST(TrainNetwork, EveryProcessOfARingDelaysIt) {
   network.start = 100, network.hop_within = 1, network.hop_between = 10;
   const auto seconds = [&](bool in_node) {
     const TeamShape team{.processes = 8, .nodes = 2, .shards_in_node = in_node};
-    return train::estimate_team_step(plan, 1, 10, team, ones(), network).network_seconds;
+    return train::estimate_team_step(plan, 1, {10, 0.1}, team, ones(), network).network_seconds;
   };
   EXPECT_DOUBLE_EQ(seconds(false), (100 + 3) + 2 * (100 + 2 * (3 + 10)));
   EXPECT_DOUBLE_EQ(seconds(true), (100 + 3) + 2 * (100 + 2 * 10));
