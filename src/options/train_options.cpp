@@ -209,7 +209,20 @@ const Field* find_field(const std::string& name) {
   return nullptr;
 }
 
+// Keys of other programs whose files are tried here, and what does the same (docs/migration.md).
+std::string_view ours_for(std::string_view key) {
+  const std::string_view first = key.substr(0, key.find('.'));
+  if (first == "deepspeed") return "parallel.zero; for its offload, memory.host_layers";
+  if (first == "fsdp" || first == "fsdp_config" || first == "fsdp_version") {
+    return "parallel.zero: 3, with parallel.shard: node for a hybrid shard; for its offload, memory.host_layers";
+  }
+  return {};
+}
+
 [[noreturn]] void unknown_key(const std::string& source, const std::string& key) {
+  if (const std::string_view ours = ours_for(key); !ours.empty()) {
+    user_error("{}: {} is not a known key; use {} (docs/migration.md)", source, key, ours);
+  }
   std::vector<std::string_view> names;
   for (const Field& field : fields()) names.push_back(field.name);
   const std::string guess = nearest(key, names);

@@ -46,6 +46,11 @@ TEST(OptionsTrain, MistakesNameFileLineAndKey) {
   EXPECT_THAT(error_of(minimal + "learning_rat: 3\n"),
               HasSubstr("run.yaml, line 5: learning_rat is not a known key; did you mean learning_rate?"));
   EXPECT_THAT(error_of(minimal + "zzz: 3\n"), HasSubstr("zzz is not a known key"));
+  EXPECT_THAT(error_of(minimal + "deepspeed: zero3.json\n"),
+              HasSubstr("deepspeed is not a known key; use parallel.zero"));
+  EXPECT_THAT(error_of(minimal + "fsdp_config: {fsdp_offload_params: true}\n"),
+              HasSubstr("fsdp_config is not a known key; use parallel.zero: 3"));
+  EXPECT_THAT(error_of(minimal + "fsdp: [full_shard]\n"), HasSubstr("parallel.shard: node"));
   EXPECT_THAT(error_of(minimal + "micro_batch_size: two\n"),
               HasSubstr("line 5: micro_batch_size: expected an integer of at least 1, got 'two'"));
   EXPECT_THAT(error_of(minimal + "micro_batch_size: 1.5\n"), HasSubstr("expected an integer"));
