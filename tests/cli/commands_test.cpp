@@ -108,6 +108,54 @@ TEST(CliCommands, PlanNeedsOnlyTheConfiguration) {
   EXPECT_FALSE(fs::exists(folder / "o"));
 }
 
+TEST(CliCommands, PlanOfManyProcesses) {
+  const TempFolder folder;
+  ASSERT_EQ(inlay({"init", folder / "m", "--preset", "llama-8b", "--no-weights"}).code, 0);
+  folder.write("run.yaml", "base_model: " + (folder / "m").string() + "\noutput_dir: " + (folder / "o").string() +
+                               "\ndatasets: [{path: nowhere.jsonl}]\nlearning_rate: 1e-4\ndevice: cuda\ndtype: bf16\n" +
+                               "sequence_len: 4096\nmicro_batch_size: 1\nmemory: {device: 138}\n");
+  const auto plan = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"plan", folder / "run.yaml"});
+    return inlay(more);
+  };
+  const auto json = [&](std::vector<std::string> more) {
+    more.push_back("--json");
+    const CommandResult result = plan(more);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return nlohmann::json::parse(result.out);
+  };
+  EXPECT_FALSE(json({}).contains("team"));
+  // Each stage divides more; weights that are gathered for every pass are sent more often.
+  std::size_t memory = json({})["device_peak_bytes"];
+  double sent = 0;
+  for (const std::string zero : {"1", "2", "3"}) {
+    const auto result = json({"--processes", "16", "--parallel.zero", zero});
+    EXPECT_EQ(result["team"]["nodes"], 2) << "eight to a node, unless told";
+    EXPECT_EQ(result["team"]["zero"], std::stoi(zero));
+    EXPECT_LT(result["device_peak_bytes"], memory) << zero;
+    EXPECT_GE(result["team"]["sent_bytes"], sent) << zero;
+    EXPECT_EQ(result["team"]["sent_between_nodes_bytes"], result["team"]["sent_bytes"]);
+    EXPECT_EQ(result["team"]["smallest_number_of_processes"], 1);
+    memory = result["device_peak_bytes"];
+    sent = result["team"]["sent_bytes"];
+  }
+  EXPECT_EQ(json({"--processes", "16"})["team"]["zero"], 0) << "auto: the lowest that fits";
+  const auto node = json({"--processes", "16", "--parallel.zero", "3", "--parallel.shard", "node"})["team"];
+  EXPECT_EQ(node["shard"], "node");
+  EXPECT_LT(node["sent_between_nodes_bytes"], node["sent_bytes"]);
+  const auto slow = json({"--processes", "16", "--parallel.zero", "3", "--link", "pcie,eth100"})["team"];
+  EXPECT_EQ(slow["sent_bytes"], sent);
+  EXPECT_GT(slow["step_seconds"], slow["compute_seconds"]);
+  EXPECT_THAT(slow["links"].get<std::string>(), HasSubstr("100 Gb/s Ethernet"));
+  EXPECT_THAT(plan({"--processes", "16", "--parallel.zero", "3"}).out,
+              HasSubstr("16 processes on 2 nodes, ZeRO 3, cut among all"));
+
+  const CommandResult uneven = plan({"--processes", "16", "--nodes", "3"});
+  EXPECT_EQ(uneven.code, 2);
+  EXPECT_THAT(uneven.err, HasSubstr("--nodes: 16 processes cannot be spread evenly over 3 nodes"));
+  EXPECT_THAT(plan({"--processes", "16", "--link", "string"}).err, HasSubstr("--link: expected nvlink, pcie"));
+}
+
 TEST(CliCommands, PlanKeepsWhatItMeasuredOfTheMachine) {
   const TempFolder folder;
   folder.write("run.yaml", "base_model: " + model + "\noutput_dir: " + (folder / "o").string() +
