@@ -13,6 +13,15 @@ struct Arguments {
   bool resume = false, quiet = false;
 };
 
+// All processes have the exit code of the signal that came to one of them: mpirun takes that of whichever ends first.
+int shared_exit_code(parallel::Communicator& world) {
+  const std::string mine = interrupt_requested() ? std::to_string(interrupt_exit_code()) : "";
+  for (const std::string& code : world.exchange(mine, "the signal")) {
+    if (!code.empty()) return std::stoi(code);
+  }
+  return interrupt_exit_code();
+}
+
 int run(const Arguments& arguments, const options::Overrides& overrides) {
   const std::shared_ptr<parallel::Communicator> world = parallel::join_processes();
   Console console(arguments.quiet || !world->leads());
@@ -24,7 +33,7 @@ int run(const Arguments& arguments, const options::Overrides& overrides) {
   parallel::agree_on(*world, {{"device", std::string(name_of(device))}});
   const auto communicator = parallel::take_places(world, device, [&](std::string_view note) { console.line(note); });
   if (train::run_training(options, arguments.resume, console, communicator) == train::RunEnd::interrupted) {
-    return interrupt_exit_code();
+    return shared_exit_code(*world);
   }
   console.line(fmt::format("to see how it went: inlay report {}", options.output_dir));
   return 0;

@@ -6,12 +6,13 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <span>
 
 #include "support/command.h"
 #include "support/paths.h"
 
 // Runs that die: at every single operation on the disk (INLAY_TEST_FAULT, see io/fault.h), with a disk that is full
-// from some operation on, and at any moment. Whatever happened, the run resumes, or begins again where nothing was
+// from some operation on, and at any moment; of several processes, to one of them. Whatever happened, the run resumes, or begins again where nothing was
 // saved, and its result is that of a run that was left alone, bit for bit. INLAY_CRASH_SECONDS makes more of it, at
 // random.
 namespace inlay::testing {
@@ -21,9 +22,16 @@ namespace fs = std::filesystem;
 
 constexpr int killed = 128 + SIGKILL, finished = 0, refused = 2;
 
+// What happens to a run, or to one rank of it: a fault on the disk, or SIGKILL after so long.
+struct Crash {
+  std::string fault;
+  int after_ms = 0;
+  int rank = 0;
+};
+
 class CrashedRun {
  public:
-  explicit CrashedRun(const std::string& method) {
+  explicit CrashedRun(const std::string& method, int processes = 1) : processes_(processes) {
     fs::copy(source_folder() / "tests/golden/models/llama_llama3_tied", folder_ / "base");
     for (const char* name : {"expected.json", "expected.safetensors"}) fs::remove(folder_ / "base" / name);
     folder_.write("run.yaml", "base_model: " + (folder_ / "base").string() + "\noutput_dir: " + run_.string() +
@@ -37,23 +45,40 @@ class CrashedRun {
   }
 
   // As a user would: --resume where there is a checkpoint, otherwise from the beginning.
-  CommandResult go(CommandLimits limits) const {
+  CommandResult go(const Crash& crash) const {
     std::vector<std::string> arguments = {"train", folder_ / "run.yaml"};
-    if (holds_checkpoint()) arguments.push_back("--resume");
-    limits.environment.push_back({"OMP_NUM_THREADS", "1"});
-    return inlay(arguments, limits);
+    if (holds_checkpoint()) arguments.emplace_back("--resume");
+    CommandLimits limits{.interrupt_after_ms = crash.after_ms, .signal = SIGKILL};
+    if (processes_ == 1) {
+      limits.environment = {{"OMP_NUM_THREADS", "1"}, {"INLAY_TEST_FAULT", crash.fault}};
+      return inlay(arguments, limits);
+    }
+    // A rank that dies ends the others within half a minute.
+    std::optional<std::chrono::steady_clock::time_point> died;
+    if (crash.after_ms > 0) {
+      limits.interrupt_when = [&] { return process_of_rank(folder_.path(), crash.rank) > 0; };
+      limits.interrupt = [&] {
+        signal_rank(folder_.path(), crash.rank, SIGKILL);
+        died = std::chrono::steady_clock::now();
+      };
+    }
+    arguments.insert(arguments.begin(), odd_rank(folder_, crash.rank, "INLAY_TEST_FAULT=" + crash.fault));
+    const CommandResult result = mpirun(processes_, arguments, limits);
+    if (died) EXPECT_LT(std::chrono::steady_clock::now() - *died, std::chrono::seconds(30)) << result.err;
+    return result;
   }
 
   // Runs from the beginning through the crashes given, and then without any. False: the first one never came.
-  bool survives(const std::vector<CommandLimits>& crashes) const {
+  bool survives(const std::vector<Crash>& crashes) const {
     fs::remove_all(run_);
     bool first = true, reached = true;
-    for (const CommandLimits& crash : crashes) {
+    for (const Crash& crash : crashes) {
       const CommandResult result = go(crash);
       EXPECT_THAT(result.code, ::testing::AnyOf(killed, finished, refused)) << result.err;
       if (result.code == refused) EXPECT_THAT(result.err, ::testing::HasSubstr("No space left on device"));
       if (first) reached = result.code != finished;
       first = false;
+      if (result.code == killed) ++kills_;
       if (fs::exists(run_ / "summary.json")) break;
     }
     if (!fs::exists(run_ / "summary.json")) {
@@ -65,9 +90,10 @@ class CrashedRun {
     for (const auto& [name, content] : expected_) EXPECT_TRUE(left.contains(name) && left.at(name) == content) << name;
     return reached;
   }
-  bool survives(const std::string& fault) const {
-    return survives({CommandLimits{.environment = {{"INLAY_TEST_FAULT", fault}}}});
-  }
+  bool survives(const std::string& fault) const { return survives({Crash{.fault = fault}}); }
+
+  int processes() const { return processes_; }
+  int kills() const { return kills_; }
 
  private:
   bool holds_checkpoint() const {
@@ -99,6 +125,8 @@ class CrashedRun {
   TempFolder folder_;
   fs::path run_ = folder_ / "run";
   Files expected_;
+  int processes_;
+  mutable int kills_ = 0;
 };
 
 // In memory where there is such a folder: what survives a process need not reach a disk, and waiting for it takes most
@@ -147,35 +175,48 @@ TEST_F(CliCrash, InAdapters) {
   }
 }
 
-// Several deaths in one run, by faults and by the clock.
-TEST_F(CliCrash, AtRandom) {
+// Several deaths in one run, by faults and by the clock: a few runs, or with more time as many as there is time for.
+void crash_at_random(std::span<const CrashedRun> runs, int rounds, int longest_ms) {
   const char* variable = std::getenv("INLAY_CRASH_SECONDS");
   const long seconds = variable == nullptr ? 0 : std::atol(variable);
   std::random_device device;
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  const CrashedRun runs[] = {CrashedRun(""), CrashedRun(osft), CrashedRun(adapters)};
   int round = 0;
   do {
     const unsigned seed = seconds > 0 ? device() : 1;
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
-    for (int i = 0; i < 5; ++i, ++round) {
-      std::vector<CommandLimits> crashes;
-      for (unsigned crash = 0, count = 1 + random() % 3; crash < count; ++crash) {
-        CommandLimits limits{.signal = SIGKILL};
-        if (random() % 3 == 0) {
-          limits.interrupt_after_ms = 1 + static_cast<int>(random() % 400);
+    const auto below = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
+    for (int i = 0; i < rounds; ++i, ++round) {
+      const CrashedRun& run = runs[static_cast<std::size_t>(below(static_cast<int>(runs.size())))];
+      std::vector<Crash> crashes(static_cast<std::size_t>(1 + below(3)));
+      for (Crash& crash : crashes) {
+        crash.rank = below(run.processes());
+        if (below(3) == 0) {
+          crash.after_ms = 1 + below(longest_ms);
         } else {
-          limits.environment = {
-              {"INLAY_TEST_FAULT", (random() % 4 == 0 ? "enospc:" : "kill:") + std::to_string(1 + random() % 500)}};
+          crash.fault = (below(4) == 0 ? "enospc:" : "kill:") + std::to_string(1 + below(500 / run.processes()));
         }
-        crashes.push_back(limits);
       }
-      runs[random() % 3].survives(crashes);
+      run.survives(crashes);
       if (::testing::Test::HasFailure()) return;
     }
   } while (std::chrono::steady_clock::now() < end);
-  if (seconds > 0) std::printf("%d runs died and came to the same end\n", round);
+  int kills = 0;
+  for (const CrashedRun& run : runs) kills += run.kills();
+  if (seconds > 0) std::printf("%d runs, killed %d times, came to the same end\n", round, kills);
+}
+
+TEST_F(CliCrash, AtRandom) {
+  const CrashedRun runs[] = {CrashedRun(""), CrashedRun(osft), CrashedRun(adapters)};
+  crash_at_random(runs, 5, 400);
+}
+
+TEST_F(CliCrash, OfARankAtRandom) {
+  if (!has_mpirun()) GTEST_SKIP() << "mpirun is not installed (Debian: openmpi-bin)";
+  const CrashedRun runs[] = {CrashedRun("parallel: {zero: 3}\n", 3), CrashedRun(osft + "parallel: {zero: 1}\n", 2),
+                             CrashedRun(adapters + "parallel: {zero: 2}\n", 3)};
+  crash_at_random(runs, 3, 800);
 }
 
 }  // namespace

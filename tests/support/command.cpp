@@ -81,4 +81,30 @@ CommandResult mpirun(int ranks, const std::vector<std::string>& command, Command
   return run("mpirun", arguments, std::move(limits));
 }
 
+pid_t process_of_rank(const std::string& word, int rank) {
+  const std::string variable = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank) + '\0';
+  std::error_code gone;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", gone)) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != name.npos) continue;
+    if (read_text(entry.path() / "cmdline").find(word) == name.npos) continue;
+    if (read_text(entry.path() / "environ").find(variable) != name.npos) return std::stoi(name);
+  }
+  return 0;
+}
+
+void signal_rank(const std::string& word, int rank, int signal) {
+  if (const pid_t process = process_of_rank(word, rank); process > 0) ::kill(process, signal);
+}
+
+std::filesystem::path odd_rank(const TempFolder& folder, int rank, const std::string& environment,
+                               const std::string& arguments) {
+  const std::filesystem::path script =
+      folder.write("odd_rank.sh", "#!/bin/sh\nif [ \"$OMPI_COMM_WORLD_RANK\" = " + std::to_string(rank) +
+                                      " ]; then\n  exec env " + environment + " " + program().string() + " \"$@\" " +
+                                      arguments + "\nfi\nexec " + program().string() + " \"$@\"\n");
+  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+  return script;
+}
+
 }  // namespace inlay::testing

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <csignal>
 #include <functional>
 #include <string>
@@ -32,5 +34,13 @@ CommandResult inlay(const std::vector<std::string>& arguments, CommandLimits lim
 // Runs a command as so many processes, on this machine, however few cores it has.
 CommandResult mpirun(int ranks, const std::vector<std::string>& command, CommandLimits limits = {});
 bool has_mpirun();
+// The process that mpirun has started as this rank and that has `word` in its command line; 0 where there is none.
+pid_t process_of_rank(const std::string& word, int rank);
+// Sends it a signal, where it is there.
+void signal_rank(const std::string& word, int rank, int signal);
+// A script that runs the inlay binary, after what it does on one rank alone: "INLAY_TEST_FAULT=kill:3" is set,
+// "--learning_rate 1" is added to the arguments.
+std::filesystem::path odd_rank(const TempFolder& folder, int rank, const std::string& environment,
+                               const std::string& arguments = "");
 
 }  // namespace inlay::testing

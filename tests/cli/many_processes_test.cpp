@@ -1,0 +1,326 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "io/safetensors.h"
+#include "support/command.h"
+#include "support/device_tensors.h"
+#include "support/lengths.h"
+
+// Training on several processes, as a user starts and disturbs it: what comes out is what one process makes of the
+// same steps, and whatever happens to a rank, all end and nothing that was saved is lost.
+namespace inlay::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+std::size_t times(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+class CliManyProcesses : public ::testing::Test {
+ protected:
+  CliManyProcesses() {
+    if (fs::is_directory("/dev/shm")) in_memory_.emplace("TMPDIR", "/dev/shm");
+    folder_.emplace();
+  }
+  void SetUp() override {
+    if (!has_mpirun()) GTEST_SKIP() << "mpirun is not installed (Debian: openmpi-bin)";
+    take_model("llama_llama3_tied");
+  }
+
+  const TempFolder& folder() const { return *folder_; }
+  fs::path run(const std::string& name) const { return folder() / name; }
+
+  // Documents of very unequal lengths, so that ranks have unequal work. Where a gradient is nothing but rounding, Adam
+  // makes a whole step of it; a larger epsilon keeps such differences as small as they are.
+  void take_model(const std::string& name) const {
+    fs::remove_all(folder() / "base");
+    fs::copy(source_folder() / "tests/golden/models" / name, folder() / "base");
+    for (const char* file : {"expected.json", "expected.safetensors"}) fs::remove(folder() / "base" / file);
+    std::string rows;
+    for (const std::int64_t length : random_lengths(24, 60)) {
+      nlohmann::json ids = nlohmann::json::array();
+      for (std::int64_t i = 0; i <= length; ++i) ids.push_back((7 * i * i + 3 * length) % 90);
+      rows += nlohmann::json{{"input_ids", ids}, {"labels", ids}}.dump() + "\n";
+    }
+    const fs::path data = folder().write("data.jsonl", rows);
+    folder().write("run.yaml",
+                   "base_model: " + (folder() / "base").string() + "\ndatasets: [{path: " + data.string() +
+                       "}]\nlearning_rate: 1.0e-3\nadam_epsilon: 1.0e-5\nlr_scheduler: constant\nsequence_len: 64\n"
+                       "micro_batch_size: 1\nsample_packing: false\nmax_steps: 4\ndtype: fp32\ndevice: cpu\n"
+                       "dataset_prepared_path: off\n");
+  }
+
+  Words arguments(const std::string& name, const Words& more) const {
+    Words all = {"train", folder() / "run.yaml", "--output_dir", run(name)};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  CommandResult train(int processes, const std::string& name, Words more = {}, CommandLimits limits = {}) const {
+    if (processes > 1) more.insert(more.end(), {"--processes", std::to_string(processes)});
+    for (const char* threads : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) limits.environment.push_back({threads, "1"});
+    return inlay(arguments(name, more), std::move(limits));
+  }
+  // The same on three processes of which one is odd.
+  CommandResult train_with_odd(int rank, const std::string& name, const std::string& environment,
+                               const std::string& odd, const Words& more = {}) const {
+    Words command = arguments(name, more);
+    command.insert(command.begin(), odd_rank(folder(), rank, environment, odd));
+    return mpirun(3, command);
+  }
+
+  std::vector<double> losses(const std::string& name) const {
+    std::vector<double> result;
+    std::istringstream lines(read_text(run(name) / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) result.push_back(nlohmann::json::parse(line).at("loss"));
+    return result;
+  }
+  nlohmann::json summary(const std::string& name) const {
+    return nlohmann::json::parse(read_text(run(name) / "summary.json"));
+  }
+  // All files with tensors of a result or a checkpoint.
+  std::map<std::string, std::string> weights(const std::string& name) const {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::directory_iterator(run(name))) {
+      if (entry.path().extension() == ".safetensors") files[entry.path().filename()] = read_text(entry.path());
+    }
+    EXPECT_FALSE(files.empty()) << name;
+    return files;
+  }
+  Words names(const std::string& name) const {
+    Words result;
+    for (const auto& entry : fs::directory_iterator(run(name))) result.push_back(entry.path().filename());
+    return result;
+  }
+  std::ptrdiff_t steps_done(const std::string& name) const {
+    const std::string text = read_text(run(name) / "metrics.jsonl");
+    return std::count(text.begin(), text.end(), '\n');
+  }
+
+  void expect_same(const std::string& name, const std::string& expected) const {
+    EXPECT_LE(relative_error(losses(name), losses(expected)), 1e-6);
+    TestBench bench(Device::cpu, 1 << 16);
+    for (const auto& [file, text] : weights(expected)) {
+      const io::SafetensorsFile ours(run(name) / file), theirs(run(expected) / file);
+      ASSERT_EQ(ours.names(), theirs.names());
+      for (const std::string& tensor : theirs.names()) {
+        if (theirs.find(tensor)->dtype != DType::f32) continue;  // rounded: the least difference may become one bit
+        EXPECT_THAT(bench.read(ours.tensor(tensor)),
+                    ::testing::Pointwise(::testing::DoubleNear(1e-6), bench.read(theirs.tensor(tensor))))
+            << file << ": " << tensor;
+      }
+    }
+  }
+
+  // When a rank is there and has done some steps, this happens to it.
+  CommandLimits after_steps(int steps, int rank, int signal, const std::string& name) const {
+    return {.interrupt_when = [=, this] { return steps_done(name) >= steps; },
+            .interrupt = [=, this] { signal_rank(run(name), rank, signal); }};
+  }
+
+ private:
+  std::optional<Setting> in_memory_;
+  std::optional<TempFolder> folder_;
+};
+
+const Words osft_weights = {"--osft.unfreeze_rank_ratio", "0.5", "--osft.cache", "off", "--osft.basis", "weights"};
+const Words osft_activations = {"--osft.unfreeze_rank_ratio",
+                                "0.5",
+                                "--osft.cache",
+                                "off",
+                                "--osft.calibration.samples",
+                                "6",
+                                "--osft.calibration.length",
+                                "16"};
+const Words lora = {"--adapter", "lora", "--lora_r", "4", "--lora_alpha", "8", "--lora_target_linear", "true"};
+
+Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+Words zero(int stage) { return {"--parallel.zero", std::to_string(stage)}; }
+Words accumulation(int count) { return {"--gradient_accumulation_steps", std::to_string(count)}; }
+
+TEST_F(CliManyProcesses, LearnWhatOneProcessLearns) {
+  const std::vector<std::pair<std::string, Words>> methods = {
+      {"full", {}}, {"osft weights", osft_weights}, {"osft activations", osft_activations}, {"lora", lora}};
+  const std::vector<std::vector<std::pair<int, int>>> worlds = {
+      {{2, 0}, {3, 1}, {2, 2}, {3, 3}}, {{3, 1}}, {{2, 3}}, {{3, 2}}};  // processes and stage
+  for (std::size_t m = 0; m < methods.size(); ++m) {
+    const auto& [name, method] = methods[m];
+    const std::string alone = name + " alone";
+    const CommandResult single = train(1, alone, with(method, accumulation(6)));
+    ASSERT_EQ(single.code, 0) << single.err;
+    for (const auto& [processes, stage] : worlds[m]) {
+      const std::string among = name + " " + std::to_string(processes) + " " + std::to_string(stage);
+      SCOPED_TRACE(among);
+      const CommandResult many =
+          train(processes, among, with(with(method, accumulation(6 / processes)), zero(stage)));
+      ASSERT_EQ(many.code, 0) << many.err;
+      expect_same(among, alone);
+      EXPECT_EQ(names(among).size(), names(alone).size());
+      // One of them speaks.
+      for (const char* line : {"data: 24 documents", "\nmodel: ", "\nstep 4/4", "\ndone: 4 steps"}) {
+        EXPECT_EQ(times(many.out + many.err, line), 1u) << line << many.out << many.err;
+      }
+      EXPECT_THAT(many.err, HasSubstr("ZeRO " + std::to_string(stage)));
+      if (name.starts_with("osft")) EXPECT_LE(summary(among).at("osft").at("leak").get<double>(), 1e-5);
+    }
+  }
+}
+
+TEST_F(CliManyProcesses, EveryFamilyLearnsWhatItLearnsAlone) {
+  for (const auto& entry : fs::directory_iterator(source_folder() / "tests/golden/models")) {
+    const std::string model = entry.path().filename();
+    SCOPED_TRACE(model);
+    take_model(model);
+    const CommandResult single = train(1, model + " alone", accumulation(2)),
+                        many = train(2, model, with(accumulation(1), zero(3)));
+    ASSERT_EQ(single.code, 0) << single.err;
+    ASSERT_EQ(many.code, 0) << many.err;
+    expect_same(model, model + " alone");
+  }
+}
+
+TEST_F(CliManyProcesses, GiveTheSameBitsAgain) {
+  for (const char* name : {"one", "two"}) {
+    const CommandResult result = train(3, name, with(with(osft_weights, zero(2)), {"--save_steps", "2"}));
+    ASSERT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_EQ(losses("one"), losses("two"));
+  EXPECT_EQ(weights("one"), weights("two"));
+  EXPECT_EQ(weights("one/checkpoint-2"), weights("two/checkpoint-2"));
+}
+
+// Each part of the run on another number of processes, with another stage; steps stay as large as they were.
+TEST_F(CliManyProcesses, GoOnOnAnyNumberOfProcesses) {
+  const std::vector<std::pair<int, int>> worlds = {{4, 3}, {3, 1}, {1, 0}, {2, 2}};
+  for (const auto& [name, method] : {std::pair{std::string("full"), Words{}}, {"osft", osft_weights}, {"lora", lora}}) {
+    SCOPED_TRACE(name);
+    const std::string broken = name + " broken", whole = name + " whole";
+    for (int part = 0; part < 4; ++part) {
+      const auto [processes, stage] = worlds[static_cast<std::size_t>(part)];
+      Words more = {"--max_steps", std::to_string(2 * part + 2), "--save_steps", "2"};
+      if (part > 0) more.emplace_back("--resume");
+      const CommandResult result = train(processes, broken, with(with(more, method), zero(stage)));
+      ASSERT_EQ(result.code, 0) << result.err;
+      if (part > 0) EXPECT_THAT(result.err, HasSubstr("resuming after step " + std::to_string(2 * part)));
+    }
+    const CommandResult unbroken = train(4, whole, with(method, {"--max_steps", "8"}));
+    ASSERT_EQ(unbroken.code, 0) << unbroken.err;
+    expect_same(broken, whole);
+  }
+}
+
+const Words endless = {"--max_steps", "100000", "--quiet"};
+
+// A run that was stopped has left one checkpoint and nothing unfinished, no process is left of it, and it goes on from
+// there: two steps later it is where a run is that nobody has stopped.
+class CliManyProcessesSignals : public CliManyProcesses {
+ protected:
+  void expect_to_go_on(const std::string& name) const {
+    int step = 0;
+    for (const std::string& entry : names(name)) {
+      EXPECT_FALSE(entry.starts_with('.')) << entry;
+      if (!entry.starts_with("checkpoint-")) continue;
+      EXPECT_EQ(step, 0) << "two checkpoints";
+      step = std::stoi(entry.substr(entry.find('-') + 1));
+    }
+    ASSERT_GE(step, 5);
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(process_of_rank(run(name), rank), 0);
+    const Words until = {"--quiet", "--max_steps", std::to_string(step + 2)};
+    const CommandResult resumed = train(3, name, with(until, {"--resume"})), whole = train(3, name + " whole", until);
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    ASSERT_EQ(whole.code, 0) << whole.err;
+    EXPECT_EQ(losses(name), losses(name + " whole"));
+    EXPECT_EQ(weights(name), weights(name + " whole"));
+  }
+};
+
+TEST_F(CliManyProcessesSignals, ToAnyRankEndAll) {
+  for (const auto& [rank, signal] : {std::pair{0, SIGINT}, {1, SIGTERM}}) {
+    const std::string name = "rank " + std::to_string(rank);
+    SCOPED_TRACE(name);
+    const CommandResult result = train(3, name, endless, after_steps(5, rank, signal, name));
+    EXPECT_EQ(result.code, 128 + signal) << result.err;
+    expect_to_go_on(name);
+  }
+}
+
+TEST_F(CliManyProcessesSignals, ToTheCommandReachAllRanks) {
+  const CommandResult result =
+      train(3, "run", endless, {.interrupt_when = [this] { return steps_done("run") >= 5; }, .signal = SIGTERM});
+  EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
+  expect_to_go_on("run");
+}
+
+TEST_F(CliManyProcesses, ARankThatStopsIsNamed) {
+  for (const int rank : {0, 2}) {
+    const std::string name = "rank " + std::to_string(rank);
+    const CommandResult result = train(3, name, with(endless, {"--parallel.timeout", "2"}),
+                                       after_steps(5, rank, SIGSTOP, name));
+    EXPECT_EQ(result.code, 1);
+    EXPECT_THAT(result.err, ::testing::ContainsRegex("inlay: rank " + std::to_string(rank) +
+                                                     " on [^ ]+ has not been heard from for 2 s .*; others wait in "
+                                                     "\"[a-z][^\"]+\"; all processes end"));
+    for (int r = 0; r < 3; ++r) EXPECT_EQ(process_of_rank(run(name), r), 0);
+  }
+}
+
+// From some operation on, everything that one rank writes fails.
+TEST_F(CliManyProcesses, AFullDiskOnOneRankIsNamedAndNothingHalfIsLeft) {
+  const Words more = {"--save_steps", "1", "--quiet"};
+  const CommandResult unbroken = train(3, "whole", more);
+  ASSERT_EQ(unbroken.code, 0) << unbroken.err;
+  for (const int rank : {0, 1}) {
+    int with_checkpoint = 0;
+    for (int operation = 2;; operation += rank == 0 ? 37 : 5) {
+      const std::string name = "rank " + std::to_string(rank) + " operation " + std::to_string(operation);
+      SCOPED_TRACE(name);
+      const CommandResult result =
+          train_with_odd(rank, name, "INLAY_TEST_FAULT=enospc:" + std::to_string(operation), "", more);
+      if (result.code == 0) break;
+      ASSERT_EQ(result.code, 2) << result.err;
+      EXPECT_EQ(times(result.err, "inlay: rank " + std::to_string(rank) + " on "), 1u) << result.err;
+      EXPECT_EQ(times(result.err, "inlay: "), 1u) << result.err;
+      EXPECT_THAT(result.err, HasSubstr("No space left on device"));
+      if (!fs::exists(run(name))) continue;
+      const Words left = names(name);
+      for (const std::string& entry : left) EXPECT_FALSE(entry.starts_with('.')) << entry;
+      if (std::none_of(left.begin(), left.end(), [](const auto& e) { return e.starts_with("checkpoint-"); })) continue;
+      ++with_checkpoint;
+      const CommandResult resumed = train(3, name, with(more, {"--resume"}));
+      ASSERT_EQ(resumed.code, 0) << resumed.err;
+      EXPECT_EQ(weights(name), weights("whole"));
+      EXPECT_EQ(losses(name), losses("whole"));
+    }
+    EXPECT_GT(with_checkpoint, 0);
+  }
+}
+
+TEST_F(CliManyProcesses, ARankThatWouldDoSomethingElseIsNamed) {
+  const auto expect_named = [this](const std::string& what, const std::string& odd, const std::string& detail) {
+    const CommandResult result = train_with_odd(2, "odd", "", odd);
+    EXPECT_EQ(result.code, 2) << odd;
+    EXPECT_THAT(result.err, ::testing::ContainsRegex("inlay: rank 2 on [^ ]+ has another " + what + " than most: "));
+    EXPECT_THAT(result.err, HasSubstr(detail));
+    EXPECT_EQ(times(result.err, "inlay: "), 1u) << result.err;
+    EXPECT_FALSE(fs::exists(run("odd")));
+  };
+  expect_named("configuration", "--learning_rate 2.0e-3", "learning_rate: 0.002, not learning_rate: 0.001");
+  expect_named("configuration", "--parallel.zero 2", "zero: ");
+}
+
+}  // namespace
+}  // namespace inlay::testing
