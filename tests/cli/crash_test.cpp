@@ -12,9 +12,9 @@
 #include "support/paths.h"
 
 // Runs that die: at every single operation on the disk (INLAY_TEST_FAULT, see io/fault.h), with a disk that is full
-// from some operation on, and at any moment; of several processes, to one of them. Whatever happened, the run resumes, or begins again where nothing was
-// saved, and its result is that of a run that was left alone, bit for bit. INLAY_CRASH_SECONDS makes more of it, at
-// random.
+// from some operation on, and at any moment; of several processes, to one of them. Whatever happened, the run resumes,
+// or begins again where nothing was saved, and its result is that of a run that was left alone, bit for bit.
+// INLAY_CRASH_SECONDS makes more of it, at random.
 namespace inlay::testing {
 namespace {
 

@@ -69,7 +69,8 @@ class CliManyProcesses : public ::testing::Test {
   }
   CommandResult train(int processes, const std::string& name, Words more = {}, CommandLimits limits = {}) const {
     if (processes > 1) more.insert(more.end(), {"--processes", std::to_string(processes)});
-    for (const char* threads : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) limits.environment.push_back({threads, "1"});
+    for (const char* threads : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
+      limits.environment.push_back({threads, "1"});
     return inlay(arguments(name, more), std::move(limits));
   }
   // The same on three processes of which one is odd.
@@ -135,14 +136,9 @@ class CliManyProcesses : public ::testing::Test {
 };
 
 const Words osft_weights = {"--osft.unfreeze_rank_ratio", "0.5", "--osft.cache", "off", "--osft.basis", "weights"};
-const Words osft_activations = {"--osft.unfreeze_rank_ratio",
-                                "0.5",
-                                "--osft.cache",
-                                "off",
-                                "--osft.calibration.samples",
-                                "6",
-                                "--osft.calibration.length",
-                                "16"};
+const Words osft_activations = {
+    "--osft.unfreeze_rank_ratio", "0.5", "--osft.cache", "off", "--osft.calibration.samples", "6",
+    "--osft.calibration.length",  "16"};
 const Words lora = {"--adapter", "lora", "--lora_r", "4", "--lora_alpha", "8", "--lora_target_linear", "true"};
 
 Words with(Words words, const Words& more) {
@@ -165,8 +161,7 @@ TEST_F(CliManyProcesses, LearnWhatOneProcessLearns) {
     for (const auto& [processes, stage] : worlds[m]) {
       const std::string among = name + " " + std::to_string(processes) + " " + std::to_string(stage);
       SCOPED_TRACE(among);
-      const CommandResult many =
-          train(processes, among, with(with(method, accumulation(6 / processes)), zero(stage)));
+      const CommandResult many = train(processes, among, with(with(method, accumulation(6 / processes)), zero(stage)));
       ASSERT_EQ(many.code, 0) << many.err;
       expect_same(among, alone);
       EXPECT_EQ(names(among).size(), names(alone).size());
@@ -268,8 +263,8 @@ TEST_F(CliManyProcessesSignals, ToTheCommandReachAllRanks) {
 TEST_F(CliManyProcesses, ARankThatStopsIsNamed) {
   for (const int rank : {0, 2}) {
     const std::string name = "rank " + std::to_string(rank);
-    const CommandResult result = train(3, name, with(endless, {"--parallel.timeout", "2"}),
-                                       after_steps(5, rank, SIGSTOP, name));
+    const CommandResult result =
+        train(3, name, with(endless, {"--parallel.timeout", "2"}), after_steps(5, rank, SIGSTOP, name));
     EXPECT_EQ(result.code, 1);
     EXPECT_THAT(result.err, ::testing::ContainsRegex("inlay: rank " + std::to_string(rank) +
                                                      " on [^ ]+ has not been heard from for 2 s .*; others wait in "
