@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
@@ -18,7 +19,6 @@ namespace inlay::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 namespace fs = std::filesystem;
 using Words = std::vector<std::string>;
 
@@ -175,9 +175,9 @@ TEST_F(CliManyProcesses, LearnWhatOneProcessLearns) {
   }
 }
 
-TEST_F(CliManyProcesses, EveryFamilyLearnsWhatItLearnsAlone) {
-  for (const auto& entry : fs::directory_iterator(source_folder() / "tests/golden/models")) {
-    const std::string model = entry.path().filename();
+// All families are compared in tests of train/; these have experts, sinks, shards and numbers of 16 bits.
+TEST_F(CliManyProcesses, OtherModelsLearnWhatTheyLearnAlone) {
+  for (const std::string model : {"qwen3_moe_mixed", "gpt_oss_balance", "llama_linear_sharded", "qwen2_yarn_bf16"}) {
     SCOPED_TRACE(model);
     take_model(model);
     const CommandResult single = train(1, model + " alone", accumulation(2)),
@@ -278,29 +278,24 @@ TEST_F(CliManyProcesses, AFullDiskOnOneRankIsNamedAndNothingHalfIsLeft) {
   const Words more = {"--save_steps", "1", "--quiet"};
   const CommandResult unbroken = train(3, "whole", more);
   ASSERT_EQ(unbroken.code, 0) << unbroken.err;
-  for (const int rank : {0, 1}) {
-    int with_checkpoint = 0;
-    for (int operation = 2;; operation += rank == 0 ? 37 : 5) {
-      const std::string name = "rank " + std::to_string(rank) + " operation " + std::to_string(operation);
-      SCOPED_TRACE(name);
-      const CommandResult result =
-          train_with_odd(rank, name, "INLAY_TEST_FAULT=enospc:" + std::to_string(operation), "", more);
-      if (result.code == 0) break;
-      ASSERT_EQ(result.code, 2) << result.err;
-      EXPECT_EQ(times(result.err, "inlay: rank " + std::to_string(rank) + " on "), 1u) << result.err;
-      EXPECT_EQ(times(result.err, "inlay: "), 1u) << result.err;
-      EXPECT_THAT(result.err, HasSubstr("No space left on device"));
-      if (!fs::exists(run(name))) continue;
-      const Words left = names(name);
-      for (const std::string& entry : left) EXPECT_FALSE(entry.starts_with('.')) << entry;
-      if (std::none_of(left.begin(), left.end(), [](const auto& e) { return e.starts_with("checkpoint-"); })) continue;
-      ++with_checkpoint;
-      const CommandResult resumed = train(3, name, with(more, {"--resume"}));
-      ASSERT_EQ(resumed.code, 0) << resumed.err;
-      EXPECT_EQ(weights(name), weights("whole"));
-      EXPECT_EQ(losses(name), losses("whole"));
-    }
-    EXPECT_GT(with_checkpoint, 0);
+  // While the first checkpoint is written, and while a later one is.
+  for (const auto& [rank, operation, later] :
+       {std::tuple{0, 60, false}, {0, 180, true}, {1, 5, false}, {1, 15, true}, {2, 40, true}}) {
+    const std::string name = "rank " + std::to_string(rank) + " operation " + std::to_string(operation);
+    SCOPED_TRACE(name);
+    const CommandResult result =
+        train_with_odd(rank, name, "INLAY_TEST_FAULT=enospc:" + std::to_string(operation), "", more);
+    ASSERT_EQ(result.code, 2) << result.err;
+    EXPECT_EQ(times(result.err, "inlay: rank " + std::to_string(rank) + " on "), 1u) << result.err;
+    EXPECT_EQ(times(result.err, "inlay: "), 1u) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("No space left on device"));
+    for (const std::string& entry : names(name)) EXPECT_FALSE(entry.starts_with('.')) << entry;
+    ASSERT_EQ(fs::exists(run(name) / "checkpoint-1"), later);
+    if (!later) continue;
+    const CommandResult resumed = train(3, name, with(more, {"--resume"}));
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_EQ(weights(name), weights("whole"));
+    EXPECT_EQ(losses(name), losses("whole"));
   }
 }
 

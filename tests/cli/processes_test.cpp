@@ -30,10 +30,16 @@ TEST(CliProcesses, AnErrorThatAllHaveIsSaidOnce) {
 
 TEST(CliProcesses, WhatRunsInOneProcessSaysSo) {
   if (!has_mpirun()) GTEST_SKIP() << "mpirun is not installed (Debian: openmpi-bin)";
-  const CommandResult result = mpirun(2, {program().string(), "info", "/nowhere"});
-  EXPECT_EQ(result.code, 2);
-  EXPECT_EQ(times(result.err, "inlay: inlay info runs in one process; start it without mpirun or srun"), 1u)
-      << result.err;
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"info", "/nowhere"}, {"eval", "/nowhere", "--data", "/nowhere"}}) {
+    std::vector<std::string> words = command;
+    words.insert(words.begin(), program().string());
+    const CommandResult result = mpirun(2, words);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_EQ(times(result.err, "inlay: inlay " + command[0] + " runs in one process; start it without mpirun or srun"),
+              1u)
+        << result.err;
+  }
 }
 
 TEST(CliProcesses, MistakesAreNamed) {
