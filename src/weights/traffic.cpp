@@ -27,8 +27,6 @@ View at(const View& buffer, std::size_t offset, const Parameter& p, DType dtype)
 
 View mine(const View& whole, const Parameter& p) { return whole.slice_rows(p.first_row(), p.end_row()); }
 
-std::string named(const char* what, std::int64_t group) { return fmt::format("{} {}", what, group); }
-
 }  // namespace
 
 WeightTraffic::WeightTraffic(Exec& exec, parallel::Mesh mesh, const std::vector<Group>& groups)
@@ -92,6 +90,11 @@ WeightTraffic::Buffer* WeightTraffic::take(std::vector<Buffer>& buffers, std::in
   return best;
 }
 
+std::string WeightTraffic::named(const char* what, std::int64_t group) const {
+  if (group == embedding) return fmt::format("{} of the embedding", what);
+  return outside(group) ? fmt::format("{} of the head", what) : fmt::format("{} of layer {}", what, group);
+}
+
 CutTensor WeightTraffic::cut_of(const Parameter& parameter, View whole, View share) const {
   return {.whole = whole, .share = share, .cut = parameter.cut.get()};
 }
@@ -124,7 +127,7 @@ void WeightTraffic::bring_values(Exec& exec, std::int64_t group) {
   if (!gathered.empty()) {
     buffer->used.wait(exec, Lane::network);
     buffer->uploaded.wait(exec, Lane::network);
-    mesh_.shards->all_gather(exec, gathered, named("weights of layer", group));
+    mesh_.shards->all_gather(exec, gathered, named("weights", group));
     buffer->arrived = Signal();
     buffer->arrived.record(exec, Lane::network);
   }
@@ -209,12 +212,12 @@ void WeightTraffic::send_gradients(Exec& exec, std::int64_t group) {
   buffer->copied = Signal();
   if (!summed.empty()) {
     written.wait(exec, Lane::network);
-    mesh_.shards->reduce_scatter(exec, summed, named("gradients of layer", group));
+    mesh_.shards->reduce_scatter(exec, summed, named("gradients", group));
     if (!mesh_.replicas->single() && last_pass_) {
       const backend::CostScope once_per_step(exec, backend::StepPart::sums);
       std::vector<View> shares;
       for (const CutTensor& t : summed) shares.push_back(t.share);
-      mesh_.replicas->all_reduce(exec, shares, named("gradients of layer", group));
+      mesh_.replicas->all_reduce(exec, shares, named("gradients", group));
     }
     reduced.record(exec, Lane::network);
     buffer->copied = reduced;
@@ -260,7 +263,7 @@ void WeightTraffic::sum_gradients(Exec& exec, std::int64_t group) {
   Signal written;
   written.record(exec, Lane::compute);
   written.wait(exec, Lane::network);
-  const std::string what = named("gradients of layer", group);
+  const std::string what = named("gradients", group);
   if (!cut.empty()) {
     mesh_.shards->reduce_scatter(exec, cut, what);
     if (!mesh_.replicas->single()) mesh_.replicas->all_reduce(exec, shares, what);
@@ -304,7 +307,7 @@ void WeightTraffic::values_changed(Exec& exec) {
     if (member.cut_values.empty()) continue;
     std::vector<CutTensor> gathered;
     for (const Parameter* p : member.cut_values) gathered.push_back(cut_of(*p, p->value, p->my_value()));
-    mesh_.shards->all_gather(exec, gathered, named("weights of layer", static_cast<std::int64_t>(g) - 1));
+    mesh_.shards->all_gather(exec, gathered, named("weights", static_cast<std::int64_t>(g) - 1));
     member.gathered = Signal();
     member.gathered.record(exec, Lane::network);
   }

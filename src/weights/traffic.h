@@ -67,6 +67,7 @@ class WeightTraffic final : public WeightAccess {
   Pool& pool(std::int64_t group) { return outside(group) ? outer_ : layers_; }
   static Buffer* find(std::vector<Buffer>& buffers, std::int64_t group);
   static Buffer* take(std::vector<Buffer>& buffers, std::int64_t group);
+  std::string named(const char* what, std::int64_t group) const;  // for who wants to know where a run hangs
   parallel::CutTensor cut_of(const Parameter& parameter, View whole, View share) const;
 
   void prefetch(Exec& exec, std::int64_t group, Pass pass);
