@@ -23,12 +23,12 @@ int shared_exit_code(parallel::Communicator& world) {
 }
 
 int run(const Arguments& arguments, const options::Overrides& overrides) {
+  install_interrupt_handler();  // first: mpirun may pass a signal on while the processes still find each other
   const std::shared_ptr<parallel::Communicator> world = parallel::join_processes();
   Console console(arguments.quiet || !world->leads());
   options::TrainOptions options;
   together(*world, "reading the configuration", [&] { options = options::load_options(arguments.config, overrides); });
   parallel::set_watchdog_timeout(options.parallel.timeout);
-  install_interrupt_handler();
   const Device device = train::resolve_machine(options.device, options.dtype).device;
   parallel::agree_on(*world, {{"device", std::string(name_of(device))}});
   const auto communicator = parallel::take_places(world, device, [&](std::string_view note) { console.line(note); });

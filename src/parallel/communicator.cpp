@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/interrupt.h"
+#include "parallel/activity.h"
 
 namespace inlay::parallel {
 
@@ -112,6 +113,7 @@ void together(Communicator& communicator, std::string_view what, const std::func
   if (communicator.single()) return work();
   std::string error;
   try {
+    const LongWork patience;  // the others may be done sooner, and wait
     work();
   } catch (const Interrupted&) {
     throw;  // that ends all of them

@@ -94,7 +94,8 @@ class SharedError : public UserError {
   using UserError::UserError;
 };
 
-// Runs work on every rank. Where some of them threw a UserError, all of them throw one that says whose it was.
+// Runs work on every rank, however long it takes one of them. Where some threw a UserError, all throw one that says
+// whose it was.
 void together(Communicator& communicator, std::string_view what, const std::function<void()>& work);
 
 }  // namespace inlay::parallel

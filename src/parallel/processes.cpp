@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <map>
 
 #include "backend/cpu/threads.h"
@@ -207,18 +206,6 @@ void agree_on(Communicator& communicator, const Facts& facts) {
                                   communicator.name_of(static_cast<int>(other - all.begin())), name,
                                   difference(*other, std::string(most))));
   }
-}
-
-std::string program_fingerprint() {
-  std::ifstream program("/proc/self/exe", std::ios::binary);
-  std::uint64_t hash = 14695981039346656037U;  // FNV-1a, over words
-  std::vector<std::uint64_t> words(1 << 16);
-  while (program) {
-    program.read(reinterpret_cast<char*>(words.data()), static_cast<std::streamsize>(words.size() * sizeof words[0]));
-    const auto count = static_cast<std::size_t>(program.gcount()) / sizeof words[0];
-    for (std::size_t i = 0; i < count; ++i) hash = (hash ^ words[i]) * 1099511628211U;
-  }
-  return fmt::format("{:016x}", hash);
 }
 
 }  // namespace inlay::parallel

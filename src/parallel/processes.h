@@ -39,7 +39,5 @@ void abandon_processes(int exit_code);
 // something else than most, and the first line in which it differs.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 void agree_on(Communicator& communicator, const Facts& facts);
-// A fingerprint of this program.
-std::string program_fingerprint();
 
 }  // namespace inlay::parallel

@@ -2,6 +2,7 @@
 
 #include "core/interrupt.h"
 #include "io/file.h"
+#include "io/hash.h"
 #include "parallel/processes.h"
 #include "train/batch_stream.h"
 #include "train/batching.h"
@@ -66,12 +67,13 @@ void check_adapter(const options::TrainOptions& options, const model::ModelConfi
 // Processes that would do different things must not begin.
 void check_same_everywhere(const options::TrainOptions& options, parallel::Communicator& communicator) {
   if (communicator.single()) return;
-  std::string model;
-  together(communicator, "reading the base model",
-           [&] { model = fmt::format("{:016x}", io::Checkpoint(options.base_model).sampled_hash()); });
-  parallel::agree_on(communicator, {{"program", parallel::program_fingerprint()},
-                                    {"configuration", options::to_yaml(options)},
-                                    {"base model", model}});
+  std::string program, model;
+  together(communicator, "reading the base model", [&] {
+    program = fmt::format("{:016x}", io::content_hash(io::MappedFile("/proc/self/exe").bytes()));
+    model = fmt::format("{:016x}", io::Checkpoint(options.base_model).sampled_hash());
+  });
+  parallel::agree_on(communicator,
+                     {{"program", program}, {"configuration", options::to_yaml(options)}, {"base model", model}});
 }
 
 // The folder first, so that no work is done in vain; then what is learned, what learns it, and the steps. What goes

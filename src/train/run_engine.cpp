@@ -2,6 +2,7 @@
 
 #include "backend/cuda/context.h"
 #include "core/text.h"
+#include "parallel/activity.h"
 #include "train/ceilings.h"
 #include "train/mesh.h"
 
@@ -118,6 +119,7 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
   describe_memory(engine, run.plan, console);
   if (engine.mesh.many()) console.line(mesh_text(engine.mesh));
   run.peak = product_peak(engine);
+  const parallel::LongWork patience;  // one rank's disk may be slower than another's
   run.engine = Engine::create(config, engine);
   const io::Checkpoint weights(options.base_model);
   run.base_fingerprint = fmt::format("{:016x}", weights.sampled_hash());

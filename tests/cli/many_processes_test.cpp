@@ -117,8 +117,11 @@ class CliManyProcesses : public ::testing::Test {
       ASSERT_EQ(ours.names(), theirs.names());
       for (const std::string& tensor : theirs.names()) {
         if (theirs.find(tensor)->dtype != DType::f32) continue;  // rounded: the least difference may become one bit
-        EXPECT_THAT(bench.read(ours.tensor(tensor)),
-                    ::testing::Pointwise(::testing::DoubleNear(1e-6), bench.read(theirs.tensor(tensor))))
+        // Adapters have grown from zero, and a bias of keys changes by nothing but rounding errors: these weigh more
+        // there.
+        const bool small = tensor.find("lora") != tensor.npos || tensor.ends_with("k_proj.bias");
+        EXPECT_LE(relative_error(bench.read(ours.tensor(tensor)), bench.read(theirs.tensor(tensor))),
+                  small ? 1e-5 : 1e-6)
             << file << ": " << tensor;
       }
     }
@@ -170,7 +173,7 @@ TEST_F(CliManyProcesses, LearnWhatOneProcessLearns) {
         EXPECT_EQ(times(many.out + many.err, line), 1u) << line << many.out << many.err;
       }
       EXPECT_THAT(many.err, HasSubstr("ZeRO " + std::to_string(stage)));
-      if (name.starts_with("osft")) EXPECT_LE(summary(among).at("osft").at("leak").get<double>(), 1e-5);
+      if (name.starts_with("osft")) EXPECT_LE(summary(among).at("osft").at("leak").get<double>(), 1e-6);
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "parallel/activity.h"
 #include "support/thread_ranks.h"
 
 namespace inlay::parallel {
@@ -20,6 +21,19 @@ TEST(ParallelCommunicator, TheErrorOfOneRankIsThatOfAll) {
     }
   });
   for (const std::string& error : errors) EXPECT_EQ(error, "rank 1: the disk is full");
+}
+
+// The watchdog lets others wait for what a rank does by itself: reading data, finding directions, writing files.
+TEST(ParallelCommunicator, WhatRanksDoTogetherMayTakeItsTime) {
+  testing::run_ranks(2, [&](const std::shared_ptr<Communicator>& ranks) {
+    ranks->barrier("before");
+    EXPECT_FALSE(activity().now().long_work);
+    ranks->barrier("both have looked");
+    together(*ranks, "working", [&] { EXPECT_TRUE(activity().now().long_work); });
+    ranks->barrier("after");
+    EXPECT_FALSE(activity().now().long_work);
+    ranks->barrier("both have looked");
+  });
 }
 
 TEST(ParallelCommunicator, SumsAreInTheOrderOfTheRanks) {
