@@ -16,6 +16,8 @@ std::string_view name_of(DType dtype) {
     case DType::i8: return "int8";
     case DType::u8: return "uint8";
     case DType::boolean: return "bool";
+    case DType::e4m3: return "e4m3";
+    case DType::e5m2: return "e5m2";
   }
   return "?";
 }

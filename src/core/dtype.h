@@ -8,8 +8,9 @@
 
 namespace inlay {
 
-enum class DType : std::uint8_t { f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean };
-inline constexpr std::size_t dtype_count = 10;
+// e4m3 and e5m2 are codes of fp8 (core/fp8.h): operands of products, with scales beside them.
+enum class DType : std::uint8_t { f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean, e4m3, e5m2 };
+inline constexpr std::size_t dtype_count = 12;
 
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
@@ -22,7 +23,9 @@ constexpr std::size_t size_of(DType dtype) {
     case DType::i16: return 2;
     case DType::i8:
     case DType::u8:
-    case DType::boolean: return 1;
+    case DType::boolean:
+    case DType::e4m3:
+    case DType::e5m2: return 1;
   }
   return 0;
 }

@@ -1,7 +1,8 @@
 #pragma once
 
-#include "backend/matmul.h"
-#include "ops/check.h"
+#include <optional>
+
+#include "ops/fp8.h"
 
 namespace inlay::ops {
 
@@ -11,6 +12,16 @@ struct Call {
   // Of all rows that the layer works on, the number of the first of these: where rows are worked off in tiles,
   // randomness must not depend on how.
   std::int64_t first_row = 0;
+  // The operands in fp8, where whoever made them has written them so; then the plain ones may be absent, but only to a
+  // weight that reads nothing else (Linear::fp8).
+  const Fp8Forms* x = nullptr;
+  const Fp8Forms* dy = nullptr;
+};
+
+// Products that read their operands in fp8 alone: how these are to be written. dy is wanted in both forms.
+struct Fp8Operands {
+  Fp8Settings settings;
+  Fp8Use gradient_input = Fp8Use::columns;  // the form of x that accumulate() reads
 };
 
 // y = x · Wᵀ as its users see it. Whoever owns W decides what its gradient is (weights/): a layer never forms dW.
@@ -31,6 +42,7 @@ class Linear {
     backward_input(exec, dx, mode, dy, call);
   }
   virtual bool trainable() const = 0;  // accumulate() does something
+  virtual std::optional<Fp8Operands> fp8() const { return std::nullopt; }
 };
 
 }  // namespace inlay::ops

@@ -7,6 +7,7 @@
 #include "ops/embedding.h"
 #include "ops/expert_glu.h"
 #include "ops/factors.h"
+#include "ops/fp8.h"
 #include "ops/moe_permute.h"
 #include "ops/moe_route.h"
 #include "ops/quantised.h"
@@ -31,6 +32,9 @@ void rope(Exec&, View, ConstView, ConstView, Rotation) { unreachable(); }
 
 void swiglu_forward(Exec&, View, ConstView) { unreachable(); }
 void swiglu_backward(Exec&, View, View, ConstView, ConstView) { unreachable(); }
+void swiglu_forward_fp8(Exec&, const Fp8Forms&, ConstView) { unreachable(); }
+void swiglu_backward_fp8(Exec&, const Fp8Forms&, const Fp8Forms&, ConstView, ConstView) { unreachable(); }
+void quantise_fp8(Exec&, const Fp8Forms&, ConstView) { unreachable(); }
 
 void attention_sinks_forward(Exec&, View, View, ConstView) { unreachable(); }
 void attention_sinks_backward(Exec&, View, Grad, ConstView, ConstView, ConstView, ConstView, View) { unreachable(); }

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/fp8.h"
+
 // The numbers that the codes of quantised matrices stand for, and how numbers become codes: once, for both devices
 // (kernels may call what is constexpr; tables they copy).
 namespace inlay::ops::quant {
@@ -115,31 +117,6 @@ constexpr float e8m0_value(std::uint8_t scale) {
 }
 constexpr float e8m0_inverse(std::uint8_t scale) {
   return scale == 255 ? 0.0f : std::bit_cast<float>((254u - scale) << 23);  // e8m0_of() gives no 254
-}
-
-// fp8: sign, four bits of exponent, three of mantissa; no infinities, 0x7f is NaN.
-inline constexpr float e4m3_largest = 448.0f;
-constexpr float e4m3_value(std::uint8_t code) {
-  const std::uint32_t magnitude = code & 0x7fu;
-  const std::uint32_t sign = (code & 0x80u) << 24;
-  if (magnitude == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000u);
-  if (magnitude < 8) {
-    const float value = static_cast<float>(magnitude) * 0x1p-9f;
-    return sign != 0 ? -value : value;
-  }
-  return std::bit_cast<float>(sign | ((magnitude << 20) + (120u << 23)));
-}
-// To nearest, ties to even; what is too large becomes the largest.
-constexpr std::uint8_t e4m3_code(float x) {
-  const std::uint32_t word = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t sign = word >> 24 & 0x80u;
-  const float m = x < 0 ? -x : x;
-  if (!(m < e4m3_largest)) return static_cast<std::uint8_t>(sign | (x == x ? 0x7eu : 0x7fu));
-  if (m < 0x1p-6f) {  // units of 2^-9: those of the last place of 2^14
-    return static_cast<std::uint8_t>(sign | (std::bit_cast<std::uint32_t>(m + 0x1p14f) - 0x46800000u));
-  }
-  const std::uint32_t bits = word & 0x7fffffffu;
-  return static_cast<std::uint8_t>(sign | ((bits + 0x7ffffu + (bits >> 20 & 1u)) - (120u << 23)) >> 20);
 }
 
 // int8, one scale for each row: its largest magnitude, which 127 stands for. A row of zeros stays one.

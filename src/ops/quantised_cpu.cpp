@@ -228,9 +228,9 @@ void quantise_by_row(const Quantised& to, std::int64_t row, const T* from, std::
           code[i] = static_cast<std::uint8_t>(static_cast<std::int8_t>(std::rint(static_cast<float>(x[i]) * inverse)));
         }
       } else {
-        scales[r] = absmax / quant::e4m3_largest;
+        scales[r] = absmax / fp8::e4m3_largest;
         for (std::int64_t i = 0; i < cols; ++i) {
-          code[i] = scales[r] > 0 ? quant::e4m3_code(static_cast<float>(x[i]) / scales[r]) : 0;
+          code[i] = scales[r] > 0 ? fp8::e4m3_code(static_cast<float>(x[i]) / scales[r]) : 0;
         }
       }
     }

@@ -113,7 +113,7 @@ struct Coded {
       }
     } else {
       if constexpr (V == 1) {
-        x[0] = quant::e4m3_value(word) * scale;
+        x[0] = fp8::e4m3_value(word) * scale;
       } else {
         const unsigned words[] = {word.x, word.y};
 #pragma unroll
@@ -229,10 +229,10 @@ __global__ void __launch_bounds__(threads)
       codes[i] = static_cast<std::uint8_t>(__float2int_rn(__fmul_rn(static_cast<float>(x[i]), inverse)));
     }
   } else {
-    const float scale = __fdiv_rn(absmax, quant::e4m3_largest);
+    const float scale = __fdiv_rn(absmax, fp8::e4m3_largest);
     if (threadIdx.x == 0) scales[blockIdx.x] = scale;
     for (std::int64_t i = threadIdx.x; i < cols; i += threads) {
-      codes[i] = scale > 0 ? quant::e4m3_code(__fdiv_rn(static_cast<float>(x[i]), scale)) : std::uint8_t{0};
+      codes[i] = scale > 0 ? fp8::e4m3_code(__fdiv_rn(static_cast<float>(x[i]), scale)) : std::uint8_t{0};
     }
   }
 }

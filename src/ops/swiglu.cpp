@@ -12,6 +12,15 @@ void check_pair(std::string_view op, std::string_view tensor, ConstView act, Con
   check_dtype(op, tensor, act, gate_up.dtype());
 }
 
+// Whether one kernel does it all: every block of 128 columns lies in one half of gate_up, and knows its own scales.
+bool in_one_pass(const Exec& exec, const Fp8Forms& forms, ConstView gate_up) {
+  const Fp8Matrix& any = forms.rows.absent() ? forms.columns : forms.rows;
+  const bool blocks = any.scaling == Fp8Scaling::vector || any.scaling == Fp8Scaling::square;
+  return exec.on_cuda() && blocks && gate_up.dim(1) / 2 % backend::fp8_block == 0;
+}
+
+void count_forms(Exec& exec, const Fp8Forms& forms) { exec.count_bytes({forms.rows.codes, forms.columns.codes}); }
+
 }  // namespace
 
 void swiglu_forward(Exec& exec, View act, ConstView gate_up) {
@@ -32,6 +41,36 @@ void swiglu_backward(Exec& exec, View dgate_up, View act, ConstView dact, ConstV
   if (exec.planning() || gate_up.size() == 0) return;
   if (exec.on_cuda()) return cuda::swiglu_backward(exec, dgate_up, act, dact, gate_up);
   cpu::swiglu_backward(exec, dgate_up, act, dact, gate_up);
+}
+
+void swiglu_forward_fp8(Exec& exec, const Fp8Forms& act, ConstView gate_up) {
+  if (!in_one_pass(exec, act, gate_up)) {
+    const ScratchScope scope(exec.arena());
+    View plain = exec.arena().scratch("mlp activation", gate_up.dtype(), {gate_up.dim(0), gate_up.dim(1) / 2});
+    swiglu_forward(exec, plain, gate_up);
+    return quantise_fp8(exec, act, plain);
+  }
+  check_activation("swiglu_forward_fp8", "gate_up", gate_up);
+  exec.count_bytes({gate_up});
+  count_forms(exec, act);
+  if (!exec.planning() && gate_up.size() != 0) cuda::swiglu_forward_fp8(exec, act, gate_up);
+}
+
+void swiglu_backward_fp8(Exec& exec, const Fp8Forms& dgate_up, const Fp8Forms& act, ConstView dact, ConstView gate_up) {
+  constexpr std::string_view op = "swiglu_backward_fp8";
+  if (!in_one_pass(exec, dgate_up, gate_up)) {
+    const ScratchScope scope(exec.arena());
+    View gradient = exec.arena().scratch("gate and up gradient", gate_up.dtype(), gate_up.shape());
+    View plain = exec.arena().scratch("mlp activation", gate_up.dtype(), dact.shape());
+    swiglu_backward(exec, gradient, plain, dact, gate_up);
+    quantise_fp8(exec, dgate_up, gradient);
+    return quantise_fp8(exec, act, plain);
+  }
+  check_pair(op, "dact", dact, gate_up);
+  exec.count_bytes({dact, gate_up});
+  count_forms(exec, dgate_up);
+  count_forms(exec, act);
+  if (!exec.planning() && gate_up.size() != 0) cuda::swiglu_backward_fp8(exec, dgate_up, act, dact, gate_up);
 }
 
 }  // namespace inlay::ops

@@ -109,6 +109,15 @@ std::string device_name() {
   return properties.name;
 }
 
+int compute_capability() {
+  if (!available()) return 0;
+  int device = 0, major = 0, minor = 0;
+  check(cudaGetDevice(&device), "compute_capability");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "compute_capability");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "compute_capability");
+  return 10 * major + minor;
+}
+
 std::string device_description() {
   int driver = 0, runtime = 0;
   check(cudaDriverGetVersion(&driver), "device_description");

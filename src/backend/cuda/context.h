@@ -17,6 +17,7 @@ class Context {
 bool built();      // compiled with CUDA
 bool available();  // built, and a GPU answers
 std::string device_name();
+int compute_capability();          // of the GPU: 90 for an H200
 std::string device_description();  // with all that decides about speed: "NVIDIA H200, driver 13.0, CUDA 13.0"
 std::size_t device_memory();       // bytes free now
 std::size_t device_memory_used();  // bytes taken now, by anybody

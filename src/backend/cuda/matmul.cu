@@ -26,9 +26,34 @@ cudaDataType_t data_type(DType dtype) {
     case DType::f32: return CUDA_R_32F;
     case DType::bf16: return CUDA_R_16BF;
     case DType::f16: return CUDA_R_16F;
+    case DType::e4m3: return CUDA_R_8F_E4M3;
+    case DType::e5m2: return CUDA_R_8F_E5M2;
     default: INLAY_ASSERT(false, "matmul: no such product in {}", name_of(dtype)); return CUDA_R_32F;
   }
 }
+
+std::int32_t scale_mode(std::int64_t scaling) {
+  switch (static_cast<Fp8Scaling>(scaling)) {
+    case Fp8Scaling::tensor: return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    case Fp8Scaling::row: return CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    case Fp8Scaling::vector: return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    case Fp8Scaling::square: return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+  }
+  return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+}
+
+// What changes from call to call.
+struct Call {
+  const void* a;
+  const void* b;
+  void* c;
+  const void* alpha;
+  const void* beta;
+  void* workspace;
+  std::size_t workspace_bytes;
+  Arena* arena;                                         // for tuning
+  const void *a_scales = nullptr, *b_scales = nullptr;  // of fp8
+};
 
 // The descriptors of one product, and the algorithm that computes it.
 struct Plan {
@@ -38,6 +63,7 @@ struct Plan {
   cublasLtMatmulAlgo_t algorithm{};
 
   explicit Plan(const MatmulKey& wanted);
+  void bind(const Call& call) const;  // the scales of fp8
   ~Plan() {
     if (c != nullptr) cublasLtMatrixLayoutDestroy(c);
     if (b != nullptr) cublasLtMatrixLayoutDestroy(b);
@@ -67,24 +93,22 @@ Plan::Plan(const MatmulKey& wanted) : key(wanted) {
   set<std::int32_t>(op, CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_b != 0 ? CUBLAS_OP_T : CUBLAS_OP_N);
   set<std::int32_t>(op, CUBLASLT_MATMUL_DESC_POINTER_MODE,
                     key.device_scalars != 0 ? CUBLASLT_POINTER_MODE_DEVICE : CUBLASLT_POINTER_MODE_HOST);
+  if (key.scaled()) {
+    set<std::int32_t>(op, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode(key.scale_a));
+    set<std::int32_t>(op, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(key.scale_b));
+  }
   const auto [a_rows, a_cols] = key.transpose_a != 0 ? std::pair(key.k, key.m) : std::pair(key.m, key.k);
   const auto [b_rows, b_cols] = key.transpose_b != 0 ? std::pair(key.n, key.k) : std::pair(key.k, key.n);
-  a = layout(key.in, a_rows, a_cols, key.lda);
-  b = layout(key.in, b_rows, b_cols, key.ldb);
+  a = layout(key.in_a, a_rows, a_cols, key.lda);
+  b = layout(key.in_b, b_rows, b_cols, key.ldb);
   c = layout(key.out, key.m, key.n, key.ldc);
 }
 
-// What changes from call to call.
-struct Call {
-  const void* a;
-  const void* b;
-  void* c;
-  const void* alpha;
-  const void* beta;
-  void* workspace;
-  std::size_t workspace_bytes;
-  Arena* arena;  // for tuning
-};
+void Plan::bind(const Call& call) const {
+  if (!key.scaled()) return;
+  set(op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.a_scales);
+  set(op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.b_scales);
+}
 
 struct Candidate {
   cublasLtMatmulAlgo_t algorithm;
@@ -101,6 +125,7 @@ class MatmulCache {
 
   // The key's plan; made, and where it pays tuned, on its first call. The call's C is left as it was if beta reads it.
   const Plan& plan(const MatmulKey& key, const Call& call);
+  void run(const MatmulKey& key, const Call& call);
   cublasStatus_t launch(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Call& call, void* d);
 
   const float* device_zero() const { return constants_; }
@@ -145,6 +170,7 @@ const Plan& MatmulCache::plan(const MatmulKey& key, const Call& call) {
   }
   std::list<Plan> made;
   made.emplace_front(key);
+  made.front().bind(call);  // the library proposes nothing to a product whose scales it does not see
   made.front().algorithm = choose(made.front(), key, call);
   if (plans_.size() == max_plans) {
     index_.erase(plans_.back().key);
@@ -155,7 +181,13 @@ const Plan& MatmulCache::plan(const MatmulKey& key, const Call& call) {
   return plans_.front();
 }
 
+void MatmulCache::run(const MatmulKey& key, const Call& call) {
+  const Plan& found = plan(key, call);
+  check(launch(found, found.algorithm, call, call.c), "matmul");
+}
+
 cublasStatus_t MatmulCache::launch(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Call& call, void* d) {
+  plan.bind(call);
   return cublasLtMatmul(gpu_.cublaslt_handle(), plan.op, call.alpha, call.a, plan.a, call.b, plan.b, call.beta, call.c,
                         plan.c, d, plan.c, &algorithm, call.workspace, call.workspace_bytes, gpu_.stream());
 }
@@ -183,7 +215,7 @@ MatmulCache::Candidates MatmulCache::heuristics(const Plan& plan, const MatmulKe
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(gpu_.cublaslt_handle(), plan.op, plan.a, plan.b, plan.c,
                                                                plan.c, preference, max_candidates, results, &count);
   check(status,
-        fmt::format("matmul {}x{}x{} of {}: no algorithm", key.m, key.n, key.k, name_of(static_cast<DType>(key.in))));
+        fmt::format("matmul {}x{}x{} of {}: no algorithm", key.m, key.n, key.k, name_of(static_cast<DType>(key.in_a))));
   Candidates candidates;
   for (int i = 0; i < count; ++i) {
     if (results[i].state == CUBLAS_STATUS_SUCCESS) candidates.push_back({results[i].algo});
@@ -300,7 +332,7 @@ MatmulKey key_of(const View& workspace, const View& c, const ConstView& a, Trans
   key.lda = std::max(b.ld(), b.dim(1));
   key.ldb = std::max(a.ld(), a.dim(1));
   key.ldc = std::max(c.ld(), c.dim(1));
-  key.in = static_cast<std::int64_t>(a.dtype());
+  key.in_a = key.in_b = static_cast<std::int64_t>(a.dtype());
   key.out = static_cast<std::int64_t>(c.dtype());
   key.transpose_a = transpose_b == Transpose::yes ? 1 : 0;
   key.transpose_b = transpose_a == Transpose::yes ? 1 : 0;
@@ -314,6 +346,23 @@ MatmulKey key_of(const View& workspace, const View& c, const ConstView& a, Trans
 }
 
 __global__ void multiply_scalar(float* product, const float* factor, float other) { *product = *factor * other; }
+
+// alpha and beta as the library takes them: from the host, or from the device.
+struct Factors {
+  const void *alpha, *beta;
+};
+
+Factors factors_of(GpuContext& context, MatmulCache& cache, const MatmulScale& scale) {
+  if (scale.device_alpha == nullptr) return {&scale.alpha, &scale.beta};
+  INLAY_ASSERT(scale.beta == 0.0f || scale.beta == 1.0f, "matmul: beta {} beside a device factor", scale.beta);
+  const float* alpha = scale.device_alpha;
+  if (scale.alpha != 1.0f) {
+    multiply_scalar<<<1, 1, 0, context.stream()>>>(cache.device_product(), scale.device_alpha, scale.alpha);
+    check_launch("matmul");
+    alpha = cache.device_product();  // one slot is enough: the stream orders its uses
+  }
+  return {alpha, scale.beta == 0.0f ? cache.device_zero() : cache.device_one()};
+}
 
 // An empty sum: C = beta · C.
 void scale_only(Exec& exec, View c, const MatmulScale& scale) {
@@ -334,21 +383,29 @@ void matmul(Exec& exec, View workspace, View c, ConstView a, Transpose transpose
 
   GpuContext& context = gpu(exec);
   MatmulCache& cache = context.part<MatmulCache>();
-  const void* alpha = &scale.alpha;
-  const void* beta = &scale.beta;
-  if (scale.device_alpha != nullptr) {
-    INLAY_ASSERT(scale.beta == 0.0f || scale.beta == 1.0f, "matmul: beta {} beside a device factor", scale.beta);
-    alpha = scale.device_alpha;
-    if (scale.alpha != 1.0f) {
-      multiply_scalar<<<1, 1, 0, context.stream()>>>(cache.device_product(), scale.device_alpha, scale.alpha);
-      check_launch("matmul");
-      alpha = cache.device_product();  // one slot is enough: the stream orders its uses
-    }
-    beta = scale.beta == 0.0f ? cache.device_zero() : cache.device_one();
-  }
-  const Call call{b.data(), a.data(), c.data(), alpha, beta, workspace.data(), workspace.bytes(), &exec.arena()};
-  const Plan& plan = cache.plan(key, call);
-  check(cache.launch(plan, plan.algorithm, call, call.c), "matmul");
+  const Factors factors = factors_of(context, cache, scale);
+  cache.run(key, {b.data(), a.data(), c.data(), factors.alpha, factors.beta, workspace.data(), workspace.bytes(),
+                  &exec.arena()});
+}
+
+void fp8_matmul(Exec& exec, View workspace, View c, const Fp8Matrix& a, const Fp8Matrix& b, MatmulScale scale) {
+  MatmulKey key = key_of(workspace, c, a.codes, Transpose::no, b.codes, Transpose::yes, scale);
+  key.in_a = static_cast<std::int64_t>(b.codes.dtype());
+  key.scale_a = static_cast<std::int64_t>(b.scaling);
+  key.scale_b = static_cast<std::int64_t>(a.scaling);
+  GpuContext& context = gpu(exec);
+  MatmulCache& cache = context.part<MatmulCache>();
+  const Factors factors = factors_of(context, cache, scale);
+  cache.run(key, {b.codes.data(), a.codes.data(), c.data(), factors.alpha, factors.beta, workspace.data(),
+                  workspace.bytes(), &exec.arena(), b.scales.data(), a.scales.data()});
+}
+
+void copy_rows(Exec& exec, View to, ConstView from) {
+  const std::size_t size = size_of(to.dtype());
+  check(cudaMemcpy2DAsync(to.data(), static_cast<std::size_t>(to.ld()) * size, from.data(),
+                          static_cast<std::size_t>(from.ld()) * size, static_cast<std::size_t>(to.dim(1)) * size,
+                          static_cast<std::size_t>(to.dim(0)), cudaMemcpyDeviceToDevice, stream_of(exec)),
+        "copying rows");
 }
 
 }  // namespace inlay::backend::cuda

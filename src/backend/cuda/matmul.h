@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backend/matmul.h"
+#include "backend/fp8_matmul.h"
 
 namespace inlay::backend::cuda {
 
@@ -10,5 +10,9 @@ inline constexpr std::int64_t matmul_workspace_bytes = std::int64_t{32} << 20;
 // backend::matmul on the device, arguments checked by the caller. workspace: bytes (u8) on the device.
 void matmul(Exec& exec, View workspace, View c, ConstView a, Transpose transpose_a, ConstView b, Transpose transpose_b,
             MatmulScale scale);
+// backend::fp8_matmul likewise; C is [rows of A's codes, rows of B's].
+void fp8_matmul(Exec& exec, View workspace, View c, const Fp8Matrix& a, const Fp8Matrix& b, MatmulScale scale);
+// to = from, two matrices of one dtype.
+void copy_rows(Exec& exec, View to, ConstView from);
 
 }  // namespace inlay::backend::cuda

@@ -19,6 +19,7 @@ namespace {
 bool built() { return false; }
 bool available() { return false; }
 std::string device_name() { return "none"; }
+int compute_capability() { return 0; }
 std::string device_description() { return "none"; }
 std::size_t device_memory() { return 0; }
 std::size_t device_memory_used() { return 0; }
@@ -43,6 +44,8 @@ void copy_to_host(Context&, void*, const void*, std::size_t) { unavailable(); }
 void fill_zero(Context&, void*, std::size_t) { unavailable(); }
 void synchronize(Context&) { unavailable(); }
 void matmul(Exec&, View, View, ConstView, Transpose, ConstView, Transpose, MatmulScale) { unavailable(); }
+void fp8_matmul(Exec&, View, View, const Fp8Matrix&, const Fp8Matrix&, MatmulScale) { unavailable(); }
+void copy_rows(Exec&, View, ConstView) { unavailable(); }
 void grouped_matmul(Exec&, View, ConstView, std::span<const ConstView>, Transpose, ConstView, MatmulScale) {
   unavailable();
 }

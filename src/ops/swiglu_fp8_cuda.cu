@@ -1,0 +1,135 @@
+#include "backend/cuda/context_internal.h"
+#include "ops/fp8_tile.cuh"
+#include "ops/sigmoid.cuh"
+#include "ops/swiglu.h"
+
+// swiglu whose results are operands of products in fp8: read once, written as codes and scales of both forms.
+namespace inlay::ops::cuda {
+
+namespace {
+
+using namespace backend::cuda;
+
+template <class T>
+struct GateUp {
+  const T* data;
+  std::int64_t ld, rows, cols;  // cols: of gate alone
+
+  __device__ __forceinline__ TilePlace place() const {
+    const auto col_blocks = static_cast<unsigned>(cols / fp8_tile);
+    return {.row_block = blockIdx.x / col_blocks, .col_block = blockIdx.x % col_blocks, .rows = rows, .cols = cols};
+  }
+};
+
+template <class T>
+__device__ __forceinline__ void load_part(TilePart<T>& part, const T* from, bool inside) {
+  part.clear();
+  if (inside) part.load(from);
+}
+
+template <class T>
+__global__ void __launch_bounds__(fp8_threads, 2) forward(FormOut rows, FormOut columns, GateUp<T> gate_up) {
+  __shared__ TileMemory memory;
+  const TilePlace at = gate_up.place();
+  TilePart<T> act[fp8_edge], up[fp8_edge];
+#pragma unroll
+  for (int r = 0; r < fp8_edge; ++r) {
+    const T* gate = gate_up.data + (at.row() + r) * gate_up.ld + at.col();
+    load_part(act[r], gate, at.row() + r < at.rows);
+    load_part(up[r], gate + gate_up.cols, at.row() + r < at.rows);
+  }
+#pragma unroll
+  for (int r = 0; r < fp8_edge; ++r) {
+    float g[fp8_edge], u[fp8_edge];
+    act[r].get(g);
+    up[r].get(u);
+#pragma unroll
+    for (int j = 0; j < fp8_edge; ++j) g[j] = g[j] * sigmoid<T>(g[j]) * u[j];
+    act[r].set(g);
+  }
+  write_tile<T>(act, rows, columns, at, memory);
+}
+
+struct BackwardOut {
+  FormOut dgate_up_rows, dgate_up_columns, act_rows, act_columns;
+};
+
+// As swiglu_backward, tile by tile; what was read is replaced by what comes of it.
+template <class T>
+__global__ void __launch_bounds__(fp8_threads, 2)
+    backward(BackwardOut to, const T* dact, std::int64_t dact_ld, GateUp<T> gate_up) {
+  __shared__ TileMemory memory;
+  const TilePlace at = gate_up.place();
+  TilePart<T> gate[fp8_edge], up[fp8_edge], d[fp8_edge];
+#pragma unroll
+  for (int r = 0; r < fp8_edge; ++r) {
+    const bool inside = at.row() + r < at.rows;
+    const T* from = gate_up.data + (at.row() + r) * gate_up.ld + at.col();
+    load_part(gate[r], from, inside);
+    load_part(up[r], from + gate_up.cols, inside);
+    load_part(d[r], dact + (at.row() + r) * dact_ld + at.col(), inside);
+  }
+#pragma unroll
+  for (int r = 0; r < fp8_edge; ++r) {
+    float g[fp8_edge], u[fp8_edge], da[fp8_edge];
+    gate[r].get(g);
+    up[r].get(u);
+    d[r].get(da);
+#pragma unroll
+    for (int j = 0; j < fp8_edge; ++j) {
+      const float s = sigmoid<T>(g[j]);
+      const float silu = g[j] * s;
+      const float dg = da[j] * u[j] * (s + silu * (1.0f - s)), du = da[j] * silu;
+      da[j] = silu * u[j];
+      g[j] = dg;
+      u[j] = du;
+    }
+    gate[r].set(g);
+    up[r].set(u);
+    d[r].set(da);
+  }
+  // In the gradient the tile of up lies behind all of gate's.
+  TilePlace place = at;
+  place.cols = 2 * gate_up.cols;
+  write_tile<T>(gate, to.dgate_up_rows, to.dgate_up_columns, place, memory);
+  __syncthreads();
+  place.col_block += gate_up.cols / fp8_tile;
+  write_tile<T>(up, to.dgate_up_rows, to.dgate_up_columns, place, memory);
+  __syncthreads();
+  write_tile<T>(d, to.act_rows, to.act_columns, at, memory);
+}
+
+template <class T>
+GateUp<T> as_gate_up(ConstView view) {
+  INLAY_ASSERT(vectors_fit(fp8_edge, view), "swiglu in fp8: rows that are not aligned to 16 bytes");
+  return {pointer<T>(view), view.ld(), view.dim(0), view.dim(1) / 2};
+}
+
+unsigned tiles_of(ConstView gate_up) {
+  const std::int64_t row_blocks = (gate_up.dim(0) + fp8_tile - 1) / fp8_tile;
+  return static_cast<unsigned>(row_blocks * (gate_up.dim(1) / 2 / fp8_tile));
+}
+
+}  // namespace
+
+void swiglu_forward_fp8(Exec& exec, const Fp8Forms& act, ConstView gate_up) {
+  with_activation_type(gate_up.dtype(), [&](auto type) {
+    using T = decltype(type);
+    forward<T><<<tiles_of(gate_up), fp8_threads, 0, stream_of(exec)>>>(form_out(act.rows), form_out(act.columns),
+                                                                       as_gate_up<T>(gate_up));
+  });
+  check_launch("swiglu_forward_fp8");
+}
+
+void swiglu_backward_fp8(Exec& exec, const Fp8Forms& dgate_up, const Fp8Forms& act, ConstView dact, ConstView gate_up) {
+  with_activation_type(gate_up.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const BackwardOut to{form_out(dgate_up.rows), form_out(dgate_up.columns), form_out(act.rows),
+                         form_out(act.columns)};
+    backward<T><<<tiles_of(gate_up), fp8_threads, 0, stream_of(exec)>>>(to, pointer<T>(dact), dact.ld(),
+                                                                        as_gate_up<T>(gate_up));
+  });
+  check_launch("swiglu_backward_fp8");
+}
+
+}  // namespace inlay::ops::cuda
