@@ -3,10 +3,10 @@
 namespace inlay::bench {
 
 std::vector<Benchmark> benchmarks() {
-  return {matmul_benchmark(),   attention_benchmark(),  fused_linear_ce_benchmark(),
-          mlp_benchmark(),      moe_benchmark(),        train_step_benchmark(),
-          osft_benchmark(),     lora_benchmark(),       dequantise_benchmark(),
-          tokenize_benchmark(), collectives_benchmark()};
+  return {matmul_benchmark(),       attention_benchmark(), fused_linear_ce_benchmark(),
+          mlp_benchmark(),          moe_benchmark(),       train_step_benchmark(),
+          osft_benchmark(),         lora_benchmark(),      dequantise_benchmark(),
+          quantise_fp8_benchmark(), tokenize_benchmark(),  collectives_benchmark()};
 }
 
 void add_common(CLI::App& command, Common& common) {
@@ -16,6 +16,20 @@ void add_common(CLI::App& command, Common& common) {
       .add_option("--iterations", common.iterations,
                   "Timed calls, of which the median is reported; 0: time the first call")
       ->check(CLI::NonNegativeNumber);
+}
+
+void add_products(CLI::App& command, Products& products) {
+  command.add_option("--matmul-dtype", products.matmul, "What the layers multiply in: auto (--dtype) or fp8")
+      ->check(CLI::IsMember({"auto", "fp8"}));
+  command.add_option("--fp8-recipe", products.recipe, "What has a scale of its own")
+      ->check(CLI::IsMember({"block", "row", "tensor"}));
+  command.add_option("--fp8-gradients", products.gradients)->check(CLI::IsMember({"e4m3", "e5m2"}));
+}
+
+std::optional<model::Fp8Options> fp8_of(const Products& products) {
+  if (products.matmul != "fp8") return std::nullopt;
+  const DType gradients = products.gradients == "e5m2" ? DType::e5m2 : DType::e4m3;
+  return model::Fp8Options{.settings = {.recipe = *ops::parse_fp8_recipe(products.recipe), .gradients = gradients}};
 }
 
 double median_ms(backend::Exec& exec, int iterations, const std::function<void()>& call) {

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "model/decoder.h"
 #include "train/ceilings.h"
 #include "train/random_tensors.h"
 
@@ -19,6 +20,11 @@ namespace inlay::bench {
 struct Common {
   std::string device = "auto", dtype = "bf16";
   int iterations = 10;
+};
+
+// How the layers of a model multiply.
+struct Products {
+  std::string matmul = "auto", recipe = "block", gradients = "e4m3";
 };
 
 using Report = nlohmann::ordered_json;
@@ -40,10 +46,13 @@ Benchmark osft_benchmark();
 Benchmark lora_benchmark();
 Benchmark moe_benchmark();
 Benchmark dequantise_benchmark();
+Benchmark quantise_fp8_benchmark();
 Benchmark tokenize_benchmark();
 Benchmark collectives_benchmark();
 
 void add_common(CLI::App& command, Common& common);
+void add_products(CLI::App& command, Products& products);
+std::optional<model::Fp8Options> fp8_of(const Products& products);
 
 // Median milliseconds of one call, after warm-ups; the device is waited for around each. With 0 iterations, those of
 // the first call: for work that takes minutes.

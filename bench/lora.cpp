@@ -6,7 +6,7 @@ namespace inlay::bench {
 
 namespace {
 
-struct Arguments : Common {
+struct Arguments : Common, Products {
   std::string model = "llama-8b", base = "dense", policy = "auto";
   std::int64_t tokens = 16384, documents = 1, layers = 0, rank = 16;
   double dropout = 0;
@@ -43,6 +43,7 @@ Report run(const Arguments& a) {
   const train::BatchBounds bounds{.tokens = a.tokens, .document = a.tokens / a.documents};
   train::EngineOptions engine = train::engine_options(train::Purpose::training, machine, bounds);
   engine.deterministic = a.deterministic;
+  engine.fp8 = fp8_of(a);
   const train::EngineAdapter adapter = adapter_of(a, config);
   if (!a.no_adapter) engine.weights = train::weight_plan(adapter, config, 1), engine.saves_adapter = true;
   options::TrainOptions options;
@@ -69,6 +70,7 @@ Benchmark lora_benchmark() {
           [](CLI::App& command) -> std::function<Report()> {
             auto a = std::make_shared<Arguments>();
             add_common(command, *a);
+            add_products(command, *a);
             command.add_option("--model", a->model, "llama-8b, gpt-oss-20b, qwen3-30b-a3b, or a config.json");
             command.add_option("--tokens", a->tokens, "Tokens per step")->check(CLI::PositiveNumber);
             command.add_option("--documents", a->documents, "Documents that the tokens are split into")

@@ -6,7 +6,7 @@ namespace inlay::bench {
 
 namespace {
 
-struct Arguments : Common {
+struct Arguments : Common, Products {
   std::string model = "llama-8b", basis = "activations", route = "auto", policy = "auto", moments = "fp32";
   std::int64_t tokens = 16384, documents = 1, layers = 0;
   double unfreeze = 0.25;
@@ -36,6 +36,7 @@ Report run(const Arguments& a) {
   if (!a.train_head) options.osft.freeze = {"embeddings", "head"};
   const train::BatchBounds bounds{.tokens = a.tokens, .document = a.tokens / a.documents};
   train::EngineOptions engine = train::engine_options(options, bounds);
+  engine.fp8 = fp8_of(a);
   train::plan_weights(options, config, bounds, engine);
   train::resolve_memory(options, config, engine);
   Report report =
@@ -63,6 +64,7 @@ Benchmark osft_benchmark() {
       [](CLI::App& command) -> std::function<Report()> {
         auto a = std::make_shared<Arguments>();
         add_common(command, *a);
+        add_products(command, *a);
         command.add_option("--model", a->model, "llama-8b, gpt-oss-20b, qwen3-30b-a3b, or a config.json");
         command.add_option("--tokens", a->tokens, "Tokens per step")->check(CLI::PositiveNumber);
         command.add_option("--documents", a->documents, "Documents that the tokens are split into")

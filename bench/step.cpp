@@ -67,7 +67,11 @@ class RandomRows final : public weights::PartSource {
 
 Report time_step(const model::ModelConfig& config, const train::EngineOptions& options, const StepArguments& shape) {
   const train::MemoryPlan plan = train::Engine::plan(config, options);
-  const double rate = measured_matmul_rate(options.device, options.compute);
+  train::Ceilings ceilings;
+  ceilings.matmul = measured_matmul_rate(options.device, options.compute);
+  ceilings.fp8 = options.fp8 && options.device == Device::cuda ? measured_matmul_rate(options.device, DType::e4m3)
+                                                               : ceilings.matmul;
+  const double rate = ceilings.rate_of(plan.cost.model());
 
   const auto engine = train::Engine::create(config, options);
   std::uint64_t seed = 0;

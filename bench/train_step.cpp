@@ -7,7 +7,7 @@ namespace inlay::bench {
 
 namespace {
 
-struct Arguments : Common {
+struct Arguments : Common, Products {
   std::string config, optimizer = "adamw", policy = "auto";
   std::string disk;
   std::int64_t documents = 1, length = 2048, tile = -1, host_layers = -1;
@@ -22,6 +22,7 @@ Report run(const Arguments& a) {
       train::engine_options(a.optimizer == "adamw" ? train::Purpose::training : train::Purpose::gradients,
                             train::resolve_machine(a.device, a.dtype), {a.documents * a.length, a.length});
   options.deterministic = !a.nondeterministic;
+  options.fp8 = fp8_of(a);
   options.optimizer.max_grad_norm = 1.0;
   if (a.processes > 1) {
     options.mesh.all = options.mesh.shards =
@@ -61,6 +62,7 @@ Benchmark train_step_benchmark() {
       [](CLI::App& command) -> std::function<Report()> {
         auto a = std::make_shared<Arguments>();
         add_common(command, *a);
+        add_products(command, *a);
         command.add_option("--config", a->config, "llama-8b, gpt-oss-20b, qwen3-30b-a3b, or a config.json")->required();
         command.add_option("--documents", a->documents)->check(CLI::PositiveNumber);
         command.add_option("--length", a->length)->check(CLI::PositiveNumber);

@@ -95,6 +95,7 @@ void add_grad(Program& program) {
   CLI::App* command = program.app.add_subcommand(
       "grad", "Write the gradient of every parameter, or of an adapter, for all documents as one batch");
   arguments->add_to(*command);
+  arguments->add_products_to(*command);
   command->add_option("--out", arguments->out, "safetensors file to write")->required();
   command->add_flag("--logits", arguments->logits, "Write logits.<document> as well");
   command->add_option("--policy", arguments->policy, "Activation policy: keep, recompute, ...");

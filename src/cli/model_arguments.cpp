@@ -1,6 +1,7 @@
 #include "cli/model_arguments.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/error.h"
 #include "io/paths.h"
@@ -11,6 +12,20 @@ const std::string& ModelArguments::text_folder() const {
   return !adapter.empty() && io::exists(std::filesystem::path(adapter) / "tokenizer.json") ? adapter : model;
 }
 
+void ModelArguments::add_products_to(CLI::App& command) {
+  using options::MatmulDtype;
+  const std::map<std::string, MatmulDtype> dtypes = {{"auto", MatmulDtype::same_as_dtype}, {"fp8", MatmulDtype::fp8}};
+  const std::map<std::string, ops::Fp8Recipe> recipes = {
+      {"block", ops::Fp8Recipe::block}, {"row", ops::Fp8Recipe::row}, {"tensor", ops::Fp8Recipe::tensor}};
+  const std::map<std::string, DType> formats = {{"e4m3", DType::e4m3}, {"e5m2", DType::e5m2}};
+  command.add_option("--matmul-dtype", matmul_dtype, "What the layers multiply in: auto (--dtype) or fp8")
+      ->transform(CLI::CheckedTransformer(dtypes));
+  command.add_option("--fp8-recipe", fp8.recipe, "As fp8.recipe of a configuration")
+      ->transform(CLI::CheckedTransformer(recipes));
+  command.add_option("--fp8-gradients", fp8.gradients, "As fp8.gradients of a configuration")
+      ->transform(CLI::CheckedTransformer(formats));
+}
+
 std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, const model::ModelConfig& config,
                                            const std::vector<Document>& documents, train::Purpose purpose,
                                            Console& console) {
@@ -19,8 +34,12 @@ std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, cons
     longest = std::max(longest, static_cast<std::int64_t>(d.input_ids.size()));
     total += static_cast<std::int64_t>(d.input_ids.size());
   }
-  train::EngineOptions options =
-      train::engine_options(purpose, train::resolve_machine(arguments.device, arguments.dtype), {.document = longest});
+  const train::Machine machine = train::resolve_machine(arguments.device, arguments.dtype);
+  train::EngineOptions options = train::engine_options(purpose, machine, {.document = longest});
+  options::TrainOptions products;
+  products.matmul_dtype = arguments.matmul_dtype;
+  products.fp8 = arguments.fp8;
+  options.fp8 = train::fp8_of(products, machine);
   options.policy = model::ActivationPolicy::parse(arguments.policy);
   // Gradients are those of one batch of everything.
   options.max_tokens =

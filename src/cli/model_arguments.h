@@ -17,6 +17,8 @@ namespace inlay::cli {
 struct ModelArguments {
   std::string model, data, adapter;
   std::string device = "auto", dtype = "fp32", policy = "keep";
+  options::MatmulDtype matmul_dtype = options::MatmulDtype::same_as_dtype;
+  options::TrainOptions::Fp8 fp8;
   std::int64_t max_tokens = 16384;
   bool json = false, quiet = false;
 
@@ -31,6 +33,7 @@ struct ModelArguments {
   void add_adapter_to(CLI::App& command) {
     command.add_option("--adapter", adapter, "Folder of an adapter of the model, of inlay train or PEFT");
   }
+  void add_products_to(CLI::App& command);
   // Whose tokenizer and chat template texts are read by: an adapter may bring those that it was trained with.
   const std::string& text_folder() const;
   void add_machine_to(CLI::App& command) {

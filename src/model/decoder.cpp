@@ -7,11 +7,21 @@
 #include "ops/elementwise.h"
 #include "ops/rms_norm.h"
 #include "parallel/owner_layout.h"
+#include "weights/products.h"
 
 namespace inlay::model {
 
 using backend::Grad;
 using backend::ScratchScope;
+
+// The GPU's library multiplies whole sixteens alone.
+bool Fp8Options::takes(const weights::Parameter& p, std::int64_t layers) const {
+  using weights::Role;
+  const bool role =
+      p.role == Role::qkv || p.role == Role::attention_output || p.role == Role::gate_up || p.role == Role::down;
+  return role && p.is_matrix() && p.expert < 0 && p.layer >= skip_first && p.layer < layers - skip_last &&
+         p.shape[0] % 16 == 0 && p.shape[1] % 16 == 0;
+}
 
 Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& options)
     : config_(config), options_(options), parameters_(config_), stash_place_(options.stash) {
@@ -26,7 +36,12 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
   });
   const weights::WeightMemory memory{.compute = options_.compute, .training = options_.training};
   const auto make_weight = [&](Exec& e, weights::Parameter& p) {
-    std::unique_ptr<weights::Weight> weight = plan.of(p).make(e, p, memory);
+    const weights::WeightKind& kind = plan.of(p);
+    if (options_.fp8 && kind.multiplies_value() && options_.fp8->takes(p, config_.layer_count())) {
+      p.fp8 = std::make_shared<weights::Fp8Products>(e, p.name, options_.fp8->settings, p.shape[0], p.shape[1],
+                                                     !p.on_host && !p.holds_value);
+    }
+    std::unique_ptr<weights::Weight> weight = kind.make(e, p, memory);
     weights_.push_back(weight.get());
     return weight;
   };
@@ -155,11 +170,19 @@ void Decoder::update_weights(Exec& exec) {
   exec.arena().begin_phase("rebuilding weights");
   const backend::CostScope cost(exec, backend::StepPart::optimizer);
   for (weights::Weight* weight : weights_) weight->updated(exec);
+  forget_copies();
   access_->values_changed(exec);
 }
 
 void Decoder::start(Exec& exec, const weights::StartTensors* tensors) {
   for (weights::Weight* weight : weights_) weight->start(exec, tensors);
+  forget_copies();
+}
+
+void Decoder::forget_copies() {
+  for (weights::Weight* weight : weights_) {
+    if (weight->parameter().fp8 != nullptr) weight->parameter().fp8->forget();
+  }
 }
 
 void Decoder::begin_pass(bool training) {

@@ -20,8 +20,17 @@ struct LossSettings {
   std::int64_t chunk = 0;  // rows of logits held at once; 0: chosen by the op
 };
 
+// Whose products are made in fp8: those of the layers' matrices (but for experts and routers) whose extents allow it.
+struct Fp8Options {
+  ops::Fp8Settings settings;
+  std::int64_t skip_first = 0, skip_last = 0;  // so many layers stay as they are
+
+  bool takes(const weights::Parameter& parameter, std::int64_t layers) const;
+};
+
 struct DecoderOptions {
   DType compute = DType::f32;
+  std::optional<Fp8Options> fp8;
   bool training = false;  // gradients and master weights are allocated
   ActivationPolicy policy = ActivationPolicy::keep_all();
   std::int64_t mlp_tile = 0;  // rows a tile; 0: all at once
@@ -118,6 +127,8 @@ class Decoder {
   };
 
   void begin_pass(bool training);
+  // Matrices have changed: copies of them in fp8 are to be made again.
+  void forget_copies();
   void place_parameters(const weights::WeightPlan& plan);
   void open_traffic(Exec& exec);
   // Around the use of the final norm and the head.

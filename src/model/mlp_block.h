@@ -21,6 +21,11 @@ class MlpBlock final : public FeedForward {
 
  private:
   void project(Exec& exec, View gate_up, ConstView norm, std::int64_t row);
+  // out = swiglu(gate_up) · downᵀ, without its bias; in the caller's scratch.
+  void project_down(Exec& exec, View out, ConstView gate_up, std::int64_t row);
+  // dnorm, and the gradients of both matrices and their biases, from dout. The plain one overwrites gate_up.
+  void backward_plainly(Exec& exec, View dnorm, ConstView dout, View gate_up, ConstView norm, std::int64_t row);
+  void backward_in_fp8(Exec& exec, View dnorm, ConstView dout, ConstView gate_up, ConstView norm, std::int64_t row);
 
   const ModelConfig& config_;
   MlpParameters& parameters_;

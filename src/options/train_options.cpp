@@ -98,6 +98,27 @@ const std::vector<Field>& fields() {
              "where to train; auto: on a GPU if there is one"),
       choice("dtype", &O::dtype, {{"auto", {}}, {"fp32", DType::f32}, {"bf16", DType::bf16}},
              "compute dtype; bf16 keeps fp32 master weights; auto: bf16 if the device multiplies it natively"),
+      choice("matmul_dtype", &O::matmul_dtype,
+             {{"auto", MatmulDtype::same_as_dtype}, {"bf16", MatmulDtype::bf16}, {"fp8", MatmulDtype::fp8}},
+             "what the layers multiply in; auto: dtype; fp8: operands of eight bits, sums in fp32, everything else as "
+             "before (docs/fp8.md)"),
+      choice(
+          "fp8.recipe", [](auto& o) -> auto& { return o.fp8.recipe; },
+          {{"auto", {}},
+           {"block", ops::Fp8Recipe::block},
+           {"row", ops::Fp8Recipe::row},
+           {"tensor", ops::Fp8Recipe::tensor}},
+          "what has a scale of its own; auto: blocks of 128 on Hopper GPUs and on the CPU, rows elsewhere"),
+      choice(
+          "fp8.gradients", [](auto& o) -> auto& { return o.fp8.gradients; },
+          {{"e4m3", DType::e4m3}, {"e5m2", DType::e5m2}},
+          "format of gradients in products: e5m2 has more range and "
+          "less precision"),
+      integer(
+          "fp8.skip_first", [](auto& o) -> auto& { return o.fp8.skip_first; }, 0,
+          "the first so many layers keep multiplying in dtype"),
+      integer(
+          "fp8.skip_last", [](auto& o) -> auto& { return o.fp8.skip_last; }, 0, "the last so many layers do"),
       integer("sequence_len", &O::sequence_len, 2, "longest document, and tokens per packed row"),
       integer("micro_batch_size", &O::micro_batch_size, 1,
               "rows per forward pass; packed: up to micro_batch_size·sequence_len tokens; unpacked: documents"),

@@ -14,6 +14,7 @@
 #include "data/sampler.h"
 #include "model/activations.h"
 #include "model/attention_text.h"
+#include "ops/fp8.h"
 #include "osft/options.h"
 #include "parallel/mesh.h"
 
@@ -28,6 +29,9 @@ namespace inlay::options {
 // How the learning rate goes on after the warm-up.
 enum class Decay : std::uint8_t { constant, linear, cosine };
 
+// What the layers' products are made in.
+enum class MatmulDtype : std::uint8_t { same_as_dtype, bf16, fp8 };
+
 struct TrainOptions {
   std::string base_model;
   std::string output_dir;
@@ -41,6 +45,13 @@ struct TrainOptions {
 
   std::optional<Device> device;  // absent: auto
   std::optional<DType> dtype;    // absent: auto
+  MatmulDtype matmul_dtype = MatmulDtype::same_as_dtype;
+  struct Fp8 {
+    std::optional<ops::Fp8Recipe> recipe;  // absent: auto
+    DType gradients = DType::e4m3;
+    std::int64_t skip_first = 0, skip_last = 0;  // layers
+    bool operator==(const Fp8&) const = default;
+  } fp8;
 
   std::int64_t sequence_len = 2048;
   std::int64_t micro_batch_size = 1;

@@ -20,6 +20,7 @@
 #include "io/file.h"
 #include "ops/adamw.h"
 #include "ops/attention/attention.h"
+#include "ops/fp8.h"
 #include "train/random_tensors.h"
 
 namespace inlay::train {
@@ -130,12 +131,10 @@ Ceilings measure_bytes(Exec& exec) {
   return result;
 }
 
-constexpr std::pair<const char*, double Ceilings::*> rates[] = {{"matmul", &Ceilings::matmul},
-                                                                {"attention", &Ceilings::attention},
-                                                                {"memory", &Ceilings::memory},
-                                                                {"link", &Ceilings::link},
-                                                                {"host", &Ceilings::host}};
-constexpr int file_version = 1;  // of what is measured, and how
+constexpr std::pair<const char*, double Ceilings::*> rates[] = {
+    {"matmul", &Ceilings::matmul}, {"fp8", &Ceilings::fp8},   {"attention", &Ceilings::attention},
+    {"memory", &Ceilings::memory}, {"link", &Ceilings::link}, {"host", &Ceilings::host}};
+constexpr int file_version = 2;  // of what is measured, and how
 
 std::string machine_name(Device device) {
   return device == Device::cuda ? backend::cuda::device_description() : backend::cpu::processor();
@@ -177,7 +176,43 @@ double kept_network_rate(Device device) {
 
 }  // namespace
 
+double Ceilings::product_seconds(const Work& work) const {
+  const double eight = work.products[static_cast<std::size_t>(DType::e4m3)];
+  return (work.product_flops() - eight) / matmul + (eight > 0 ? eight / fp8 : 0.0);
+}
+
+double Ceilings::rate_of(const Work& work) const {
+  const double seconds = product_seconds(work) + work.attention / matmul;
+  return seconds > 0 ? work.flops() / seconds : matmul;
+}
+
+namespace {
+
+double measured_fp8_rate(Device device, double seconds) {
+  const std::int64_t n = 8192;
+  return in_planned_memory(device, [&](Exec& exec) -> double {
+    Arena& arena = exec.arena();
+    const View c = arena.keep(MemoryClass::workspace, "ceiling operand", DType::bf16, {n, n});
+    const auto operand = [&](ops::Fp8Role role, std::uint64_t seed) {
+      const ops::Fp8Forms forms = ops::keep_fp8(exec, "ceiling operand", {}, role, ops::Fp8Use::rows, n, n);
+      fill_random(exec, c, 1.0f, seed);
+      ops::quantise_fp8(exec, forms, c);
+      return forms.rows;
+    };
+    const auto a = operand(ops::Fp8Role::input, 1), b = operand(ops::Fp8Role::weight, 2);
+    const Action product = [&](Exec& e) { backend::fp8_matmul(e, c, a, b); };
+    if (exec.planning()) {
+      product(exec);
+      return 0;
+    }
+    return work_of(device, product).flops() / seconds_of(exec, product, 10, seconds);
+  });
+}
+
+}  // namespace
+
 double measured_matmul_rate(Device device, DType dtype, double seconds) {
+  if (dtype == DType::e4m3) return measured_fp8_rate(device, seconds);
   const std::int64_t n = device == Device::cuda ? 8192 : 1024;
   return in_planned_memory(device, [&](Exec& exec) -> double {
     std::uint64_t seed = 0;
@@ -202,6 +237,9 @@ Ceilings measure_ceilings(Device device, DType compute) {
   Ceilings result = in_planned_memory(device, [](Exec& exec) { return measure_bytes(exec); });
   result.attention = in_planned_memory(device, [&](Exec& exec) { return measure_attention(exec, compute); });
   result.matmul = measured_matmul_rate(device, compute, device == Device::cuda ? 1.0 : 0.0);
+  constexpr int hopper = 90;  // whose library multiplies by blocks
+  const bool eight = device == Device::cuda && backend::cuda::compute_capability() == hopper;
+  result.fp8 = eight ? measured_matmul_rate(device, DType::e4m3, 1.0) : result.matmul;
   result.source = "measured now";
   return result;
 }
@@ -237,7 +275,13 @@ void keep_network_rate(Device device, double rate) {
 }
 
 Ceilings h200_ceilings() {
-  return {.matmul = 655e12, .attention = 515e12, .memory = 4.2e12, .link = 54e9, .host = 100e9, .source = "an H200"};
+  return {.matmul = 655e12,
+          .fp8 = 1250e12,
+          .attention = 515e12,
+          .memory = 4.2e12,
+          .link = 54e9,
+          .host = 100e9,
+          .source = "an H200"};
 }
 
 Ceilings machine_ceilings(Device device, DType compute, Remeasure again, const backend::MessageSink& messages) {

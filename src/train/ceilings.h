@@ -10,12 +10,17 @@ namespace inlay::train {
 
 struct Ceilings {
   double matmul = 0;     // FLOP/s of a large product in the compute dtype, held for a second
+  double fp8 = 0;        // the same in fp8; that of the compute dtype where the device has no such products
   double attention = 0;  // FLOP/s of causal attention, there and back
   double memory = 0;     // bytes/s of the device's memory, read and written
   double link = 0;       // bytes/s between host and device, each way
   double host = 0;       // bytes/s of the host's memory under AdamW
   double network = 0;    // bytes/s that each of several processes sends; 0: never measured
   std::string source;    // where they come from, for people
+
+  double product_seconds(const backend::Work& work) const;
+  // FLOP/s of a mix of products like this one, with attention's as if in the compute dtype.
+  double rate_of(const backend::Work& work) const;
 };
 
 enum class Remeasure : bool { no, yes };
@@ -32,8 +37,8 @@ void keep_network_rate(Device device, double rate);
 
 // Measures now.
 Ceilings measure_ceilings(Device device, DType compute);
-// FLOP/s of a large product of random numbers: the median of as many as fill the time, ten at least. A GPU under its
-// power limit slows down within a second.
+// FLOP/s of a large product of random numbers (e4m3: by blocks of 128): the median of as many as fill the time, ten at
+// least. A GPU under its power limit slows down within a second.
 double measured_matmul_rate(Device device, DType dtype, double seconds = 0);
 
 // The file, and what it says; a file that is missing, damaged or of another machine says nothing.

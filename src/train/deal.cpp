@@ -224,7 +224,7 @@ std::size_t shared_by(std::size_t batches, int ranks) {
 DealCost deal_cost(const MemoryPlan& plan) {
   const Ceilings rates = h200_ceilings();
   const backend::Work work = plan.cost.model();
-  const double tokens = (work.product_flops() / rates.matmul + work.bytes / rates.memory) / plan.batch.tokens;
+  const double tokens = (rates.product_seconds(work) + work.bytes / rates.memory) / plan.batch.tokens;
   // However few tokens a pass has, every weight is read for it: as long as the products of so many would take.
   constexpr double tokens_per_pass = 200;
   return {.token = tokens,

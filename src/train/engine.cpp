@@ -33,6 +33,7 @@ struct Nothing final : weights::StartTensors {
 
 model::DecoderOptions plain_decoder_options(const EngineOptions& options) {
   return {.compute = options.compute,
+          .fp8 = options.fp8,
           .training = options.training,
           .policy = options.policy,
           .mlp_tile = options.mlp_tile,

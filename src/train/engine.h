@@ -14,6 +14,7 @@ namespace inlay::train {
 struct EngineOptions {
   Device device = Device::cpu;
   DType compute = DType::f32;
+  std::optional<model::Fp8Options> fp8;  // products of the layers
   bool training = true;
   model::ActivationPolicy policy = model::ActivationPolicy::keep_all();
   std::int64_t mlp_tile = 0;

@@ -50,7 +50,7 @@ void use(const Link& link, int per_node, NetworkRates& rates) {
 
 double compute_seconds(const Work& work, const Ceilings& ceilings) {
   const double kernels =
-      work.product_flops() / ceilings.matmul + work.attention / ceilings.attention + work.bytes / ceilings.memory;
+      ceilings.product_seconds(work) + work.attention / ceilings.attention + work.bytes / ceilings.memory;
   return std::max(kernels, std::max(work.to_device, work.to_host) / ceilings.link);
 }
 

@@ -70,9 +70,9 @@ std::string mesh_text(const parallel::Mesh& mesh) {
 }
 
 // Where it cannot be measured, the log names no share of it.
-double product_peak(const EngineOptions& engine) {
+double product_peak(const EngineOptions& engine, const MemoryPlan& plan) {
   try {
-    return machine_ceilings(engine.device, engine.compute, Remeasure::no, engine.messages).matmul;
+    return machine_ceilings(engine.device, engine.compute, Remeasure::no, engine.messages).rate_of(plan.cost.model());
   } catch (const UserError&) {
     return 0;
   }
@@ -118,7 +118,7 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
   if (!memory.fits) throw parallel::SharedError(memory.reason + " (inlay plan shows where the bytes go)");
   describe_memory(engine, run.plan, console);
   if (engine.mesh.many()) console.line(mesh_text(engine.mesh));
-  run.peak = product_peak(engine);
+  run.peak = product_peak(engine, run.plan);
   const parallel::LongWork patience;  // one rank's disk may be slower than another's
   run.engine = Engine::create(config, engine);
   const io::Checkpoint weights(options.base_model);

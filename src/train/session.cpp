@@ -173,8 +173,40 @@ EngineOptions engine_options(Purpose purpose, const Machine& machine, const Batc
   return engine;
 }
 
+// A plan for a GPU that is not there is one for Hopper's.
+std::optional<model::Fp8Options> fp8_of(const options::TrainOptions& o, const Machine& machine) {
+  using options::MatmulDtype;
+  if (o.matmul_dtype == MatmulDtype::bf16 && machine.compute != DType::bf16) {
+    user_error("matmul_dtype: bf16 wants dtype: bf16, but that is {}; leave matmul_dtype out, or change dtype",
+               name_of(machine.compute));
+  }
+  if (o.matmul_dtype != MatmulDtype::fp8) {
+    if (o.fp8 != options::TrainOptions::Fp8{}) user_error("fp8: these keys want matmul_dtype: fp8");
+    return std::nullopt;
+  }
+  constexpr int first = 89, hopper = 90;
+  const bool seen = machine.device == Device::cuda && backend::cuda::available();
+  const int capability = seen ? backend::cuda::compute_capability() : hopper;
+  if (capability < first) {
+    user_error(
+        "matmul_dtype: fp8 needs a GPU of compute capability 8.9 or later; {} has {}.{}: its multipliers know no eight "
+        "bits",
+        backend::cuda::device_name(), capability / 10, capability % 10);
+  }
+  const auto recipe = o.fp8.recipe.value_or(capability == hopper ? ops::Fp8Recipe::block : ops::Fp8Recipe::row);
+  if (recipe == ops::Fp8Recipe::block && capability != hopper) {
+    user_error("fp8.recipe: cuBLAS multiplies by blocks on Hopper GPUs alone, not on {}; use row or tensor",
+               backend::cuda::device_name());
+  }
+  return model::Fp8Options{.settings = {.recipe = recipe, .gradients = o.fp8.gradients},
+                           .skip_first = o.fp8.skip_first,
+                           .skip_last = o.fp8.skip_last};
+}
+
 EngineOptions engine_options(const options::TrainOptions& o, const BatchBounds& bounds) {
-  EngineOptions engine = engine_options(Purpose::training, resolve_machine(o.device, o.dtype), bounds);
+  const Machine machine = resolve_machine(o.device, o.dtype);
+  EngineOptions engine = engine_options(Purpose::training, machine, bounds);
+  engine.fp8 = fp8_of(o, machine);
   engine.loss = {.label_smoothing = o.loss.label_smoothing, .z_loss = o.loss.z_loss};
   engine.deterministic = o.deterministic;
   engine.optimizer = {.beta1 = o.adam_beta1,

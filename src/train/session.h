@@ -21,6 +21,10 @@ struct Machine {
 Machine resolve_machine(std::optional<Device> device, std::optional<DType> compute);
 Machine resolve_machine(const std::string& device, const std::string& dtype);
 
+// What the layers multiply in, by matmul_dtype and the keys of fp8; a UserError where the machine cannot. Absent: in
+// the compute dtype.
+std::optional<model::Fp8Options> fp8_of(const options::TrainOptions& options, const Machine& machine);
+
 // What an engine is made for: which passes it must have memory for.
 enum class Purpose : std::uint8_t { training, gradients, gradients_and_logits, evaluation, choices, generation };
 // The one place where engines' options begin. Everything that belongs to the model is in its configuration, so that no

@@ -10,7 +10,7 @@ using backend::StepPart;
 using backend::Work;
 
 double compute_seconds(const Work& work, const Ceilings& ceilings) {
-  return work.product_flops() / ceilings.matmul + work.attention / ceilings.attention + work.bytes / ceilings.memory;
+  return ceilings.product_seconds(work) + work.attention / ceilings.attention + work.bytes / ceilings.memory;
 }
 
 }  // namespace

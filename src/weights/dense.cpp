@@ -4,7 +4,6 @@
 
 namespace inlay::weights {
 
-using backend::matmul;
 using backend::Transpose;
 
 namespace {
@@ -33,21 +32,17 @@ class DenseGroup final : public DenseProducts {
 
 }  // namespace
 
-void DenseWeight::forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call&) {
-  matmul(exec, y, x, Transpose::no, parameter().value, Transpose::yes, {.beta = beta_of(mode)});
+void DenseWeight::forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call& call) {
+  multiply(exec, parameter(), y, mode, x, call);
 }
 
 void DenseWeight::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const ops::Call& call) {
-  if (mode == Grad::skip) return;
-  matmul(exec, dx, dy, Transpose::no, parameter().value, Transpose::no,
-         {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+  multiply_back(exec, parameter(), dx, mode, dy, call);
 }
 
 void DenseWeight::accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call) {
   const Grad mode = parameter().next_grad_mode();
-  if (mode == Grad::skip) return;
-  matmul(exec, parameter().grad, dy, Transpose::yes, x, Transpose::no,
-         {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+  multiply_over_rows(exec, parameter(), parameter().grad, mode, dy, x, call);
 }
 
 void DenseWeight::accumulate_lookup(Exec& exec, ConstView dout, const ops::TokenGroups& groups) {

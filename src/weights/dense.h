@@ -1,11 +1,9 @@
 #pragma once
 
 #include "weights/kind.h"
+#include "weights/products.h"
 
 namespace inlay::weights {
-
-// What a product's old result counts.
-inline float beta_of(Grad mode) { return mode == Grad::accumulate ? 1.0f : 0.0f; }
 
 // A plain matrix [out, in]. Frozen where the parameter has no gradient: accumulate() then does nothing.
 class DenseWeight : public Weight {
@@ -13,6 +11,7 @@ class DenseWeight : public Weight {
   explicit DenseWeight(Parameter& parameter) : Weight(parameter) {}
 
   bool trainable() const override { return parameter().trains(); }
+  std::optional<ops::Fp8Operands> fp8() const override { return plain_fp8(); }
   void forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call& call = {}) override;
   void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const ops::Call& call = {}) override;
   void accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call = {}) override;

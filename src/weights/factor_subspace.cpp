@@ -216,19 +216,17 @@ void FactorSubspace::backward_input(Exec& exec, View dx, Grad mode, ConstView dy
 
 // Both routes leave V·Gᵀ in U's gradient and U·G in V's, not yet scaled by s.
 void FactorSubspace::accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call) {
-  const float* device_alpha = call.device_alpha;
   if (layout_.route != Route::dense) {
-    for (const auto& f : parts_) accumulate_direct(exec, *f, columns_of(dy, f->part), x, device_alpha);
+    for (const auto& f : parts_) accumulate_direct(exec, *f, columns_of(dy, f->part), x, call.device_alpha);
     return;
   }
   if (collects_) {
     const Grad mode = parameter().next_grad_mode();
-    matmul(exec, parameter().grad, dy, yes, x, no, {.beta = beta_of(mode), .device_alpha = device_alpha});
-    return;
+    return multiply_over_rows(exec, parameter(), parameter().grad, mode, dy, x, call);
   }
   const ScratchScope scope(exec.arena());
   View g = exec.arena().scratch("dense gradient", x.dtype(), parameter().shape);
-  matmul(exec, g, dy, yes, x, no, {.device_alpha = device_alpha});
+  multiply_over_rows(exec, parameter(), g, Grad::overwrite, dy, x, call);
   accumulate_from(exec, g);
 }
 

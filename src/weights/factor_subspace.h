@@ -105,6 +105,7 @@ class FactorKind final : public WeightKind {
   FactorKind(FactorLayout layout, BasisPlace place) : layout_(std::move(layout)), place_(place) {}
   std::unique_ptr<Weight> make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const override;
   bool made_on_arrival() const override { return true; }
+  bool multiplies_value() const override { return layout_.route != Route::factored; }
   bool cuts_rows() const override { return false; }  // every direction reaches all of them
   std::string describe() const override {
     return fmt::format("{} free, {}", layout_.parts.front().free, name_of(layout_.route));

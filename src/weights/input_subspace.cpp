@@ -14,14 +14,6 @@ using backend::matmul;
 using backend::ScratchScope;
 using backend::Transpose;
 
-namespace {
-
-backend::MatmulScale scale_of(Grad mode, const float* device_alpha) {
-  return {.beta = beta_of(mode), .device_alpha = device_alpha};
-}
-
-}  // namespace
-
 InputSubspace::InputSubspace(Exec& exec, Parameter& dense, const InputLayout& layout, BasisPlace place)
     : SubspaceWeight(exec, dense, true), layout_(layout) {
   const std::int64_t in = dense.shape[1], out = dense.shape[0];
@@ -34,11 +26,16 @@ InputSubspace::InputSubspace(Exec& exec, Parameter& dense, const InputLayout& la
   if (layout_.masks_rows) {
     row_mask_ = exec.arena().keep(MemoryClass::bases, dense.name + ".row_mask", DType::f32, {out});
   }
+  if (dense.fp8 != nullptr && !frozen) {
+    basis_products_.emplace(exec, dense.name + ".basis", dense.fp8->settings(), layout.free, in,
+                            place == BasisPlace::device, ops::Fp8Use::rows);
+  }
   factor_.projected = frozen || layout_.masks_rows;  // elsewhere there is nothing that B could leave
 }
 
 void InputSubspace::set_directions(Exec& exec, const StartTensors& tensors) {
   set_basis(exec, basis_, tensors, layout_.basis_name(parameter().name));
+  if (basis_products_) basis_products_->forget();
   if (!row_mask_.absent()) exec.upload(row_mask_, tensors.at("tokens.free", DType::f32, row_mask_.shape()));
 }
 
@@ -49,15 +46,24 @@ void InputSubspace::project(Exec& exec, const Parameter&, View rows, Projected w
 
 void InputSubspace::accumulate(Exec& exec, ConstView dy, ConstView x, const ops::Call& call) {
   const Grad mode = factor_.next_grad_mode();
-  const float* device_alpha = call.device_alpha;
-  if (layout_.stores_frozen()) {
-    matmul(exec, factor_.grad, dy, Transpose::yes, x, Transpose::no, scale_of(mode, device_alpha));
-    return;
-  }
+  if (layout_.stores_frozen()) return multiply_over_rows(exec, parameter(), factor_.grad, mode, dy, x, call);
   const ScratchScope scope(exec.arena());
-  View seen = exec.arena().scratch("input in the subspace", x.dtype(), {x.dim(0), layout_.free});
-  matmul(exec, seen, x, Transpose::no, basis_.rows(exec), Transpose::yes);
-  matmul(exec, factor_.grad, dy, Transpose::yes, seen, Transpose::no, scale_of(mode, device_alpha));
+  const std::int64_t tokens = call.x != nullptr ? call.x->rows.rows : x.dim(0);
+  View seen = exec.arena().scratch("input in the subspace", parameter().value.dtype(), {tokens, layout_.free});
+  if (basis_products_) {
+    basis_products_->forward(exec, seen, Grad::overwrite, basis_.rows(exec), x, call);
+  } else {
+    matmul(exec, seen, x, Transpose::no, basis_.rows(exec), Transpose::yes);
+  }
+  ops::Call seen_call = call;
+  seen_call.x = nullptr;
+  multiply_over_rows(exec, parameter(), factor_.grad, mode, dy, seen, seen_call);
+}
+
+std::optional<ops::Fp8Operands> InputSubspace::fp8() const {
+  auto operands = plain_fp8();
+  if (operands && !layout_.stores_frozen()) operands->gradient_input = ops::Fp8Use::rows;
+  return operands;
 }
 
 class InputGroup final : public DenseProducts {

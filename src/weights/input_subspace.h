@@ -41,6 +41,9 @@ class InputSubspace final : public SubspaceWeight {
   void add_change(Exec& exec, View rows, std::int64_t row) override;
   Leak leak(Exec& exec) override;
 
+  // In the narrow form of the change, the gradient is found from the input's coefficients, hence from its rows.
+  std::optional<ops::Fp8Operands> fp8() const override;
+
   const InputLayout& layout() const { return layout_; }
 
  private:
@@ -49,10 +52,11 @@ class InputSubspace final : public SubspaceWeight {
   void set_directions(Exec& exec, const StartTensors& tensors) override;
 
   InputLayout layout_;
-  Basis basis_;         // rows [stored, M]: V, or H where that is the narrower
-  Projection allowed_;  // of the change's rows
-  View row_mask_;       // fp32 [N], 1 for rows that train and 0 for others; absent where the layout has none
-  Parameter factor_;    // B or D
+  std::optional<Fp8Products> basis_products_;  // of V, where products are made in fp8
+  Basis basis_;                                // rows [stored, M]: V, or H where that is the narrower
+  Projection allowed_;                         // of the change's rows
+  View row_mask_;     // fp32 [N], 1 for rows that train and 0 for others; absent where the layout has none
+  Parameter factor_;  // B or D
 };
 
 class InputKind final : public WeightKind {

@@ -23,6 +23,8 @@ class WeightKind {
   virtual bool may_live_on_host() const { return true; }
   // Whether what lives there is what the matrix began as, and its value is made whenever it has come.
   virtual bool made_on_arrival() const { return false; }
+  // Whether its products are, or begin with, plain ones of the matrix, so that they can be made in fp8.
+  virtual bool multiplies_value() const { return true; }
   // Whether rows can be changed by different processes, none of which sees the others'.
   virtual bool cuts_rows() const { return true; }
 };

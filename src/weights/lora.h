@@ -159,6 +159,7 @@ class LoraKind final : public WeightKind {
   std::unique_ptr<Weight> make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const override;
   std::string describe() const override;
   bool may_live_on_host() const override { return !layout_.dora && !layout_.pissa && base_->may_live_on_host(); }
+  bool multiplies_value() const override { return base_->multiplies_value(); }
 
  private:
   LoraLayout layout_;

@@ -14,7 +14,8 @@ namespace inlay::weights {
 using backend::Exec;
 using backend::Grad;
 
-class Weight;  // weights/weight.h
+class Weight;       // weights/weight.h
+class Fp8Products;  // weights/products.h
 
 // A checkpoint tensor that makes up some rows of a parameter. Query, key and value share one matrix here, and so do
 // gate and up: one GEMM instead of three.
@@ -48,6 +49,7 @@ struct Parameter {
   View value;  // compute dtype
   View low;    // int16: bf16 value + low = fp32 master, exactly (ops/adamw.h); absent where value is fp32 or frozen
   View grad;   // fp32; absent where frozen
+  std::shared_ptr<Fp8Products> fp8;  // of a matrix whose products are made in fp8
 
   // In a run of many processes: who changes which rows, and keeps what completes them (low, the optimizer's state).
   // Null: all processes do the same with all of them.

@@ -44,6 +44,7 @@ class QuantisedKind final : public WeightKind {
   std::unique_ptr<Weight> make(Exec& exec, Parameter& parameter, const WeightMemory& memory) const override;
   std::string describe() const override { return std::string(ops::name_of(format_)); }
   bool may_live_on_host() const override { return false; }
+  bool multiplies_value() const override { return false; }
 
  private:
   ops::QuantFormat format_;

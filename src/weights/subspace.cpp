@@ -9,9 +9,6 @@
 
 namespace inlay::weights {
 
-using backend::matmul;
-using backend::Transpose;
-
 SubspaceWeight::SubspaceWeight(Exec& exec, Parameter& dense, bool keeps_start) : Weight(dense) {
   dense.trainable = false;  // its factors are
   // What lives on the host is W₀; the change is added whenever it has come.
@@ -19,14 +16,12 @@ SubspaceWeight::SubspaceWeight(Exec& exec, Parameter& dense, bool keeps_start) :
   start_ = exec.arena().keep(MemoryClass::master, dense.name + ".start", dense.value.dtype(), dense.my_shape());
 }
 
-void SubspaceWeight::forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call&) {
-  matmul(exec, y, x, Transpose::no, parameter().value, Transpose::yes, {.beta = beta_of(mode)});
+void SubspaceWeight::forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call& call) {
+  multiply(exec, parameter(), y, mode, x, call);
 }
 
 void SubspaceWeight::backward_input(Exec& exec, View dx, Grad mode, ConstView dy, const ops::Call& call) {
-  if (mode == Grad::skip) return;
-  matmul(exec, dx, dy, Transpose::no, parameter().value, Transpose::no,
-         {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+  multiply_back(exec, parameter(), dx, mode, dy, call);
 }
 
 View SubspaceWeight::start_value() const { return parameter().on_host ? parameter().value : start_; }

@@ -4,6 +4,7 @@
 
 #include "ops/adamw.h"
 #include "ops/elementwise.h"
+#include "weights/products.h"
 
 namespace inlay::weights {
 
@@ -26,6 +27,25 @@ ConstView staged_rows(Exec& exec, const ConstView* source, const Shape& shape) {
   return staged;
 }
 
+void Weight::backward(Exec& exec, View dx, Grad mode, ConstView dy, ConstView x, const ops::Call& call) {
+  const auto operands = fp8();
+  if (!operands || call.dy != nullptr || mode == Grad::skip || !trainable()) {
+    return Linear::backward(exec, dx, mode, dy, x, call);
+  }
+  const ScratchScope scope(exec.arena());
+  const ops::Fp8Forms gradient = ops::scratch_fp8(exec, "gradient", operands->settings, ops::Fp8Role::gradient,
+                                                  ops::Fp8Use::both, dy.dim(0), dy.dim(1));
+  ops::quantise_fp8(exec, gradient, dy);
+  ops::Call with_forms = call;
+  with_forms.dy = &gradient;
+  Linear::backward(exec, dx, mode, dy, x, with_forms);
+}
+
+std::optional<ops::Fp8Operands> Weight::plain_fp8() const {
+  if (parameter_->fp8 == nullptr) return std::nullopt;
+  return ops::Fp8Operands{.settings = parameter_->fp8->settings()};
+}
+
 void Weight::lookup(Exec& exec, View out, ConstView tokens) {
   ops::embedding_forward(exec, out, tokens, parameter_->value);
 }
@@ -44,6 +64,7 @@ void Weight::load(Exec& device, const Part& part, PartSource* source) { load_val
 void load_value(Exec& device, Parameter& parameter, const Part& part, PartSource* source) {
   Exec& exec = parameter.home(device);
   Arena& arena = exec.arena();
+  if (parameter.fp8 != nullptr) parameter.fp8->forget();
   for_each_piece(parameter, part, [&](std::int64_t begin, std::int64_t end) {
     const ScratchScope scope(arena);
     Shape shape = parameter.shape;

@@ -81,6 +81,9 @@ class Weight : public ops::Linear {
   Parameter& parameter() { return *parameter_; }
   const Parameter& parameter() const { return *parameter_; }
 
+  // With dy in fp8 where that is what the products read: both forms of it, in one pass.
+  void backward(Exec& exec, View dx, Grad mode, ConstView dy, ConstView x, const ops::Call& call = {}) override;
+
   // Where the matrix is looked up by token instead of multiplied by: an embedding.
   virtual void lookup(Exec& exec, View out, ConstView tokens);
   virtual void accumulate_lookup(Exec& exec, ConstView dout, const ops::TokenGroups& groups) = 0;
@@ -125,6 +128,10 @@ class Weight : public ops::Linear {
   virtual AdapterNumbers read_adapter(Exec& exec, std::size_t part);
   // What was learned, and the part of it that must not be; of the rows that this process has. Waits for the device.
   virtual Leak leak(Exec&) { return {}; }
+
+ protected:
+  // Of weights whose products are the parameter's plain ones.
+  std::optional<ops::Fp8Operands> plain_fp8() const;
 
  private:
   Parameter* parameter_;

@@ -39,7 +39,7 @@ TEST_F(TrainCeilings, AreMeasuredOnceAndKept) {
 }
 
 TEST_F(TrainCeilings, ADamagedFileIsNotBelieved) {
-  const Ceilings kept{.matmul = 1, .attention = 2, .memory = 3, .link = 4, .host = 5, .source = {}};
+  const Ceilings kept{.matmul = 1, .fp8 = 6, .attention = 2, .memory = 3, .link = 4, .host = 5, .source = {}};
   const std::filesystem::path file = train::ceilings_file("a machine");
   train::write_ceilings(file, "a machine", kept);
   Ceilings read;

@@ -41,7 +41,9 @@ TEST(TrainNetwork, LinksHaveNames) {
 }
 
 // A unit of each kind of work per second, and no delays.
-train::Ceilings ones() { return {.matmul = 1, .attention = 1, .memory = 1, .link = 1, .host = 1, .source = {}}; }
+train::Ceilings ones() {
+  return {.matmul = 1, .fp8 = 1, .attention = 1, .memory = 1, .link = 1, .host = 1, .source = {}};
+}
 NetworkRates rates(double within, double between) { return {.within = within, .between = between, .source = {}}; }
 
 // A plan of so much work, and so many bytes sent, in each part of a step.

@@ -172,7 +172,9 @@ TEST(TrainStepTime, ExpertsMultiplyTheRowsTheyGet) {
 }
 
 // One of every kind a second.
-train::Ceilings ones() { return {.matmul = 1, .attention = 1, .memory = 1, .link = 1, .host = 1, .source = {}}; }
+train::Ceilings ones() {
+  return {.matmul = 1, .fp8 = 1, .attention = 1, .memory = 1, .link = 1, .host = 1, .source = {}};
+}
 
 TEST(TrainStepTime, TheEstimateIsTheSumOfWhatWasCounted) {
   train::EngineOptions options = options_of();

@@ -1,0 +1,84 @@
+#include "weights/products.h"
+
+namespace inlay::weights {
+
+using backend::ScratchScope;
+using backend::Transpose;
+using ops::Fp8Forms;
+using ops::Fp8Matrix;
+using ops::Fp8Role;
+using ops::Fp8Use;
+
+namespace {
+
+// The form of an operand that a product reads: the one at hand, or made now, in scratch.
+Fp8Matrix form_of(Exec& exec, std::string_view name, const ops::Fp8Settings& settings, Fp8Role role, Fp8Use use,
+                  ConstView plain, const Fp8Forms* at_hand) {
+  const auto wanted = [&](const Fp8Forms& forms) { return use == Fp8Use::rows ? forms.rows : forms.columns; };
+  if (at_hand != nullptr && !wanted(*at_hand).absent()) return wanted(*at_hand);
+  const Fp8Forms made = ops::scratch_fp8(exec, name, settings, role, use, plain.dim(0), plain.dim(1));
+  ops::quantise_fp8(exec, made, plain);
+  return wanted(made);
+}
+
+}  // namespace
+
+Fp8Products::Fp8Products(Exec& exec, std::string name, const ops::Fp8Settings& settings, std::int64_t rows,
+                         std::int64_t cols, bool stays, Fp8Use use)
+    : name_(std::move(name)), settings_(settings) {
+  if (stays) kept_ = ops::keep_fp8(exec, name_, settings, Fp8Role::weight, use, rows, cols);
+}
+
+Fp8Forms Fp8Products::copies(Exec& exec, ConstView matrix, Fp8Use use) {
+  if (kept_.rows.absent() && kept_.columns.absent()) {
+    const Fp8Forms made = ops::scratch_fp8(exec, name_, settings_, Fp8Role::weight, use, matrix.dim(0), matrix.dim(1));
+    ops::quantise_fp8(exec, made, matrix);
+    return made;
+  }
+  if (!std::exchange(fresh_, true)) ops::quantise_fp8(exec, kept_, matrix);
+  return kept_;
+}
+
+void Fp8Products::forward(Exec& exec, View y, Grad mode, ConstView matrix, ConstView x, const ops::Call& call) {
+  const ScratchScope scope(exec.arena());
+  const Fp8Matrix input = form_of(exec, "input", settings_, Fp8Role::input, Fp8Use::rows, x, call.x);
+  backend::fp8_matmul(exec, y, input, copies(exec, matrix, Fp8Use::rows).rows, {.beta = beta_of(mode)});
+}
+
+void Fp8Products::backward_input(Exec& exec, View dx, Grad mode, ConstView matrix, ConstView dy,
+                                 const ops::Call& call) {
+  const ScratchScope scope(exec.arena());
+  const Fp8Matrix gradient = form_of(exec, "gradient", settings_, Fp8Role::gradient, Fp8Use::rows, dy, call.dy);
+  backend::fp8_matmul(exec, dx, gradient, copies(exec, matrix, Fp8Use::columns).columns,
+                      {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+}
+
+void Fp8Products::accumulate(Exec& exec, View gradient, Grad mode, ConstView dy, ConstView x,
+                             const ops::Call& call) const {
+  const ScratchScope scope(exec.arena());
+  const Fp8Matrix left = form_of(exec, "gradient", settings_, Fp8Role::gradient, Fp8Use::columns, dy, call.dy);
+  const Fp8Matrix right = form_of(exec, "input", settings_, Fp8Role::input, Fp8Use::columns, x, call.x);
+  backend::fp8_matmul(exec, gradient, left, right, {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+}
+
+void multiply(Exec& exec, const Parameter& parameter, View y, Grad mode, ConstView x, const ops::Call& call) {
+  if (parameter.fp8 != nullptr) return parameter.fp8->forward(exec, y, mode, parameter.value, x, call);
+  matmul(exec, y, x, Transpose::no, parameter.value, Transpose::yes, {.beta = beta_of(mode)});
+}
+
+void multiply_back(Exec& exec, const Parameter& parameter, View dx, Grad mode, ConstView dy, const ops::Call& call) {
+  if (mode == Grad::skip) return;
+  if (parameter.fp8 != nullptr) return parameter.fp8->backward_input(exec, dx, mode, parameter.value, dy, call);
+  matmul(exec, dx, dy, Transpose::no, parameter.value, Transpose::no,
+         {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+}
+
+void multiply_over_rows(Exec& exec, const Parameter& parameter, View gradient, Grad mode, ConstView dy, ConstView x,
+                        const ops::Call& call) {
+  if (mode == Grad::skip) return;
+  if (parameter.fp8 != nullptr) return parameter.fp8->accumulate(exec, gradient, mode, dy, x, call);
+  matmul(exec, gradient, dy, Transpose::yes, x, Transpose::no,
+         {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+}
+
+}  // namespace inlay::weights

@@ -1,0 +1,280 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <numeric>
+
+#include "core/philox.h"
+#include "model/presets.h"
+#include "support/device_tensors.h"
+#include "support/files.h"
+#include "support/fixtures.h"
+#include "weights/input_subspace.h"
+#include "weights/lora.h"
+#include "weights/products.h"
+
+// Models whose layers multiply in fp8.
+namespace inlay::testing {
+namespace {
+
+using train::Engine;
+using train::EngineOptions;
+
+using Gradients = std::map<std::string, std::vector<double>>;
+
+// Sizes that the products pad (144, 272), and some that they need not (128, 256).
+struct Model {
+  explicit Model(std::int64_t hidden = 144, std::int64_t intermediate = 272, std::int64_t layers = 3) {
+    std::ofstream(folder.path() / "config.json")
+        << fmt::format(R"({{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": {},
+                 "intermediate_size": {}, "num_hidden_layers": {}, "num_attention_heads": 4, "num_key_value_heads": 2,
+                 "head_dim": 32, "vocab_size": 97, "rms_norm_eps": 1e-5, "max_position_embeddings": 256,
+                 "rope_theta": 10000.0, "tie_word_embeddings": false, "torch_dtype": "float32"}})",
+                       hidden, intermediate, layers);
+    config = model::load_config(folder.path());
+    model::write_random_weights(config, 5, folder.path());
+    const Philox philox{3};
+    std::uint64_t counter = 0;
+    std::vector<Document> documents;
+    for (const std::size_t length : {70, 1, 64, 13}) {
+      Document document;
+      for (std::size_t i = 0; i < length; ++i) {
+        document.input_ids.push_back(static_cast<std::int32_t>(philox.words(counter++)[0] % 97));
+      }
+      document.labels = document.input_ids;
+      documents.push_back(std::move(document));
+    }
+    batches = {pack(documents)};
+  }
+
+  std::unique_ptr<Engine> engine(EngineOptions options) const {
+    options.max_tokens = batches[0].token_count();
+    options.max_document = 70;
+    auto engine = Engine::create(config, options);
+    engine->load(io::Checkpoint(folder.path()));
+    engine->start();
+    return engine;
+  }
+
+  TempFolder folder;
+  model::ModelConfig config;
+  std::vector<PackedBatch> batches;
+};
+
+// Directions and adapters like any: rows of about unit length.
+class AnyStart final : public weights::StartTensors {
+ public:
+  const void* at(const std::string&, DType, const Shape& shape) const override {
+    const auto values = random_values(shape.size(), ++seed_, 1.0 / std::sqrt(static_cast<double>(shape[1])));
+    rows_.assign(values.begin(), values.end());
+    return rows_.data();
+  }
+
+ private:
+  mutable std::vector<float> rows_;
+  mutable std::uint64_t seed_ = 1000;
+};
+
+model::Fp8Options with(ops::Fp8Recipe recipe, DType gradients = DType::e4m3) {
+  return {.settings = {.recipe = recipe, .gradients = gradients}};
+}
+
+double cosine(const std::vector<double>& a, const std::vector<double>& b) {
+  const auto dot = [](const auto& x, const auto& y) { return std::inner_product(x.begin(), x.end(), y.begin(), 0.0); };
+  return dot(a, b) / std::sqrt(dot(a, a) * dot(b, b));
+}
+
+class TrainFp8 : public ::testing::TestWithParam<std::tuple<Device, DType>> {
+ protected:
+  Device device() const { return std::get<0>(GetParam()); }
+  DType dtype() const { return std::get<1>(GetParam()); }
+  EngineOptions options(std::optional<model::Fp8Options> fp8 = model::Fp8Options{}) const {
+    return {.device = device(), .compute = dtype(), .fp8 = std::move(fp8), .optimizer_state = false};
+  }
+  Gradients gradients(const Model& model, const EngineOptions& options) const {
+    const auto engine = model.engine(options);
+    engine->gradients(model.batches);
+    Gradients result = gradients_of(*engine);
+    result["loss"] = {engine->decoder().read_loss(engine->exec()).loss};
+    return result;
+  }
+};
+
+// Every number is rounded to three or four bits on its way; directions stay.
+TEST_P(TrainFp8, GradientsPointWhereThoseOfFullProductsDo) {
+  for (const auto& [hidden, intermediate] : {std::pair{144, 272}, std::pair{128, 256}}) {
+    const Model model(hidden, intermediate);
+    const Gradients exact = gradients(model, options(std::nullopt));
+    for (const auto& fp8 : {with(ops::Fp8Recipe::block), with(ops::Fp8Recipe::row), with(ops::Fp8Recipe::tensor),
+                            with(ops::Fp8Recipe::block, DType::e5m2)}) {
+      SCOPED_TRACE(fmt::format("{} x {}, {}, {}", hidden, intermediate, ops::name_of(fp8.settings.recipe),
+                               name_of(fp8.settings.gradients)));
+      const Gradients rounded = gradients(model, options(fp8));
+      EXPECT_NEAR(rounded.at("loss")[0], exact.at("loss")[0], 2e-3 * exact.at("loss")[0]);
+      EXPECT_NE(rounded.at("loss"), exact.at("loss"));
+      for (const auto& [name, values] : exact) {
+        if (name == "loss") continue;
+        EXPECT_GE(cosine(rounded.at(name), values), 0.99) << name;
+      }
+    }
+  }
+}
+
+TEST_P(TrainFp8, LayersThatAreSkippedMultiplyAsBefore) {
+  const Model model;
+  model::Fp8Options none;
+  none.skip_first = 2, none.skip_last = 1;
+  EXPECT_EQ(gradients(model, options(none)), gradients(model, options(std::nullopt)));
+  model::Fp8Options last;
+  last.skip_first = 2;
+  EXPECT_NE(gradients(model, options(last)), gradients(model, options(std::nullopt)));
+  const model::ModelConfig& config = model.config;
+  model::ModelParameters(config).for_each([&](const weights::Parameter& p) {
+    const bool matrix_of_a_layer = p.layer >= 0 && p.is_matrix();
+    EXPECT_EQ(model::Fp8Options{}.takes(p, 3), matrix_of_a_layer) << p.name;
+    EXPECT_EQ(last.takes(p, 3), matrix_of_a_layer && p.layer == 2) << p.name;
+  });
+}
+
+TEST_P(TrainFp8, PoliciesGiveTheSameBits) {
+  for (const auto& [hidden, intermediate] : {std::pair{144, 272}, std::pair{128, 256}}) {
+    const Model model(hidden, intermediate);
+    EngineOptions keep = options();
+    const Gradients kept = gradients(model, keep);
+    EXPECT_EQ(gradients(model, keep), kept);
+    for (const char* policy : {"recompute", "recompute_norms", "recompute_mlp", "attention"}) {
+      EngineOptions other = options();
+      other.policy = model::ActivationPolicy::parse(policy);
+      EXPECT_EQ(gradients(model, other), kept) << policy;
+    }
+    EngineOptions host = options();
+    host.host_layers = 2;  // these matrices are copied whenever they are used
+    EXPECT_EQ(gradients(model, host), kept);
+  }
+}
+
+TEST_P(TrainFp8, TilesComeToTheSame) {
+  const Model model;
+  const Gradients whole = gradients(model, options());
+  EngineOptions tiled = options();
+  tiled.mlp_tile = 40;
+  for (const auto& [name, values] : gradients(model, tiled)) {
+    EXPECT_GE(cosine(values, whole.at(name)), 0.995) << name;
+  }
+}
+
+TEST_P(TrainFp8, TakesWhatThePlanSays) {
+  const Model model;
+  for (const auto recipe : {ops::Fp8Recipe::block, ops::Fp8Recipe::tensor}) {
+    EngineOptions with_state = options(with(recipe));
+    with_state.optimizer_state = true;
+    with_state.max_tokens = model.batches[0].token_count();
+    with_state.max_document = 70;
+    const train::MemoryPlan plan = Engine::plan(model.config, with_state);
+    const auto engine = model.engine(with_state);
+    engine->train_step(model.batches, 1, 1e-3);
+    engine->train_step(model.batches, 2, 1e-3);
+    EXPECT_EQ(engine->exec().arena().peak(), plan.device_peak);
+    // The layers' products, six FLOPs for each of their weights and tokens, are counted in fp8.
+    double numbers = 0;
+    model::ModelParameters(model.config).for_each([&](const weights::Parameter& p) {
+      if (p.layer >= 0 && p.is_matrix()) numbers += static_cast<double>(p.size());
+    });
+    EXPECT_DOUBLE_EQ(plan.cost.model().products[static_cast<std::size_t>(DType::e4m3)],
+                     6 * numbers * static_cast<double>(with_state.max_tokens));
+  }
+}
+
+// Copies are made again after every step: with old ones the loss would stay where it is.
+TEST_P(TrainFp8, StepsLowerTheLoss) {
+  const Model model;
+  const auto run = [&](std::optional<model::Fp8Options> fp8, std::int64_t host_layers) {
+    EngineOptions training = options(std::move(fp8));
+    training.optimizer_state = true;
+    training.host_layers = host_layers;
+    const auto engine = model.engine(training);
+    std::vector<double> losses;
+    for (std::int64_t step = 1; step <= 8; ++step) {
+      losses.push_back(engine->train_step(model.batches, step, 1e-3).loss);
+    }
+    return losses;
+  };
+  const auto plain = run(std::nullopt, 0), eight = run(model::Fp8Options{}, 0);
+  EXPECT_LT(eight.back(), 0.9 * eight.front());
+  for (std::size_t step = 0; step < plain.size(); ++step) EXPECT_NEAR(eight[step], plain[step], 0.02 * plain[step]);
+  const auto from_host = run(model::Fp8Options{}, 2);
+  for (std::size_t step = 0; step < plain.size(); ++step) EXPECT_NEAR(from_host[step], eight[step], 1e-3 * eight[step]);
+}
+
+// What trains in the place of a matrix: its gradients, and that the matrix itself is what is copied.
+TEST_P(TrainFp8, OtherKindsOfWeights) {
+  const Model model;
+  const auto plan_of = [&](const std::function<std::shared_ptr<weights::WeightKind>(const weights::Parameter&)>& kind,
+                           bool frozen) {
+    auto plan = std::make_shared<weights::WeightPlan>();
+    model::ModelParameters(model.config).for_each([&](const weights::Parameter& p) {
+      if (p.layer < 0 || !p.is_matrix()) return;
+      plan->kinds[p.name] = kind(p);
+      if (frozen) plan->frozen.insert(p.name);
+    });
+    return plan;
+  };
+  const auto subspace = [&](double free) {
+    return plan_of(
+        [free](const weights::Parameter& p) {
+          const auto kept = static_cast<std::int64_t>(free * static_cast<double>(p.shape[1]));
+          return std::make_shared<weights::InputKind>(weights::InputLayout{.free = kept, .frozen = p.shape[1] - kept},
+                                                      weights::BasisPlace::device);
+        },
+        false);
+  };
+  const auto lora = plan_of(
+      [](const weights::Parameter& p) {
+        weights::LoraLayout layout;
+        layout.parts = {{.row = 0, .rows = p.shape[0], .rank = 4, .scale = 2}};
+        return std::make_shared<weights::LoraKind>(layout, std::make_shared<weights::DenseKind>());
+      },
+      true);
+  struct Case {
+    const char* name;
+    std::shared_ptr<const weights::WeightPlan> plan;
+  };
+  for (const Case& c : {Case{"few free directions", subspace(0.3)}, Case{"many free directions", subspace(0.7)},
+                        Case{"adapters", lora}}) {
+    SCOPED_TRACE(c.name);
+    const auto own_gradients = [&](std::optional<model::Fp8Options> fp8) {
+      EngineOptions mine = options(std::move(fp8));
+      mine.weights = c.plan;
+      mine.max_tokens = model.batches[0].token_count();
+      mine.max_document = 70;
+      const auto engine = Engine::create(model.config, mine);
+      engine->load(io::Checkpoint(model.folder.path()));
+      const AnyStart start;
+      engine->start(&start);
+      engine->gradients(model.batches);
+      Gradients result;
+      for (weights::Weight* weight : engine->decoder().weights()) {
+        weight->for_each_own([&](weights::Parameter& p) {
+          std::vector<float> values(static_cast<std::size_t>(p.grad.size()));
+          engine->exec().download(values.data(), p.grad);
+          result[p.name].assign(values.begin(), values.end());
+        });
+      }
+      EXPECT_EQ(engine->exec().arena().peak(), Engine::plan(model.config, mine).device_peak);
+      return result;
+    };
+    const Gradients exact = own_gradients(std::nullopt), rounded = own_gradients(model::Fp8Options{});
+    ASSERT_FALSE(exact.empty());
+    for (const auto& [name, values] : exact) EXPECT_GE(cosine(rounded.at(name), values), 0.95) << name;
+    EXPECT_NE(rounded, exact);
+  }
+}
+
+std::string fp8_case_name(const ::testing::TestParamInfo<std::tuple<Device, DType>>& info) {
+  return case_name(std::get<0>(info.param), std::get<1>(info.param));
+}
+INSTANTIATE_TEST_SUITE_P(All, TrainFp8,
+                         ::testing::Combine(::testing::ValuesIn(devices()), ::testing::Values(DType::f32, DType::bf16)),
+                         fp8_case_name);
+
+}  // namespace
+}  // namespace inlay::testing
