@@ -4,6 +4,7 @@
 #include <exception>
 #include <new>
 
+#include "backend/cpu/isa.h"
 #include "backend/cpu/threads.h"
 #include "cli/commands.h"
 #include "core/error.h"
@@ -68,6 +69,7 @@ int main(int argc, char** argv) {
   parallel::Place place;
   try {
     place = parallel::place_in_environment();
+    backend::cpu::chosen_isa();  // one that this machine lacks is said now, not in the middle of a run
     cli::Program program;
     return run(program, argc, argv, place);
   } catch (const Interrupted& interruption) {

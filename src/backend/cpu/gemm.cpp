@@ -1,47 +1,13 @@
 #include "backend/cpu/gemm.h"
 
 #include "backend/cpu/gemm_kernels.h"
+#include "backend/cpu/isa.h"
 #include "backend/cpu/parallel.h"
-#include "core/environment.h"
 #include "core/error.h"
-
-#if defined(__x86_64__) && defined(__linux__)
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 namespace inlay::backend::cpu {
 
 namespace {
-
-#if defined(__x86_64__) && defined(__linux__)
-
-bool cpu_has_tiles() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  constexpr unsigned avx512f = 1u << 16, avx512bw = 1u << 30, avx512vl = 1u << 31;
-  constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
-  const bool vectors = (b & avx512f) != 0 && (b & avx512bw) != 0 && (b & avx512vl) != 0;
-  const bool tiles = (d & amx_bf16) != 0 && (d & amx_tile) != 0;
-  if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0) return false;
-  constexpr unsigned avx512_bf16 = 1u << 5;
-  return vectors && tiles && (a & avx512_bf16) != 0;
-}
-
-// Linux hands out tile registers on request, once for all threads of the process.
-bool request_tiles() {
-  constexpr long request_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM
-  constexpr long tile_data = 18;               // XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
-}
-
-#else
-
-bool cpu_has_tiles() { return false; }
-bool request_tiles() { return false; }
-
-#endif
 
 template <class T>
 void scale_rows(const GemmArgs& g) {
@@ -83,10 +49,7 @@ std::size_t gemm_workspace_bytes(const GemmArgs& args, DType in) {
   return in == DType::bf16 && amx_usable() ? amx_workspace_bytes(args) : vector_workspace_bytes(args, in);
 }
 
-bool amx_usable() {
-  static const bool usable = environment("INLAY_CPU_ISA") != "vector" && cpu_has_tiles() && request_tiles();
-  return usable;
-}
+bool amx_usable() { return chosen_isa() == Isa::amx; }
 
 void gemm(const GemmArgs& args, DType in, DType out) {
   check(in, out);

@@ -32,8 +32,7 @@ void gemm(const GemmArgs& args, DType in, DType out);
 // which multiplies large fp32 matrices, brings its own and cannot be given any.
 std::size_t gemm_workspace_bytes(const GemmArgs& args, DType in);
 
-// The CPU has tiles and the kernel grants them to this process (asked on the first call). INLAY_CPU_ISA=vector in the
-// environment, read once, says no, and bf16 then runs on vector code.
+// bf16 is multiplied in tiles: chosen_isa() is amx. Elsewhere it runs on vector code.
 bool amx_usable();
 
 }  // namespace inlay::backend::cpu

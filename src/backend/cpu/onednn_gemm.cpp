@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "backend/cpu/gemm_kernels.h"
+#include "backend/cpu/isa.h"
 #include "backend/cpu/parallel.h"
 #include "core/environment.h"
 #include "core/error.h"
@@ -14,14 +15,17 @@ namespace inlay::backend::cpu {
 namespace {
 
 // oneDNN believes the AMX feature bits and then trusts CPUID leaf 0x1D, which many virtual machines leave empty: it
-// dies of an illegal instruction. Tiles have nothing to give to fp32, so it is never told of them. Whoever sets
-// oneDNN's own variable knows better.
+// dies of an illegal instruction. Tiles have nothing to give to fp32, so it is never told of them. Beyond that it takes
+// what our own kernels take. Whoever sets oneDNN's own variable knows better.
 void cap_isa() {
   static std::once_flag once;
   std::call_once(once, [] {
     if (environment("ONEDNN_MAX_CPU_ISA") || environment("DNNL_MAX_CPU_ISA")) return;
-    dnnl_set_max_cpu_isa(
-        dnnl_cpu_isa_avx512_core_bf16);  // refused where somebody has used oneDNN before: then it works
+    const Isa isa = chosen_isa();
+    dnnl_set_max_cpu_isa(isa == Isa::baseline ? dnnl_cpu_isa_sse41
+                         : isa == Isa::avx2   ? dnnl_cpu_isa_avx2
+                         : isa == Isa::avx512 ? dnnl_cpu_isa_avx512_core
+                                              : dnnl_cpu_isa_avx512_core_bf16);
   });
 }
 

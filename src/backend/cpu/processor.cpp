@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/isa.h"
 
 namespace inlay::backend::cpu {
 
@@ -19,7 +19,7 @@ std::string processor() {
     if (colon != std::string::npos) name = line.substr(colon + 2);
     break;
   }
-  return fmt::format("{}, {} threads, {}", name, omp_get_max_threads(), amx_usable() ? "amx" : "vectors");
+  return fmt::format("{}, {} threads, {}", name, omp_get_max_threads(), name_of(chosen_isa()));
 }
 
 }  // namespace inlay::backend::cpu
