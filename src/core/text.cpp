@@ -94,7 +94,7 @@ std::string format_value(double value) {
 std::string format_count(std::int64_t count) {
   std::string digits = std::to_string(count < 0 ? -count : count);
   for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<std::size_t>(at), ",");
+    digits.insert(static_cast<std::size_t>(at), 1, ',');
   }
   return count < 0 ? "-" + digits : digits;
 }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "ops/kernels.h"
+
 namespace inlay::ops {
 
 AdamWFactors::AdamWFactors(const AdamWSettings& settings)
@@ -54,7 +56,7 @@ void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView g
   if (exec.planning() || state.value.size() == 0) return;
   const AdamWFactors factors(settings);
   if (exec.on_cuda()) return cuda::adamw_step(exec, state, grad, grad_scale, factors);
-  cpu::adamw_step(exec, state, grad, grad_scale, factors);
+  cpu::kernels().adamw_step(exec, state, grad, grad_scale, factors);
 }
 
 void adamw_steps(Exec& exec, std::span<const AdamWSlot> slots, ConstView grad_scale, const AdamWSettings& settings) {
@@ -67,7 +69,7 @@ void adamw_steps(Exec& exec, std::span<const AdamWSlot> slots, ConstView grad_sc
   if (exec.planning()) return;
   const AdamWFactors factors(settings);
   if (!exec.on_cuda()) {
-    for (const AdamWSlot* slot : left) cpu::adamw_step(exec, slot->state, slot->grad, grad_scale, factors);
+    for (const AdamWSlot* slot : left) cpu::kernels().adamw_step(exec, slot->state, slot->grad, grad_scale, factors);
     return;
   }
   while (!left.empty()) {
@@ -93,7 +95,7 @@ void adamw_update(Exec& exec, View grad, View m, View v, ConstView grad_scale, c
   if (exec.planning() || grad.size() == 0) return;
   const AdamWFactors factors(settings);
   if (exec.on_cuda()) return cuda::adamw_update(exec, grad, m, v, grad_scale, factors);
-  cpu::adamw_update(exec, grad, m, v, grad_scale, factors);
+  cpu::kernels().adamw_update(exec, grad, m, v, grad_scale, factors);
 }
 
 void add_update(Exec& exec, View value, View low, ConstView update, const AdamWSettings& settings) {
@@ -108,7 +110,7 @@ void add_update(Exec& exec, View value, View low, ConstView update, const AdamWS
   if (exec.planning() || value.size() == 0) return;
   const float decay = AdamWFactors(settings).decay;
   if (exec.on_cuda()) return cuda::add_update(exec, value, low, update, decay);
-  cpu::add_update(exec, value, low, update, decay);
+  cpu::kernels().add_update(exec, value, low, update, decay);
 }
 
 namespace {
@@ -129,7 +131,7 @@ void split_master(Exec& exec, View value, View low, ConstView master) {
   exec.count_bytes({master, value, low});
   if (exec.planning() || master.size() == 0) return;
   if (exec.on_cuda()) return cuda::split_master(exec, value, low, master);
-  cpu::split_master(exec, value, low, master);
+  cpu::kernels().split_master(exec, value, low, master);
 }
 
 void join_master(Exec& exec, View master, ConstView value, ConstView low) {
@@ -137,7 +139,7 @@ void join_master(Exec& exec, View master, ConstView value, ConstView low) {
   exec.count_bytes({master, value, low});
   if (exec.planning() || master.size() == 0) return;
   if (exec.on_cuda()) return cuda::join_master(exec, master, value, low);
-  cpu::join_master(exec, master, value, low);
+  cpu::kernels().join_master(exec, master, value, low);
 }
 
 void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x) {
@@ -152,7 +154,7 @@ void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x) {
   if (exec.planning()) return;
   if (x.size() == 0) return exec.fill_zero(sums.slice(0, slot, slot + 1));
   if (exec.on_cuda()) return cuda::sum_of_squares(exec, sums, slot, x, scratch);
-  cpu::sum_of_squares(exec, sums, slot, x, scratch);
+  cpu::kernels().sum_of_squares(exec, sums, slot, x, scratch);
 }
 
 void sums_of_squares(Exec& exec, View sums, std::span<const std::int64_t> slots, std::span<const ConstView> x) {
@@ -186,7 +188,7 @@ void clip_scale(Exec& exec, View norm, View scale, ConstView sums, float max_nor
   INLAY_ASSERT(sums.rank() == 1 && sums.size() > 0 && sums.contiguous(), "{}: sums are {}", op, sums.shape().str());
   if (exec.planning()) return;
   if (exec.on_cuda()) return cuda::clip_scale(exec, norm, scale, sums, max_norm);
-  cpu::clip_scale(exec, norm, scale, sums, max_norm);
+  cpu::kernels().clip_scale(exec, norm, scale, sums, max_norm);
 }
 
 }  // namespace inlay::ops

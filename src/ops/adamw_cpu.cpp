@@ -1,7 +1,5 @@
 #include "ops/adamw.h"
 
-#include <immintrin.h>
-
 #include <cmath>
 #include <cstring>
 
@@ -11,25 +9,15 @@ namespace inlay::ops::cpu {
 
 namespace {
 
-using f32x8 = float __attribute__((vector_size(32)));
-using f64x8 = double __attribute__((vector_size(64)));
-
-f32x16 square_root(f32x16 x) {
-#if defined(__AVX512F__)
-  return (f32x16)_mm512_maskz_sqrt_ps(0xffff, (__m512)x);
-#else
-  for (int i = 0; i < lanes; ++i) x[i] = std::sqrt(x[i]);
-  return x;
-#endif
-}
+using backend::cpu::square_root;
 
 // The moments take in the gradient; the result is what the weight changes by, decay aside.
 template <class Moment, class Gradient, class Extent>
-f32x16 update(Moment* m, Moment* v, const Gradient* gradient, float grad_scale, const AdamWFactors& f, Extent extent) {
-  const f32x16 g = load(gradient, extent) * grad_scale;
-  const f32x16 m_old = load(m, extent);
-  const f32x16 m_new = m_old + (g - m_old) * f.m_rate;
-  const f32x16 v_new = load(v, extent) * f.beta2 + g * g * f.v_rate;
+f32v update(Moment* m, Moment* v, const Gradient* gradient, float grad_scale, const AdamWFactors& f, Extent extent) {
+  const f32v g = load(gradient, extent) * grad_scale;
+  const f32v m_old = load(m, extent);
+  const f32v m_new = m_old + (g - m_old) * f.m_rate;
+  const f32v v_new = load(v, extent) * f.beta2 + g * g * f.v_rate;
   store(m, m_new, extent);
   store(v, v_new, extent);
   return m_new * f.step_size / (square_root(v_new) / f.v_root + f.eps);
@@ -42,8 +30,8 @@ void step(const AdamWState& state, ConstView grad, float grad_scale, const AdamW
   Moment *m = state.m.as<Moment>(), *v = state.v.as<Moment>();
   const Gradient* gradient = grad.as<Gradient>();
   parallel_vectors(state.value.size(), [&](std::int64_t i, auto part) {
-    const f32x16 change = update(m + i, v + i, gradient + i, grad_scale, f, part);
-    const f32x16 master = load_master(value + i, low + i, part) * f.decay;
+    const f32v change = update(m + i, v + i, gradient + i, grad_scale, f, part);
+    const f32v master = load_master(value + i, low + i, part) * f.decay;
     store_master(value + i, low + i, master - change, part);
   });
 }
@@ -67,8 +55,8 @@ void adamw_update(Exec&, View grad, View m, View v, ConstView grad_scale, const 
   with_activation(m.dtype(), [&](auto type) {
     using Moment = decltype(type);
     parallel_vectors(grad.size(), [&](std::int64_t i, auto part) {
-      const f32x16 change = update(m.as<Moment>() + i, v.as<Moment>() + i, gradient + i, scale, factors, part);
-      store(gradient + i, f32x16{} - change, part);  // =
+      const f32v change = update(m.as<Moment>() + i, v.as<Moment>() + i, gradient + i, scale, factors, part);
+      store(gradient + i, f32v{} - change, part);  // =
     });
   });
 }
@@ -79,7 +67,7 @@ void add_update(Exec&, View value, View low, ConstView update, float decay) {
   with_activation(value.dtype(), [&](auto type) {
     auto* to = value.as<decltype(type)>();
     parallel_vectors(value.size(), [&](std::int64_t i, auto part) {
-      const f32x16 master = load_master(to + i, low_half + i, part) * decay;
+      const f32v master = load_master(to + i, low_half + i, part) * decay;
       store_master(to + i, low_half + i, master + load(change + i, part), part);
     });
   });
@@ -103,20 +91,24 @@ void join_master(Exec&, View master, ConstView value, ConstView low) {
 
 namespace {
 
+// Half as many as of f32.
+using f32_half = float __attribute__((vector_size(backend::cpu::vector_bytes / 2)));
+using f64v = double __attribute__((vector_size(backend::cpu::vector_bytes)));
+
 template <class T>
 double squares(const T* x, std::int64_t begin, std::int64_t end) {
-  f64x8 first{}, second{};
+  f64v first{}, second{};
   each_vector(begin, end, [&](std::int64_t i, auto part) {
-    const f32x16 value = load(x + i, part);
-    f32x8 halves[2];
+    const f32v value = load(x + i, part);
+    f32_half halves[2];
     std::memcpy(halves, &value, sizeof halves);
-    const f64x8 a = __builtin_convertvector(halves[0], f64x8), b = __builtin_convertvector(halves[1], f64x8);
+    const f64v a = __builtin_convertvector(halves[0], f64v), b = __builtin_convertvector(halves[1], f64v);
     first += a * a;
     second += b * b;
   });
-  const f64x8 both = first + second;
+  const f64v both = first + second;
   double total = 0;
-  for (int i = 0; i < 8; ++i) total += both[i];
+  for (int i = 0; i < lanes / 2; ++i) total += both[i];
   return total;
 }
 

@@ -33,7 +33,7 @@ void for_rows_with_sums(std::int64_t rows, View total, backend::Grad mode, View 
   auto* to = total.as<float>();
   parallel_for((cols + lanes - 1) / lanes, 64, [&](std::int64_t begin, std::int64_t end) {
     each_vector(begin * lanes, std::min(end * lanes, cols), [&](std::int64_t i, auto part) {
-      f32x16 sum = load(partials + i, part);
+      f32v sum = load(partials + i, part);
       for (std::int64_t block = 1; block < blocks; ++block) sum += load(partials + block * cols + i, part);
       if (mode == backend::Grad::accumulate) sum += load(to + i, part);
       store(to + i, sum, part);

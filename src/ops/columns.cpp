@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/factors.h"
+#include "ops/kernels.h"
 
 namespace inlay::ops {
 
@@ -25,7 +26,7 @@ void column_dot(Exec& exec, View out, Grad mode, ConstView a, ConstView b) {
     return;
   }
   if (exec.on_cuda()) return cuda::column_dot(exec, out, mode, a, b, scratch);
-  cpu::column_dot(exec, out, mode, a, b, scratch);
+  cpu::kernels().column_dot(exec, out, mode, a, b, scratch);
 }
 
 void scale_columns(Exec& exec, View y, ConstView x, ConstView factors) {
@@ -39,14 +40,14 @@ void scale_columns(Exec& exec, View y, ConstView x, ConstView factors) {
   exec.count_bytes({x, y});
   if (exec.planning() || x.size() == 0) return;
   if (exec.on_cuda()) return cuda::scale_columns(exec, y, x, factors);
-  cpu::scale_columns(exec, y, x, factors);
+  cpu::kernels().scale_columns(exec, y, x, factors);
 }
 
 void row_norms(Exec& exec, View out, ConstView x) {
   row_dot(exec, out, x, x);
   if (exec.planning() || out.size() == 0) return;
   if (exec.on_cuda()) return cuda::square_roots(exec, out);
-  cpu::square_roots(exec, out);
+  cpu::kernels().square_roots(exec, out);
 }
 
 void quotients(Exec& exec, View out, ConstView a, ConstView b) {
@@ -58,7 +59,7 @@ void quotients(Exec& exec, View out, ConstView a, ConstView b) {
   exec.count_bytes({out, a, b});
   if (exec.planning() || out.size() == 0) return;
   if (exec.on_cuda()) return cuda::quotients(exec, out, a, b);
-  cpu::quotients(exec, out, a, b);
+  cpu::kernels().quotients(exec, out, a, b);
 }
 
 }  // namespace inlay::ops

@@ -1,5 +1,7 @@
 #include "ops/dropout.h"
 
+#include "ops/kernels.h"
+
 namespace inlay::ops {
 
 void dropout(Exec& exec, View y, Grad mode, ConstView x, const Dropout& which) {
@@ -14,7 +16,7 @@ void dropout(Exec& exec, View y, Grad mode, ConstView x, const Dropout& which) {
   exec.count_bytes({x, y, read_first(y, mode)});
   if (exec.planning() || x.size() == 0) return;
   if (exec.on_cuda()) return cuda::dropout(exec, y, mode, x, which);
-  cpu::dropout(exec, y, mode, x, which);
+  cpu::kernels().dropout(exec, y, mode, x, which);
 }
 
 }  // namespace inlay::ops

@@ -6,14 +6,14 @@ namespace inlay::ops::cpu {
 
 namespace {
 
-constexpr std::int64_t stretch = 4 * lanes;  // numbers that sixteen blocks serve
+constexpr std::int64_t stretch = 4 * lanes;  // numbers that a vector of blocks serves
 
 // What each number of stretch `index` is multiplied by: the scale, or nothing.
 void factors_of(float (&factors)[stretch], std::int64_t index, const Dropout& which) {
   const auto words = philox_words(which.seed, static_cast<std::uint64_t>(index * lanes), which.site);
-  const f32x16 scale = splat(which.scale());
+  const f32v scale = splat(which.scale());
   for (std::size_t j = 0; j < words.size(); ++j) {
-    const f32x16 chosen = words[j] < which.threshold() ? f32x16{} : scale;
+    const f32v chosen = words[j] < which.threshold() ? f32v{} : scale;
     for (std::int64_t i = 0; i < lanes; ++i) factors[4 * i + static_cast<std::int64_t>(j)] = chosen[i];
   }
 }
@@ -26,9 +26,9 @@ void drop_row(T* y, const T* x, std::int64_t first, std::int64_t cols, const Dro
     const std::int64_t count = std::min(stretch - offset, cols - col);
     factors_of(factors, place / stretch, which);
     each_vector(col, col + count, [&](std::int64_t i, auto part) {
-      const f32x16 factor = load(factors + offset + (i - col), part);
-      const f32x16 before = accumulate ? load(y + i, part) : f32x16{};
-      const f32x16 kept =
+      const f32v factor = load(factors + offset + (i - col), part);
+      const f32v before = accumulate ? load(y + i, part) : f32v{};
+      const f32v kept =
           accumulate ? backend::cpu::fused(load(x + i, part), factor, before) : load(x + i, part) * factor;
       store(y + i, factor == 0.0f ? before : kept, part);  // whatever x is, it is dropped
     });

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/kernels.h"
+
 namespace inlay::ops {
 
 void add_bias(Exec& exec, View y, ConstView bias) {
@@ -13,7 +15,7 @@ void add_bias(Exec& exec, View y, ConstView bias) {
   exec.count_bytes({y, y});
   if (exec.planning() || y.size() == 0) return;
   if (exec.on_cuda()) return cuda::add_bias(exec, y, bias);
-  cpu::add_bias(exec, y, bias);
+  cpu::kernels().add_bias(exec, y, bias);
 }
 
 void bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy) {
@@ -33,7 +35,7 @@ void bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy) {
     return;
   }
   if (exec.on_cuda()) return cuda::bias_backward(exec, dbias, mode, dy, scratch);
-  cpu::bias_backward(exec, dbias, mode, dy, scratch);
+  cpu::kernels().bias_backward(exec, dbias, mode, dy, scratch);
 }
 
 void add(Exec& exec, View y, ConstView x) {
@@ -45,7 +47,7 @@ void add(Exec& exec, View y, ConstView x) {
   exec.count_bytes({y, y, x});
   if (exec.planning() || y.size() == 0) return;
   if (exec.on_cuda()) return cuda::add(exec, y, x);
-  cpu::add(exec, y, x);
+  cpu::kernels().add(exec, y, x);
 }
 
 void cast(Exec& exec, View to, ConstView from) {
@@ -60,7 +62,7 @@ void cast(Exec& exec, View to, ConstView from) {
   exec.count_bytes({from, to});
   if (exec.planning() || to.size() == 0) return;
   if (exec.on_cuda()) return cuda::cast(exec, to, from);
-  cpu::cast(exec, to, from);
+  cpu::kernels().cast(exec, to, from);
 }
 
 void scale_rows(Exec& exec, View x, ConstView factors) {
@@ -73,7 +75,7 @@ void scale_rows(Exec& exec, View x, ConstView factors) {
   exec.count_bytes({x, x});
   if (exec.planning() || x.size() == 0) return;
   if (exec.on_cuda()) return cuda::scale_rows(exec, x, factors);
-  cpu::scale_rows(exec, x, factors);
+  cpu::kernels().scale_rows(exec, x, factors);
 }
 
 namespace {
@@ -95,7 +97,7 @@ void gather_rows(Exec& exec, View to, ConstView from, ConstView rows) {
   exec.count_bytes({to, to});  // and as many rows of from
   if (exec.planning() || to.size() == 0) return;
   if (exec.on_cuda()) return cuda::gather_rows(exec, to, from, rows);
-  cpu::gather_rows(exec, to, from, rows);
+  cpu::kernels().gather_rows(exec, to, from, rows);
 }
 
 void scatter_rows(Exec& exec, View to, ConstView from, ConstView rows) {
@@ -103,7 +105,7 @@ void scatter_rows(Exec& exec, View to, ConstView from, ConstView rows) {
   exec.count_bytes({from, to});
   if (exec.planning() || to.size() == 0) return;
   if (exec.on_cuda()) return cuda::scatter_rows(exec, to, from, rows);
-  cpu::scatter_rows(exec, to, from, rows);
+  cpu::kernels().scatter_rows(exec, to, from, rows);
 }
 
 }  // namespace inlay::ops

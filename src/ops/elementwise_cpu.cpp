@@ -14,7 +14,7 @@ void for_runs(View to, ConstView from, const Body& body) {
   if (to.contiguous() && from.contiguous()) {
     To* target = to.as<To>();
     const From* source = from.as<From>();
-    // In units of 16 elements, so that only the last run is ragged.
+    // In units of a vector, so that only the last run is ragged.
     const std::int64_t size = to.size();
     parallel_for((size + lanes - 1) / lanes, 1024, [&](std::int64_t begin, std::int64_t end) {
       body(target + begin * lanes, source + begin * lanes, std::min(end * lanes, size) - begin * lanes);

@@ -1,5 +1,7 @@
 #include "ops/embedding.h"
 
+#include "ops/kernels.h"
+
 namespace inlay::ops {
 
 void embedding_forward(Exec& exec, View out, ConstView tokens, ConstView table) {
@@ -13,7 +15,7 @@ void embedding_forward(Exec& exec, View out, ConstView tokens, ConstView table) 
   exec.count_bytes({out, out});  // and as many rows of the table
   if (exec.planning() || out.size() == 0) return;
   if (exec.on_cuda()) return cuda::embedding_forward(exec, out, tokens, table);
-  cpu::embedding_forward(exec, out, tokens, table);
+  cpu::kernels().embedding_forward(exec, out, tokens, table);
 }
 
 void embedding_backward(Exec& exec, View dtable, Grad mode, ConstView dout, const TokenGroups& groups) {
@@ -32,7 +34,7 @@ void embedding_backward(Exec& exec, View dtable, Grad mode, ConstView dout, cons
   if (mode == Grad::overwrite) exec.fill_zero(dtable);
   if (dout.size() == 0) return;
   if (exec.on_cuda()) return cuda::embedding_backward(exec, dtable, dout, groups);
-  cpu::embedding_backward(exec, dtable, dout, groups);
+  cpu::kernels().embedding_backward(exec, dtable, dout, groups);
 }
 
 }  // namespace inlay::ops

@@ -1,5 +1,7 @@
 #include "ops/expert_glu.h"
 
+#include "ops/kernels.h"
+
 namespace inlay::ops {
 
 namespace {
@@ -27,7 +29,7 @@ void expert_glu_forward(Exec& exec, View act, ConstView gate_up, const ExpertRow
   exec.count_bytes({gate_up, act});
   if (exec.planning() || gate_up.size() == 0) return;
   if (exec.on_cuda()) return cuda::expert_glu_forward(exec, act, gate_up, rows);
-  cpu::expert_glu_forward(exec, act, gate_up, rows);
+  cpu::kernels().expert_glu_forward(exec, act, gate_up, rows);
 }
 
 void expert_glu_backward(Exec& exec, const ExpertGluGrads& grads, ConstView dact, ConstView gate_up, ConstView weights,
@@ -45,7 +47,7 @@ void expert_glu_backward(Exec& exec, const ExpertGluGrads& grads, ConstView dact
   exec.count_bytes({dact, gate_up, grads.dgate_up, grads.act});
   if (exec.planning() || gate_up.size() == 0) return;
   if (exec.on_cuda()) return cuda::expert_glu_backward(exec, grads, dact, gate_up, weights, rows);
-  cpu::expert_glu_backward(exec, grads, dact, gate_up, weights, rows);
+  cpu::kernels().expert_glu_backward(exec, grads, dact, gate_up, weights, rows);
 }
 
 }  // namespace inlay::ops

@@ -5,14 +5,15 @@ namespace inlay::ops::cpu {
 
 namespace {
 
-using backend::cpu::i32x16;
+using backend::cpu::each_lane;
+using backend::cpu::i32v;
 using backend::cpu::maximum;
 using backend::cpu::minimum;
 using backend::cpu::select;
 using backend::cpu::sigmoid;
 
 struct Pair {
-  f32x16 gate, up;
+  f32v gate, up;
 };
 
 // Where gate and up of one activation stand in a row: in halves, or alternating. n counts activations.
@@ -34,11 +35,11 @@ struct Columns<Glu::silu> {
 
 template <>
 struct Columns<Glu::clamped> {
-  using Order = backend::cpu::i32x16;
-  static constexpr Order evens = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
-  static constexpr Order odds = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
-  static constexpr Order first = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
-  static constexpr Order second = {8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  using Order = i32v;
+  static constexpr Order evens = each_lane<Order>([](std::int64_t i) { return 2 * i; });
+  static constexpr Order odds = each_lane<Order>([](std::int64_t i) { return 2 * i + 1; });
+  static constexpr Order first = each_lane<Order>([](std::int64_t i) { return i / 2 + i % 2 * lanes; });
+  static constexpr Order second = each_lane<Order>([](std::int64_t i) { return lanes / 2 + i / 2 + i % 2 * lanes; });
 
   // How much of the first and of the second vector of alternating columns there is.
   static std::int64_t ahead(Whole) { return 2 * lanes; }
@@ -48,18 +49,18 @@ struct Columns<Glu::clamped> {
   static Pair load_at(const T* row, std::int64_t, std::int64_t i, Size size) {
     const std::int64_t n = ahead(size);
     const T* from = row + 2 * i;
-    const f32x16 low = n >= lanes ? load(from, Whole{}) : load(from, Part{n});
-    const f32x16 high = n == 2 * lanes ? load(from + lanes, Whole{})
-                        : n > lanes    ? load(from + lanes, Part{n - lanes})
-                                       : f32x16{};
+    const f32v low = n >= lanes ? load(from, Whole{}) : load(from, Part{n});
+    const f32v high = n == 2 * lanes ? load(from + lanes, Whole{})
+                      : n > lanes    ? load(from + lanes, Part{n - lanes})
+                                     : f32v{};
     return {__builtin_shuffle(low, high, evens), __builtin_shuffle(low, high, odds)};
   }
   template <class T, class Size>
   static void store_at(T* row, std::int64_t, std::int64_t i, const Pair& pair, Size size) {
     const std::int64_t n = ahead(size);
     T* to = row + 2 * i;
-    const f32x16 low = __builtin_shuffle(pair.gate, pair.up, first);
-    const f32x16 high = __builtin_shuffle(pair.gate, pair.up, second);
+    const f32v low = __builtin_shuffle(pair.gate, pair.up, first);
+    const f32v high = __builtin_shuffle(pair.gate, pair.up, second);
     n >= lanes ? store(to, low, Whole{}) : store(to, low, Part{n});
     if (n == 2 * lanes) {
       store(to + lanes, high, Whole{});
@@ -71,22 +72,22 @@ struct Columns<Glu::clamped> {
 
 // The activation and its derivatives by gate and up.
 struct Activation {
-  f32x16 value, by_gate, by_up;
+  f32v value, by_gate, by_up;
 };
 
 template <Glu kind>
 Activation activate(const Pair& in) {
   if constexpr (kind == Glu::silu) {
-    const f32x16 s = sigmoid(in.gate), silu = in.gate * s;
+    const f32v s = sigmoid(in.gate), silu = in.gate * s;
     return {silu * in.up, in.up * (s + silu * (1.0f - s)), silu};
   } else {
-    const f32x16 limit = splat(glu_limit);
-    const f32x16 g = minimum(limit, in.gate);
-    const f32x16 u = maximum(-limit, minimum(limit, in.up));
-    const f32x16 s = sigmoid(g * glu_slope), gs = g * s;
-    const i32x16 gate_moves = in.gate <= limit, up_moves = (in.up <= limit) & (in.up >= -limit);
-    return {(u + 1.0f) * gs, select(gate_moves, (u + 1.0f) * (s + glu_slope * gs * (1.0f - s)), f32x16{}),
-            select(up_moves, gs, f32x16{})};
+    const f32v limit = splat(glu_limit);
+    const f32v g = minimum(limit, in.gate);
+    const f32v u = maximum(-limit, minimum(limit, in.up));
+    const f32v s = sigmoid(g * glu_slope), gs = g * s;
+    const i32v gate_moves = in.gate <= limit, up_moves = (in.up <= limit) & (in.up >= -limit);
+    return {(u + 1.0f) * gs, select(gate_moves, (u + 1.0f) * (s + glu_slope * gs * (1.0f - s)), f32v{}),
+            select(up_moves, gs, f32v{})};
   }
 }
 
@@ -141,11 +142,11 @@ void backward(const ExpertGluGrads& grads, ConstView dact, ConstView gate_up, Co
   parallel_for(dact.rows(), row_grain(width), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const float weight = weights.as<float>()[pairs[row]];
-      f32x16 sum = {};
+      f32v sum = {};
       each_vector(0, width, [&](std::int64_t i, auto size) {
         const Pair pair = with_bias<kind>(in_rows[row], biases.of(row), width, i, size);
         const Activation a = activate<kind>(pair);
-        const f32x16 upstream = load(dact_rows[row] + i, size);  // 0 behind the end, so the sum is right there too
+        const f32v upstream = load(dact_rows[row] + i, size);  // 0 behind the end, so the sum is right there too
         sum += a.value * upstream;
         const Pair gradient = {upstream * weight * a.by_gate, upstream * weight * a.by_up};
         Columns<kind>::store_at(out_rows[row], width, i, gradient, size);

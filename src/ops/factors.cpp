@@ -1,5 +1,7 @@
 #include "ops/factors.h"
 
+#include "ops/kernels.h"
+
 namespace inlay::ops {
 
 namespace {
@@ -30,7 +32,7 @@ void add_offset(Exec& exec, View out, ConstView base, const Master& offset) {
   exec.count_bytes({base, offset.value, offset.low, out});
   if (exec.planning() || out.size() == 0) return;
   if (exec.on_cuda()) return cuda::add_offset(exec, out, base, offset);
-  cpu::add_offset(exec, out, base, offset);
+  cpu::kernels().add_offset(exec, out, base, offset);
 }
 
 void row_dot(Exec& exec, View out, ConstView a, ConstView b) {
@@ -43,7 +45,7 @@ void row_dot(Exec& exec, View out, ConstView a, ConstView b) {
   exec.count_bytes({a, b});
   if (exec.planning() || out.size() == 0) return;
   if (exec.on_cuda()) return cuda::row_dot(exec, out, a, b);
-  cpu::row_dot(exec, out, a, b);
+  cpu::kernels().row_dot(exec, out, a, b);
 }
 
 void change_rows(Exec& exec, View scaled, View change, const FactorRows& rows) {
@@ -61,7 +63,7 @@ void change_rows(Exec& exec, View scaled, View change, const FactorRows& rows) {
   exec.count_bytes({rows.base, rows.offset.value, rows.offset.low, scaled, change});
   if (exec.planning() || scaled.size() == 0) return;
   if (exec.on_cuda()) return cuda::change_rows(exec, scaled, change, rows);
-  cpu::change_rows(exec, scaled, change, rows);
+  cpu::kernels().change_rows(exec, scaled, change, rows);
 }
 
 }  // namespace inlay::ops

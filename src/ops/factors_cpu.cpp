@@ -18,7 +18,7 @@ void for_rows(std::int64_t rows, std::int64_t cols, const Body& body) {
   });
 }
 
-float sum_of(f32x16 vector) {
+float sum_of(f32v vector) {
   float total = 0;
   for (int i = 0; i < lanes; ++i) total += vector[i];
   return total;
@@ -49,7 +49,7 @@ void row_dot(Exec&, View out, ConstView a, ConstView b) {
       for_rows(a.rows(), a.cols(), [&](std::int64_t row) {
         const auto* left = a_rows[row];
         const auto* right = b_rows[row];
-        f32x16 sum{};
+        f32v sum{};
         each_vector(0, a.cols(),
                     [&](std::int64_t i, auto part) { sum += load(left + i, part) * load(right + i, part); });
         to[row] = sum_of(sum);  // =
@@ -71,7 +71,7 @@ void change_rows(Exec&, View scaled, View change, const FactorRows& rows) {
       for_rows(rows.base.rows(), cols, [&](std::int64_t row) {
         const float moved = scale_offset[row], s = scale[row] + moved;
         each_vector(row * cols, (row + 1) * cols, [&](std::int64_t i, auto part) {
-          const f32x16 start = load(base + i, part), offset = load_master(value + i, low + i, part);
+          const f32v start = load(base + i, part), offset = load_master(value + i, low + i, part);
           store(to_scaled + i, (start + offset) * s, part);
           store(to_change + i, offset * s + start * moved, part);
         });

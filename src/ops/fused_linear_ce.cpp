@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/kernels.h"
 #include "ops/loss_rows.h"
 #include "ops/softmax_gradient.h"
 
@@ -94,32 +95,34 @@ RowStatistics slice(const RowStatistics& all, std::int64_t begin, std::int64_t e
 // The passes by device; nothing is launched when planning.
 void loss_scales(Exec& exec, const LossCall& call, float gain) {
   if (exec.planning()) return;
-  exec.on_cuda() ? cuda::loss_scales(exec, call, gain) : cpu::loss_scales(exec, call, gain);
+  exec.on_cuda() ? cuda::loss_scales(exec, call, gain) : cpu::kernels().loss_scales(exec, call, gain);
 }
 void softmax_gradient(Exec& exec, const SoftmaxChunk& chunk) {
   exec.count_bytes({chunk.logits, chunk.gradient ? chunk.logits : View{}});
   if (exec.planning()) return;
-  exec.on_cuda() ? cuda::softmax_gradient(exec, chunk) : cpu::softmax_gradient(exec, chunk);
+  exec.on_cuda() ? cuda::softmax_gradient(exec, chunk) : cpu::kernels().softmax_gradient(exec, chunk);
 }
 void finish_loss(Exec& exec, const LossCall& call) {
   if (exec.planning()) return;
-  exec.on_cuda() ? cuda::finish_loss(exec, call) : cpu::finish_loss(exec, call);
+  exec.on_cuda() ? cuda::finish_loss(exec, call) : cpu::kernels().finish_loss(exec, call);
 }
 void gather_piece(Exec& exec, View to, ConstView from, ConstView positions) {
   exec.count_bytes({to, to});  // and as many rows of from
   if (exec.planning()) return;
-  exec.on_cuda() ? cuda::gather_piece(exec, to, from, positions) : cpu::gather_piece(exec, to, from, positions);
+  exec.on_cuda() ? cuda::gather_piece(exec, to, from, positions)
+                 : cpu::kernels().gather_piece(exec, to, from, positions);
 }
 void scatter_piece(Exec& exec, View to, ConstView from, ConstView positions, std::int64_t begin, std::int64_t end) {
   exec.count_bytes({from, to.slice_rows(0, end - begin)});
   if (exec.planning()) return;
   exec.on_cuda() ? cuda::scatter_piece(exec, to, from, positions, begin, end)
-                 : cpu::scatter_piece(exec, to, from, positions, begin, end);
+                 : cpu::kernels().scatter_piece(exec, to, from, positions, begin, end);
 }
 void column_sums(Exec& exec, View sums, Grad mode, ConstView dz, const float* alpha) {
   exec.count_bytes({dz});
   if (exec.planning()) return;
-  exec.on_cuda() ? cuda::column_sums(exec, sums, mode, dz, alpha) : cpu::column_sums(exec, sums, mode, dz, alpha);
+  exec.on_cuda() ? cuda::column_sums(exec, sums, mode, dz, alpha)
+                 : cpu::kernels().column_sums(exec, sums, mode, dz, alpha);
 }
 
 // No row carries a label: every gradient is zero, and whoever overwrites on its first write must still write it.

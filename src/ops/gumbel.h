@@ -7,12 +7,15 @@
 // operation is a single IEEE one (multiply-adds are fused by name, and nothing is left that a compiler could fuse or
 // take apart): the same word gives the same bits anywhere.
 //
-// Entry v of a row takes word v / 16 % 4 of Philox block gumbel_block(v): four blocks' worth of neighbours are four
-// vectors on the host, and coalesced loads on the GPU.
+// Entry v of a row takes word v / 16 % 4 of Philox block gumbel_block(v): sixteen neighbours are a vector
+// or a few on the host, and coalesced loads on the GPU.
 namespace inlay::ops {
 
-inline constexpr std::int64_t gumbel_stretch = 64;  // entries that sixteen blocks serve
-constexpr std::int64_t gumbel_block(std::int64_t entry) { return entry / gumbel_stretch * 16 + entry % 16; }
+inline constexpr std::int64_t gumbel_blocks = 16;                  // neighbours, which take the same word
+inline constexpr std::int64_t gumbel_stretch = 4 * gumbel_blocks;  // entries that they serve
+constexpr std::int64_t gumbel_block(std::int64_t entry) {
+  return entry / gumbel_stretch * gumbel_blocks + entry % gumbel_blocks;
+}
 
 // The stream of a row's blocks; Philox's key is the seed.
 constexpr std::uint64_t gumbel_stream(std::int64_t sequence, std::int64_t position) {

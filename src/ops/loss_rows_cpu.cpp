@@ -32,7 +32,7 @@ void sum_columns(float* sums, bool add, const T* dz, std::int64_t rows, std::int
   parallel_for(strips, 8, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t s = begin; s < end; ++s) {
       const std::int64_t first = s * strip, width = std::min(strip, columns - first);
-      std::array<f32x16, 4> total{};
+      std::array<f32v, 4> total{};
       for (std::int64_t row = 0; row < rows; ++row) {
         const T* from = dz + row * ld + first;
         for (std::int64_t part = 0; part < 4; ++part) {

@@ -1,5 +1,7 @@
 #include "ops/moe_permute.h"
 
+#include "ops/kernels.h"
+
 namespace inlay::ops {
 
 namespace {
@@ -57,7 +59,7 @@ void moe_sort(Exec& exec, const ExpertOrder& order, ConstView experts) {
   if (exec.planning()) return;
   if (pairs == 0) return exec.fill_zero(order.offsets);
   if (exec.on_cuda()) return cuda::moe_sort(exec, order, experts, scratch);
-  cpu::moe_sort(exec, order, experts);
+  cpu::kernels().moe_sort(exec, order, experts);
 }
 
 void moe_gather(Exec& exec, View to, ConstView from, const ExpertOrder& order) {
@@ -65,7 +67,7 @@ void moe_gather(Exec& exec, View to, ConstView from, const ExpertOrder& order) {
   exec.count_bytes({to, to});  // and as many rows of from
   if (exec.planning() || to.size() == 0) return;
   if (exec.on_cuda()) return cuda::moe_gather(exec, to, from, order);
-  cpu::moe_gather(exec, to, from, order);
+  cpu::kernels().moe_gather(exec, to, from, order);
 }
 
 void moe_combine(Exec& exec, View out, const Combine& combine, const ExpertOrder& order) {
@@ -80,7 +82,7 @@ void moe_combine(Exec& exec, View out, const Combine& combine, const ExpertOrder
   exec.count_bytes({combine.y, combine.residual, out});
   if (exec.planning() || out.size() == 0) return;
   if (exec.on_cuda()) return cuda::moe_combine(exec, out, combine, order);
-  cpu::moe_combine(exec, out, combine, order);
+  cpu::kernels().moe_combine(exec, out, combine, order);
 }
 
 void moe_combine_backward(Exec& exec, View dy, View dweights, ConstView dout, const Combine& combine,
@@ -92,7 +94,7 @@ void moe_combine_backward(Exec& exec, View dy, View dweights, ConstView dout, co
   exec.count_bytes({dout, dy});
   if (exec.planning() || dout.size() == 0) return;
   if (exec.on_cuda()) return cuda::moe_combine_backward(exec, dy, dweights, dout, combine, order);
-  cpu::moe_combine_backward(exec, dy, dweights, dout, combine, order);
+  cpu::kernels().moe_combine_backward(exec, dy, dweights, dout, combine, order);
 }
 
 void moe_bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, ConstView weights, const ExpertOrder& order) {
@@ -119,7 +121,7 @@ void moe_bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, ConstVie
     return;
   }
   if (exec.on_cuda()) return cuda::moe_bias_backward(exec, dbias, mode, dy, weights, order, scratch);
-  cpu::moe_bias_backward(exec, dbias, mode, dy, weights, order);
+  cpu::kernels().moe_bias_backward(exec, dbias, mode, dy, weights, order);
 }
 
 }  // namespace inlay::ops

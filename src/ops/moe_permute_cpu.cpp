@@ -20,7 +20,7 @@ struct Index {
 };
 
 template <class T>
-f32x16 dot_part(const T* a, const T* b, std::int64_t i, auto part) {
+f32v dot_part(const T* a, const T* b, std::int64_t i, auto part) {
   return load(a + i, part) * load(b + i, part);
 }
 
@@ -70,9 +70,9 @@ void moe_combine(Exec&, View out, const Combine& combine, const ExpertOrder& ord
     parallel_for(out.rows(), row_grain(out.cols() * index.k), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
         each_vector(0, out.cols(), [&](std::int64_t i, auto part) {
-          f32x16 sum = combine.residual ? load(residual_rows[t] + i, part) : f32x16{};
+          f32v sum = combine.residual ? load(residual_rows[t] + i, part) : f32v{};
           for (std::int64_t pair = t * index.k; pair < (t + 1) * index.k; ++pair) {
-            f32x16 y = load(y_rows[index.rows[pair]] + i, part);
+            f32v y = load(y_rows[index.rows[pair]] + i, part);
             if (experts != nullptr) y += load(bias_rows[experts[pair]] + i, part);
             sum += weights != nullptr ? y * weights[pair] : y;
           }
@@ -96,7 +96,7 @@ void moe_combine_backward(Exec&, View dy, View dweights, ConstView dout, const C
       for (std::int64_t pair = begin * index.k; pair < end * index.k; ++pair) {
         const T* from = dout_rows[pair / index.k];
         std::memcpy(static_cast<void*>(dy_rows[index.rows[pair]]), from, bytes);
-        f32x16 sum = {};
+        f32v sum = {};
         if (experts != nullptr) {
           const T* bias = bias_rows[experts[pair]];
           each_vector(0, dout.cols(), [&](std::int64_t i, auto part) { sum += dot_part(from, bias, i, part); });

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/kernels.h"
+
 namespace inlay::ops {
 
 namespace {
@@ -42,7 +44,7 @@ void moe_route(Exec& exec, View experts, View weights, ConstView logits, RouteWe
   exec.count_bytes({logits, experts, weights});
   if (exec.planning() || logits.size() == 0) return;
   if (exec.on_cuda()) return cuda::moe_route(exec, experts, weights, logits, kind);
-  cpu::moe_route(exec, experts, weights, logits, kind);
+  cpu::kernels().moe_route(exec, experts, weights, logits, kind);
 }
 
 void moe_balance_add(Exec& exec, const Balance& balance, ConstView logits, ConstView experts) {
@@ -55,7 +57,7 @@ void moe_balance_add(Exec& exec, const Balance& balance, ConstView logits, Const
   exec.count_bytes({logits});
   if (exec.planning() || logits.size() == 0) return;
   if (exec.on_cuda()) return cuda::moe_balance_add(exec, balance, logits, experts, scratch);
-  cpu::moe_balance_add(exec, balance, logits, experts, scratch);
+  cpu::kernels().moe_balance_add(exec, balance, logits, experts, scratch);
 }
 
 void moe_balance_loss(Exec& exec, View loss, const Balance& balance, double rows, double factor) {
@@ -68,7 +70,7 @@ void moe_balance_loss(Exec& exec, View loss, const Balance& balance, double rows
   if (exec.planning()) return;
   const auto scale = static_cast<float>(factor * static_cast<double>(balance.assigned.dim(0)) / (rows * rows));
   if (exec.on_cuda()) return cuda::moe_balance_loss(exec, loss, balance, scale);
-  cpu::moe_balance_loss(exec, loss, balance, scale);
+  cpu::kernels().moe_balance_loss(exec, loss, balance, scale);
 }
 
 void moe_route_backward(Exec& exec, View dlogits, const RouteGrads& grads, ConstView experts, ConstView logits,
@@ -85,7 +87,7 @@ void moe_route_backward(Exec& exec, View dlogits, const RouteGrads& grads, Const
   exec.count_bytes({logits, dlogits});
   if (exec.planning() || logits.size() == 0) return;
   if (exec.on_cuda()) return cuda::moe_route_backward(exec, dlogits, grads, experts, logits, kind);
-  cpu::moe_route_backward(exec, dlogits, grads, experts, logits, kind);
+  cpu::kernels().moe_route_backward(exec, dlogits, grads, experts, logits, kind);
 }
 
 }  // namespace inlay::ops

@@ -28,17 +28,17 @@ void choose(std::int32_t* chosen, std::int64_t k, const float* logits, std::int6
   }
 }
 
-// p = softmax(z), sixteen at a time.
+// p = softmax(z), a vector at a time.
 void softmax(float* p, const float* z, std::int64_t count) {
   float top = lowest;
   for (std::int64_t e = 0; e < count; ++e) top = std::max(top, z[e]);
-  f32x16 total = {};
+  f32v total = {};
   each_vector(0, count, [&](std::int64_t i, auto part) {
-    const f32x16 value = backend::cpu::exp(load(z + i, part) - top);
+    const f32v value = backend::cpu::exp(load(z + i, part) - top);
     store(p + i, value, part);
     total += load(p + i, part);  // what is stored: the lanes behind the end count for nothing
   });
-  const f32x16 inverse = splat(1.0f / backend::cpu::sum(total));
+  const f32v inverse = splat(1.0f / backend::cpu::sum(total));
   each_vector(0, count, [&](std::int64_t i, auto part) { store(p + i, load(p + i, part) * inverse, part); });
 }
 

@@ -21,7 +21,7 @@
 namespace inlay::ops::cuda {
 
 namespace {
-void unreachable() { INLAY_ASSERT(false, "a CUDA kernel in a build without CUDA"); }
+[[noreturn]] void unreachable() { INLAY_ASSERT(false, "a CUDA kernel in a build without CUDA"); }
 }  // namespace
 
 void rms_norm_forward(Exec&, View, ConstView, ConstView, float) { unreachable(); }

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "ops/kernels.h"
 #include "ops/quant_codes.h"
 
 namespace inlay::ops {
@@ -107,7 +108,7 @@ void quantise_rows(Exec& exec, const Quantised& to, std::int64_t row, ConstView 
   count_rows(exec, to, values.dim(0));
   if (exec.planning() || values.size() == 0) return;
   if (exec.on_cuda()) return cuda::quantise_rows(exec, to, row, values, pending);
-  cpu::quantise_rows(exec, to, row, values, pending);
+  cpu::kernels().quantise_rows(exec, to, row, values, pending);
 }
 
 void finish_quantising(Exec& exec, const Quantised& to, View pending, std::optional<float> offset) {
@@ -121,7 +122,7 @@ void finish_quantising(Exec& exec, const Quantised& to, View pending, std::optio
   if (exec.planning()) return;
   if (offset) exec.upload(to.offset, &*offset);
   if (exec.on_cuda()) return cuda::finish_quantising(exec, to, pending, offset);
-  cpu::finish_quantising(exec, to, pending, offset);
+  cpu::kernels().finish_quantising(exec, to, pending, offset);
 }
 
 void dequantise_rows(Exec& exec, View out, std::span<const Quantised> matrices, std::int64_t row) {
@@ -146,7 +147,7 @@ void dequantise_rows(Exec& exec, View out, std::span<const Quantised> matrices, 
   for (const Quantised& matrix : matrices) count_rows(exec, matrix, rows);
   if (exec.planning() || out.size() == 0) return;
   if (exec.on_cuda()) return cuda::dequantise_rows(exec, out, matrices, row);
-  cpu::dequantise_rows(exec, out, matrices, row);
+  cpu::kernels().dequantise_rows(exec, out, matrices, row);
 }
 
 }  // namespace inlay::ops

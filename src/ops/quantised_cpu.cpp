@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -10,10 +11,9 @@ namespace inlay::ops::cpu {
 
 namespace {
 
-using backend::cpu::i32x16;
-using backend::cpu::u32x16;
-using u64x8 = std::uint64_t __attribute__((vector_size(64)));
-using u8x16 = std::uint8_t __attribute__((vector_size(16)));
+using backend::cpu::i32v;
+using backend::cpu::u32v;
+using u8v = std::uint8_t __attribute__((vector_size(lanes)));
 
 template <class Body>
 void with_source(DType dtype, const Body& body) {
@@ -21,26 +21,45 @@ void with_source(DType dtype, const Body& body) {
   with_activation(dtype, body);
 }
 
-f32x16 magnitude(f32x16 x) { return (f32x16)((u32x16)x & 0x7fffffffu); }
+f32v magnitude(f32v x) { return (f32v)((u32v)x & 0x7fffffffu); }
 
-// table[index[i]]; only the lower four bits of an index count.
-f32x16 look_up(f32x16 table, u32x16 index) {
-#ifdef __AVX512F__
-  return (f32x16)_mm512_maskz_permutexvar_ps(0xffff, (__m512i)index, (__m512)table);
+// Sixteen numbers to look up.
+struct Table {
+  explicit Table(const std::array<float, 16>& values) {
+    for (std::int64_t i = 0; i < 16 / lanes; ++i) part[i] = backend::cpu::load(values.data() + i * lanes);
+  }
+  // The one for each index; only the lower four bits of an index count.
+  f32v operator[](u32v index) const {
+#if defined(__AVX512F__)
+    return (f32v)_mm512_maskz_permutexvar_ps(0xffff, (__m512i)index, (__m512)part[0]);
+#elif defined(__AVX2__)
+    const auto low = (f32v)_mm256_permutevar8x32_ps((__m256)part[0], (__m256i)index);
+    const auto high = (f32v)_mm256_permutevar8x32_ps((__m256)part[1], (__m256i)index);
+    return (i32v)(index << 28) < 0 ? high : low;
 #else
-  f32x16 result;
-  for (std::int64_t i = 0; i < lanes; ++i) result[i] = table[index[i] & 15u];
-  return result;
+    f32v result;
+    for (std::int64_t i = 0; i < lanes; ++i) result[i] = part[index[i] % 16 / lanes][index[i] % lanes];
+    return result;
 #endif
-}
+  }
+  f32v part[16 / lanes];
+};
 
-// Sixteen codes from eight bytes, each in the lower four bits of its lane: a byte goes to two neighbours.
+// A vector of codes of half a byte each, in the lower four bits of their lanes.
 template <bool upper_first>
-u32x16 spread_pairs(const std::uint8_t* bytes) {
+u32v spread_pairs(const std::uint8_t* bytes) {
+#if defined(__AVX512F__)  // a byte goes to two neighbours
   std::uint64_t word;
   std::memcpy(&word, bytes, sizeof word);
-  const u64x8 byte = ((word + u64x8{}) >> u64x8{0, 8, 16, 24, 32, 40, 48, 56}) & 0xffu;
-  return (u32x16)(upper_first ? byte >> 4 | byte << 32 : byte | byte << 28);
+  using backend::cpu::u64v;
+  const u64v byte = ((word + u64v{}) >> u64v{0, 8, 16, 24, 32, 40, 48, 56}) & 0xffu;
+  return (u32v)(upper_first ? byte >> 4 | byte << 32 : byte | byte << 28);
+#else
+  std::uint32_t word = 0;
+  std::memcpy(&word, bytes, lanes / 2);
+  constexpr auto shifts = backend::cpu::each_lane<u32v>([](std::int64_t i) { return 4 * (upper_first ? i ^ 1 : i); });
+  return (word + u32v{}) >> shifts;
+#endif
 }
 
 // A product that the compiler must not fuse with the sum it is part of.
@@ -71,7 +90,7 @@ struct Mxfp4 {
 template <class Format, class T>
 void open_pairs(T* to, const Quantised& q, std::int64_t begin, std::int64_t end) {
   const auto* codes = q.codes.as<std::uint8_t>();
-  const f32x16 table = backend::cpu::load(Format::values.data());
+  const Table table(Format::values);
   to -= begin;
   for (std::int64_t i = begin; i < end;) {
     const std::int64_t stop = std::min(end, (i / Format::block + 1) * Format::block);
@@ -82,32 +101,34 @@ void open_pairs(T* to, const Quantised& q, std::int64_t begin, std::int64_t end)
     };
     for (; i < stop && i % lanes != 0; ++i) open_one(i);
     for (; i + lanes <= stop; i += lanes) {
-      const u32x16 index = spread_pairs<Format::upper_first>(codes + i / 2);
-      store(to + i, look_up(table, index) * scale, Whole{});
+      const u32v index = spread_pairs<Format::upper_first>(codes + i / 2);
+      store(to + i, table[index] * scale, Whole{});
     }
     for (; i < stop; ++i) open_one(i);
   }
 }
 
-// Sixteen bytes, each in its lane.
-u32x16 spread_bytes(const std::byte* bytes) {
-  u8x16 some;
+// A vector of bytes, each in its lane.
+u32v spread_bytes(const std::byte* bytes) {
+  u8v some;
   std::memcpy(&some, bytes, sizeof some);
-#ifdef __AVX512F__  // one instruction, where the compiler's conversion takes many
-  return (u32x16)_mm512_maskz_cvtepu8_epi32(0xffff, (__m128i)some);
+#if defined(__AVX512F__)  // one instruction, where the compiler's conversion takes many
+  return (u32v)_mm512_maskz_cvtepu8_epi32(0xffff, (__m128i)some);
+#elif defined(__AVX2__)
+  return (u32v)_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)some));
 #else
-  return __builtin_convertvector(some, u32x16);
+  return __builtin_convertvector(some, u32v);
 #endif
 }
-f32x16 int8_numbers(const std::byte* codes) {
-  return (f32x16)((spread_bytes(codes) ^ 0x80u) | 0x4b000000u) - 8388736.0f;  // 2^23 + 128 + code, as fp32
+f32v int8_numbers(const std::byte* codes) {
+  return (f32v)((spread_bytes(codes) ^ 0x80u) | 0x4b000000u) - 8388736.0f;  // 2^23 + 128 + code, as fp32
 }
-f32x16 fp8_numbers(const std::byte* codes) {
-  const u32x16 code = spread_bytes(codes), magnitude = code & 0x7fu;
-  const f32x16 small = ((f32x16)(magnitude | 0x4b000000u) - 0x1p23f) * 0x1p-9f;
-  u32x16 bits = (i32x16)magnitude < 8 ? (u32x16)small : (magnitude << 20) + (120u << 23);
-  bits = (i32x16)magnitude == 0x7f ? bits | 0x7fc00000u : bits;
-  return (f32x16)(bits | (code & 0x80u) << 24);
+f32v fp8_numbers(const std::byte* codes) {
+  const u32v code = spread_bytes(codes), magnitude = code & 0x7fu;
+  const f32v small = ((f32v)(magnitude | 0x4b000000u) - 0x1p23f) * 0x1p-9f;
+  u32v bits = (i32v)magnitude < 8 ? (u32v)small : (magnitude << 20) + (120u << 23);
+  bits = (i32v)magnitude == 0x7f ? bits | 0x7fc00000u : bits;
+  return (f32v)(bits | (code & 0x80u) << 24);
 }
 
 // The same for formats of a byte a code and a scale a row.
@@ -146,23 +167,23 @@ void open_stretch(T* to, const Quantised& q, std::int64_t begin, std::int64_t en
 
 // Up to 64 numbers as fp32, the rest of them zero, and their largest magnitude.
 struct Block {
-  f32x16 x[4] = {};
+  f32v x[quant::nf4_block / lanes] = {};
   float absmax = 0;
 
   template <class T>
   Block(const T* from, std::int64_t count) {
     each_vector(0, count, [&](std::int64_t i, auto part) { x[i / lanes] = load(from + i, part); });
-    f32x16 largest{};
-    for (const f32x16& v : x) largest = backend::cpu::maximum(largest, magnitude(v));
+    f32v largest{};
+    for (const f32v& v : x) largest = backend::cpu::maximum(largest, magnitude(v));
     absmax = backend::cpu::largest(largest);
   }
 };
 
 // How many of NF4's midpoints lie below, in bytes.
-u8x16 nf4_codes(f32x16 x) {
-  i32x16 code{};
+u8v nf4_codes(f32v x) {
+  i32v code{};
   for (const float midpoint : quant::nf4_midpoints) code -= x > splat(midpoint);
-  return __builtin_convertvector(code, u8x16);
+  return __builtin_convertvector(code, u8v);
 }
 
 template <class T>
@@ -175,8 +196,8 @@ void quantise_nf4(const Quantised& to, std::int64_t first, const T* from, std::i
       const Block block(from + at, size);
       const float inverse = quant::nf4_inverse(block.absmax);
       std::uint8_t wide[quant::nf4_block];
-      for (std::int64_t v = 0; v < 4; ++v) {
-        const u8x16 some = nf4_codes(block.x[v] * inverse);
+      for (std::int64_t v = 0; v < quant::nf4_block / lanes; ++v) {
+        const u8v some = nf4_codes(block.x[v] * inverse);
         std::memcpy(wide + v * lanes, &some, sizeof some);
       }
       for (std::int64_t i = 0; i < (size + 1) / 2; ++i) {
@@ -216,7 +237,7 @@ void quantise_by_row(const Quantised& to, std::int64_t row, const T* from, std::
     for (std::int64_t r = begin; r < end; ++r) {
       const T* x = from + r * cols;
       std::uint8_t* code = codes + r * cols;
-      f32x16 largest{};
+      f32v largest{};
       each_vector(0, cols, [&](std::int64_t i, auto part) {
         largest = backend::cpu::maximum(largest, magnitude(load(x + i, part)));
       });

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/kernels.h"
+
 namespace inlay::ops {
 
 namespace {
@@ -22,7 +24,7 @@ void rms_norm_forward(Exec& exec, View out, ConstView x, ConstView weight, float
   exec.count_bytes({x, out});
   if (exec.planning() || x.size() == 0) return;
   if (exec.on_cuda()) return cuda::rms_norm_forward(exec, out, x, weight, eps);
-  cpu::rms_norm_forward(exec, out, x, weight, eps);
+  cpu::kernels().rms_norm_forward(exec, out, x, weight, eps);
 }
 
 void residual_rms_norm_forward(Exec& exec, View out, View sum, ConstView x, ConstView delta, ConstView weight,
@@ -36,7 +38,7 @@ void residual_rms_norm_forward(Exec& exec, View out, View sum, ConstView x, Cons
   exec.count_bytes({x, delta, sum, out});
   if (exec.planning() || x.size() == 0) return;
   if (exec.on_cuda()) return cuda::residual_rms_norm_forward(exec, out, sum, x, delta, weight, eps);
-  cpu::residual_rms_norm_forward(exec, out, sum, x, delta, weight, eps);
+  cpu::kernels().residual_rms_norm_forward(exec, out, sum, x, delta, weight, eps);
 }
 
 void rms_norm_backward(Exec& exec, RmsNormGrads grads, ConstView dout, ConstView x, ConstView weight, float eps) {
@@ -63,7 +65,7 @@ void rms_norm_backward(Exec& exec, RmsNormGrads grads, ConstView dout, ConstView
   }
   if (grads.dx_mode == Grad::skip && !wants_dweight) return;
   if (exec.on_cuda()) return cuda::rms_norm_backward(exec, grads, dout, x, weight, eps, scratch);
-  cpu::rms_norm_backward(exec, grads, dout, x, weight, eps, scratch);
+  cpu::kernels().rms_norm_backward(exec, grads, dout, x, weight, eps, scratch);
 }
 
 }  // namespace inlay::ops

@@ -8,14 +8,14 @@ namespace inlay::ops::cpu {
 
 namespace {
 
-float reciprocal_root(f32x16 squares, std::int64_t cols, float eps) {
+float reciprocal_root(f32v squares, std::int64_t cols, float eps) {
   return 1.0f / std::sqrt(backend::cpu::sum(squares) / static_cast<float>(cols) + eps);
 }
 
 // Σ over the row, in four sums so that additions overlap; term(i, Whole or Part) is a vector of it.
 template <class Term>
-f32x16 row_sum(std::int64_t cols, const Term& term) {
-  f32x16 a{}, b{}, c{}, d{};
+f32v row_sum(std::int64_t cols, const Term& term) {
+  f32v a{}, b{}, c{}, d{};
   std::int64_t i = 0;
   for (; i + 4 * lanes <= cols; i += 4 * lanes) {
     a += term(i, Whole{});
@@ -43,8 +43,8 @@ void forward(View out, ConstView x, ConstView weight, float eps) {
   parallel_for(x.rows(), row_grain(cols), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const T* from = x_rows[row];
-      const f32x16 squares = row_sum(cols, [&](std::int64_t i, auto part) {
-        const f32x16 value = load(from + i, part);
+      const f32v squares = row_sum(cols, [&](std::int64_t i, auto part) {
+        const f32v value = load(from + i, part);
         return value * value;
       });
       normalise_row(out_rows[row], from, w, cols, reciprocal_root(squares, cols, eps));
@@ -63,9 +63,9 @@ void residual_forward(View out, View sum, ConstView x, ConstView delta, ConstVie
     for (std::int64_t row = begin; row < end; ++row) {
       const T *from = x_rows[row], *more = delta_rows[row];
       T* to = sum_rows[row];
-      const f32x16 squares = row_sum(cols, [&](std::int64_t i, auto part) {
+      const f32v squares = row_sum(cols, [&](std::int64_t i, auto part) {
         store(to + i, load(from + i, part) + load(more + i, part), part);
-        const f32x16 value = load(to + i, part);
+        const f32v value = load(to + i, part);
         return value * value;
       });
       normalise_row(out_rows[row], to, w, cols, reciprocal_root(squares, cols, eps));
@@ -76,19 +76,19 @@ void residual_forward(View out, View sum, ConstView x, ConstView delta, ConstVie
 // With n = x · rstd: dweight = Σ_rows dy · n, and dx = rstd · (w · dy - n · mean(w · dy · n)).
 template <class T, bool accumulate>
 void backward_row(T* dx, float* dweight, const T* dout, const T* x, const T* weight, std::int64_t cols, float eps) {
-  f32x16 products{};
-  const f32x16 squares = row_sum(cols, [&](std::int64_t i, auto part) {
-    const f32x16 value = load(x + i, part);
+  f32v products{};
+  const f32v squares = row_sum(cols, [&](std::int64_t i, auto part) {
+    const f32v value = load(x + i, part);
     products += load(dout + i, part) * load(weight + i, part) * value;
     return value * value;
   });
   const float rstd = reciprocal_root(squares, cols, eps);
   const float slope = backend::cpu::sum(products) * rstd * rstd * rstd / static_cast<float>(cols);
   each_vector(0, cols, [&](std::int64_t i, auto part) {
-    const f32x16 dy = load(dout + i, part), value = load(x + i, part);
+    const f32v dy = load(dout + i, part), value = load(x + i, part);
     if (dweight != nullptr) store(dweight + i, load(dweight + i, part) + dy * value * rstd, part);
     if (dx == nullptr) return;
-    f32x16 result = dy * load(weight + i, part) * rstd - value * slope;
+    f32v result = dy * load(weight + i, part) * rstd - value * slope;
     if constexpr (accumulate) result += load(dx + i, part);
     store(dx + i, result, part);
   });

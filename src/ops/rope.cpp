@@ -1,5 +1,7 @@
 #include "ops/rope.h"
 
+#include "ops/kernels.h"
+
 namespace inlay::ops {
 
 void rope(Exec& exec, View x, ConstView positions, ConstView table, Rotation rotation) {
@@ -14,7 +16,7 @@ void rope(Exec& exec, View x, ConstView positions, ConstView table, Rotation rot
   exec.count_bytes({x, x});
   if (exec.planning() || x.size() == 0 || table.size() == 0) return;
   if (exec.on_cuda()) return cuda::rope(exec, x, positions, table, rotation);
-  cpu::rope(exec, x, positions, table, rotation);
+  cpu::kernels().rope(exec, x, positions, table, rotation);
 }
 
 }  // namespace inlay::ops

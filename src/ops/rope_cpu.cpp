@@ -24,8 +24,8 @@ void rotate(View x, ConstView positions, ConstView table, float sign) {
         T* first = x.as<T>() + token * x.stride(0) + head * x.stride(1);
         T* second = first + half;
         each_vector(0, half, [&](std::int64_t i, auto part) {
-          const f32x16 a = load(first + i, part), b = load(second + i, part);
-          const f32x16 c = load(cosines.data() + i, part), s = load(sines.data() + i, part);
+          const f32v a = load(first + i, part), b = load(second + i, part);
+          const f32v c = load(cosines.data() + i, part), s = load(sines.data() + i, part);
           store(first + i, a * c - b * s, part);
           store(second + i, b * c + a * s, part);
         });

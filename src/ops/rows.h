@@ -7,10 +7,10 @@
 #include "backend/cpu/vec.h"
 #include "core/view.h"
 
-// What the host kernels of the ops share: rows of strided views, and loops over a row sixteen elements at a time.
+// What the host kernels of the ops share: rows of strided views, and loops over a row a vector at a time.
 namespace inlay::ops::cpu {
 
-using backend::cpu::f32x16;
+using backend::cpu::f32v;
 using backend::cpu::lanes;
 using backend::cpu::parallel_for;
 using backend::cpu::splat;
@@ -50,19 +50,19 @@ struct Part {
   std::int64_t n;
 };
 template <class T>
-f32x16 load(const T* from, Whole) {
+f32v load(const T* from, Whole) {
   return backend::cpu::load(from);
 }
 template <class T>
-f32x16 load(const T* from, Part part) {
+f32v load(const T* from, Part part) {
   return backend::cpu::load_some(from, part.n);
 }
 template <class T>
-void store(T* to, f32x16 value, Whole) {
+void store(T* to, f32v value, Whole) {
   backend::cpu::store(to, value);
 }
 template <class T>
-void store(T* to, f32x16 value, Part part) {
+void store(T* to, f32v value, Part part) {
   backend::cpu::store_some(to, value, part.n);
 }
 

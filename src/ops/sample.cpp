@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "ops/kernels.h"
+
 namespace inlay::ops {
 
 void sample(Exec& exec, View ids, ConstView logits, const SampleSpec& spec) {
@@ -18,7 +20,7 @@ void sample(Exec& exec, View ids, ConstView logits, const SampleSpec& spec) {
   exec.count_bytes({logits});
   if (exec.planning() || logits.size() == 0) return;
   if (exec.on_cuda()) return cuda::sample(exec, ids, logits, spec);
-  cpu::sample(exec, ids, logits, spec);
+  cpu::kernels().sample(exec, ids, logits, spec);
 }
 
 }  // namespace inlay::ops

@@ -17,7 +17,7 @@ constexpr float lowest = -std::numeric_limits<float>::infinity();
 const float* floats(const ConstView& view) { return view.absent() ? nullptr : view.as<float>(); }
 const std::int32_t* ints(const ConstView& view) { return view.absent() ? nullptr : view.as<std::int32_t>(); }
 
-// Calls body(column, lanes) on every sixteen columns, and on what is left over.
+// Calls body(column, lanes) on every vector of columns, and on what is left over.
 template <class Body>
 [[gnu::always_inline]] inline void each_vector(std::int64_t columns, const Body& body) {
   std::int64_t v = 0;
@@ -26,15 +26,14 @@ template <class Body>
 }
 
 template <class T>
-[[gnu::always_inline]] inline f32x16 read(const T* from, std::int64_t n) {
+[[gnu::always_inline]] inline f32v read(const T* from, std::int64_t n) {
   return n == lanes ? load(from) : load_some(from, n);
 }
 
 // Lanes from n on replaced.
-[[gnu::always_inline]] inline f32x16 only(f32x16 value, std::int64_t n, float other) {
+[[gnu::always_inline]] inline f32v only(f32v value, std::int64_t n, float other) {
   if (n == lanes) return value;
-  const i32x16 index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  return select(index < static_cast<std::int32_t>(n), value, splat(other));
+  return select(lane_numbers < static_cast<std::int32_t>(n), value, splat(other));
 }
 
 // One row at a time: it stays in the second-level cache while the passes go over it. `plain` leaves out what few runs
@@ -86,33 +85,33 @@ class Row {
   float bias(std::int64_t v) const { return bias_ == nullptr ? 0.0f : static_cast<float>(bias_[v]); }
   float capped(float z) const { return cap_ > 0 ? cap_ * std::tanh(z / cap_) : z; }
   // The derivative of the capped logit by the raw one: 1 - tanh², without the cancellation.
-  f32x16 slope(f32x16 z) const {
-    const f32x16 e = backend::cpu::exp(maximum(z, -z) * (-2.0f / cap_));
+  f32v slope(f32v z) const {
+    const f32v e = backend::cpu::exp(maximum(z, -z) * (-2.0f / cap_));
     return 4.0f * e / ((1.0f + e) * (1.0f + e));
   }
 
   // The logits before softcap.
-  [[gnu::always_inline]] f32x16 raw(std::int64_t v, std::int64_t n) const {
-    f32x16 z = read(logits_ + v, n);
+  [[gnu::always_inline]] f32v raw(std::int64_t v, std::int64_t n) const {
+    f32v z = read(logits_ + v, n);
     if constexpr (!plain) {
       if (bias_ != nullptr) z += read(bias_ + v, n);
     }
     return z;
   }
-  [[gnu::always_inline]] f32x16 value(std::int64_t v, std::int64_t n) const {
-    f32x16 z = raw(v, n);
+  [[gnu::always_inline]] f32v value(std::int64_t v, std::int64_t n) const {
+    f32v z = raw(v, n);
     if constexpr (!plain) {
       if (cap_ > 0) z = cap_ * tanh(z * (1.0f / cap_));
     }
     return z;
   }
-  [[gnu::always_inline]] f32x16 class_weight(std::int64_t v, std::int64_t n) const {
+  [[gnu::always_inline]] f32v class_weight(std::int64_t v, std::int64_t n) const {
     return class_weights_ == nullptr ? splat(1.0f) : read(class_weights_ + v, n);
   }
 
   float max() const {
     // Four at a time: a single running maximum would wait for itself.
-    f32x16 best[4] = {splat(lowest), splat(lowest), splat(lowest), splat(lowest)};
+    f32v best[4] = {splat(lowest), splat(lowest), splat(lowest), splat(lowest)};
     std::int64_t v = 0;
     for (; v + 4 * lanes <= columns_; v += 4 * lanes) {
       for (int i = 0; i < 4; ++i) best[i] = maximum(raw(v + i * lanes, lanes), best[i]);
@@ -127,7 +126,7 @@ class Row {
   std::int32_t first_of(float wanted) const {
     for (std::int64_t v = 0; v < columns_; v += lanes) {
       const std::int64_t n = std::min(lanes, columns_ - v);
-      const f32x16 z = only(raw(v, n), n, lowest);
+      const f32v z = only(raw(v, n), n, lowest);
       if (largest(z) < wanted) continue;
       for (std::int64_t i = 0; i < n; ++i) {
         if (z[i] == wanted) return static_cast<std::int32_t>(v + i);
@@ -137,9 +136,9 @@ class Row {
   }
 
   void sums(float top, float target, float& total, float& spread) const {
-    f32x16 total_v{}, spread_v{};
+    f32v total_v{}, spread_v{};
     each_vector(columns_, [&](std::int64_t v, std::int64_t n) {
-      const f32x16 z = value(v, n);
+      const f32v z = value(v, n);
       total_v += only(backend::cpu::exp(z - top), n, 0.0f);
       if constexpr (!plain) {
         if (chunk_.label_smoothing > 0) spread_v += only(class_weight(v, n) * (target - z), n, 0.0f);
@@ -153,8 +152,8 @@ class Row {
   void gradient(float top, float total, const RowFactors& factors) {
     const float scale = factors.all / total;
     each_vector(columns_, [&](std::int64_t v, std::int64_t n) {
-      const f32x16 z = value(v, n);
-      f32x16 dz = backend::cpu::exp(z - top) * scale;
+      const f32v z = value(v, n);
+      f32v dz = backend::cpu::exp(z - top) * scale;
       if constexpr (!plain) {
         if (factors.each != 0) dz -= class_weight(v, n) * factors.each;
         if (cap_ > 0) dz *= slope(raw(v, n));

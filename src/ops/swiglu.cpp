@@ -1,5 +1,7 @@
 #include "ops/swiglu.h"
 
+#include "ops/kernels.h"
+
 namespace inlay::ops {
 
 namespace {
@@ -28,7 +30,7 @@ void swiglu_forward(Exec& exec, View act, ConstView gate_up) {
   exec.count_bytes({gate_up, act});
   if (exec.planning() || gate_up.size() == 0) return;
   if (exec.on_cuda()) return cuda::swiglu_forward(exec, act, gate_up);
-  cpu::swiglu_forward(exec, act, gate_up);
+  cpu::kernels().swiglu_forward(exec, act, gate_up);
 }
 
 void swiglu_backward(Exec& exec, View dgate_up, View act, ConstView dact, ConstView gate_up) {
@@ -40,7 +42,7 @@ void swiglu_backward(Exec& exec, View dgate_up, View act, ConstView dact, ConstV
   exec.count_bytes({dact, gate_up, dgate_up, act});
   if (exec.planning() || gate_up.size() == 0) return;
   if (exec.on_cuda()) return cuda::swiglu_backward(exec, dgate_up, act, dact, gate_up);
-  cpu::swiglu_backward(exec, dgate_up, act, dact, gate_up);
+  cpu::kernels().swiglu_backward(exec, dgate_up, act, dact, gate_up);
 }
 
 void swiglu_forward_fp8(Exec& exec, const Fp8Forms& act, ConstView gate_up) {

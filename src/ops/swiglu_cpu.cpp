@@ -17,7 +17,7 @@ void forward(View act, ConstView gate_up) {
       const T *gate = in_rows[row], *up = gate + width;
       T* out = act_rows[row];
       each_vector(0, width, [&](std::int64_t i, auto part) {
-        const f32x16 g = load(gate + i, part);
+        const f32v g = load(gate + i, part);
         store(out + i, g * sigmoid(g) * load(up + i, part), part);
       });
     }
@@ -35,8 +35,8 @@ void backward(View dgate_up, View act, ConstView dact, ConstView gate_up) {
       const T *gate = in_rows[row], *up = gate + width, *d = dact_rows[row];
       T *dgate = out_rows[row], *dup = dgate + width, *out = act_rows[row];
       each_vector(0, width, [&](std::int64_t i, auto part) {
-        const f32x16 g = load(gate + i, part), u = load(up + i, part), upstream = load(d + i, part);
-        const f32x16 s = sigmoid(g), silu = g * s;
+        const f32v g = load(gate + i, part), u = load(up + i, part), upstream = load(d + i, part);
+        const f32v s = sigmoid(g), silu = g * s;
         store(dgate + i, upstream * u * (s + silu * (1.0f - s)), part);
         store(dup + i, upstream * silu, part);
         if constexpr (write_act) store(out + i, silu * u, part);

@@ -1,6 +1,7 @@
 #include "train/host_optimizer.h"
 
 #include "backend/cpu/threads.h"
+#include "ops/kernels.h"
 
 namespace inlay::train {
 
@@ -84,7 +85,7 @@ void HostOptimizer::begin_step(int passes, const ops::AdamWSettings& settings) {
 void HostOptimizer::sum(Layer& layer) {
   layer.square_sum = 0;
   for (const Slot& slot : layer.slots) {
-    ops::cpu::sum_of_squares(exec_, sum_, 0, slot.grad, partial_sums_);
+    ops::cpu::kernels().sum_of_squares(exec_, sum_, 0, slot.grad, partial_sums_);
     layer.square_sum += *static_cast<const double*>(sum_.data());
   }
 }

@@ -1,14 +1,9 @@
-#include "backend/cpu/gemm_kernels.h"
-
-// This file is compiled for AVX-512 and AMX whatever the target of the rest is (see CMakeLists.txt); nothing in it runs
-// unless amx_usable(). It shares no inline functions with other files beyond what the driver instantiates for its
-// kernel.
-#if defined(__AMX_BF16__) && defined(__AVX512BF16__)
-
 #include <immintrin.h>
 
 #include "backend/cpu/gemm_driver.h"
+#include "backend/cpu/tile_scope.h"
 
+// bf16 in tiles; compiled for AVX-512 and AMX alone.
 namespace inlay::backend::cpu {
 
 namespace {
@@ -94,15 +89,6 @@ inline void load_half_pairs(__m512i (&r)[16], const bf16* from, std::int64_t ld,
   }
 }
 
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-static_assert(sizeof(TileConfig) == 64);
-
-thread_local int tile_depth = 0;
-
 // Tiles 0 to 3 hold the sums, 4 and 5 two tiles of A, 6 and 7 two of B.
 template <bool two_rows, bool two_cols>
 void multiply_tiles(float* block, const bf16* a, const bf16* b, std::int64_t depth, bool add, Ahead& ahead) {
@@ -150,17 +136,24 @@ struct AmxKernel {
   using Out = OutType;
   static constexpr std::int64_t mr = 32, nr = 32, k_unit = 32, kc = 1024, budget = std::int64_t{16} << 20;
 
-  struct Session {
-    Session() { amx_configure_tiles(); }
-    ~Session() {
-      _mm_sfence();  // streamed lines of C are there before anybody is told so
-      amx_release_tiles();
-    }
-    Session(const Session&) = delete;
-    Session& operator=(const Session&) = delete;
+  struct Session : TileScope {
+    ~Session() { _mm_sfence(); }  // streamed lines of C are there before anybody is told so
   };
 
-  static void pack_a(bf16* to, const GemmArgs& g, std::int64_t m, std::int64_t k0, std::int64_t k1) {
+  static std::int64_t steps(std::int64_t depth) { return depth / k_unit; }
+
+  static void pack_a(bf16* to, const GemmArgs& g, std::int64_t begin, std::int64_t end, std::int64_t k0,
+                     std::int64_t k1) {
+    const std::int64_t size = mr * round_up(k1 - k0, k_unit);
+    for (std::int64_t m = begin; m < end; m += mr, to += size) pack_panel_a(to, g, m, k0, k1);
+  }
+  static void pack_b(bf16* to, const GemmArgs& g, std::int64_t begin, std::int64_t end, std::int64_t k0,
+                     std::int64_t k1) {
+    const std::int64_t size = nr * round_up(k1 - k0, k_unit);
+    for (std::int64_t n = begin; n < end; n += nr, to += size) pack_panel_b(to, g, n, k0, k1);
+  }
+
+  static void pack_panel_a(bf16* to, const GemmArgs& g, std::int64_t m, std::int64_t k0, std::int64_t k1) {
     const auto* const a = static_cast<const bf16*>(g.a);
     const std::int64_t rows = std::min(mr, g.m - m);
     if (!g.transpose_a) {
@@ -178,7 +171,7 @@ struct AmxKernel {
     }
   }
 
-  static void pack_b(bf16* to, const GemmArgs& g, std::int64_t n, std::int64_t k0, std::int64_t k1) {
+  static void pack_panel_b(bf16* to, const GemmArgs& g, std::int64_t n, std::int64_t k0, std::int64_t k1) {
     const auto* const b = static_cast<const bf16*>(g.b);
     const std::int64_t cols = std::min(nr, g.n - n);
     for (std::int64_t k = k0; k < k1; k += tile_k, to += 2 * tile_size) {
@@ -270,22 +263,9 @@ struct AmxKernel {
   }
 };
 
-}  // namespace
+std::size_t amx_workspace(const GemmArgs& args, DType) { return workspace_bytes<AmxKernel<float>>(args); }
 
-void amx_configure_tiles() {
-  if (tile_depth++ > 0) return;
-  // Static: GCC believes that the instruction reads one pointer's worth, and would not write the rest to the stack.
-  static constexpr TileConfig config;
-  _tile_loadconfig(&config);
-}
-
-void amx_release_tiles() {
-  if (--tile_depth == 0) _tile_release();
-}
-
-std::size_t amx_workspace_bytes(const GemmArgs& args) { return workspace_bytes<AmxKernel<float>>(args); }
-
-void amx_gemm(const GemmArgs& args, DType out) {
+void multiply(const GemmArgs& args, DType, DType out) {
   if (out == DType::f32) {
     run_gemm<AmxKernel<float>>(args);
   } else {
@@ -293,20 +273,8 @@ void amx_gemm(const GemmArgs& args, DType out) {
   }
 }
 
-}  // namespace inlay::backend::cpu
+}  // namespace
 
-#else
-
-#include "core/error.h"
-
-// Not x86, or a compiler without tiles: amx_usable() says no, and nobody comes here.
-namespace inlay::backend::cpu {
-
-void amx_configure_tiles() {}
-void amx_release_tiles() {}
-void amx_gemm(const GemmArgs&, DType) { INLAY_ASSERT(false, "this build has no AMX kernel"); }
-std::size_t amx_workspace_bytes(const GemmArgs&) { return 0; }
+extern "C" const GemmKernel INLAY_TABLE = {multiply, amx_workspace};
 
 }  // namespace inlay::backend::cpu
-
-#endif

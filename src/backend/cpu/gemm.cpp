@@ -7,7 +7,22 @@
 
 namespace inlay::backend::cpu {
 
+extern "C" {
+extern const GemmKernel inlay_backend_baseline;
+#if defined(__x86_64__)
+extern const GemmKernel inlay_backend_avx2, inlay_backend_avx512, inlay_backend_amx;
+#endif
+}
+
 namespace {
+
+const GemmKernel& vector_kernel() {
+#if defined(__x86_64__)
+  if (chosen_isa() >= Isa::avx512) return inlay_backend_avx512;
+  if (chosen_isa() == Isa::avx2) return inlay_backend_avx2;
+#endif
+  return inlay_backend_baseline;
+}
 
 template <class T>
 void scale_rows(const GemmArgs& g) {
@@ -44,6 +59,21 @@ bool trivial(const GemmArgs& g, DType out) {
 }
 
 }  // namespace
+
+void vector_gemm(const GemmArgs& args, DType in, DType out) { vector_kernel().multiply(args, in, out); }
+std::size_t vector_workspace_bytes(const GemmArgs& args, DType in) { return vector_kernel().workspace_bytes(args, in); }
+
+#if defined(__x86_64__)
+
+void amx_gemm(const GemmArgs& args, DType out) { inlay_backend_amx.multiply(args, DType::bf16, out); }
+std::size_t amx_workspace_bytes(const GemmArgs& args) { return inlay_backend_amx.workspace_bytes(args, DType::bf16); }
+
+#else
+
+void amx_gemm(const GemmArgs&, DType) { INLAY_ASSERT(false, "this processor has no AMX"); }
+std::size_t amx_workspace_bytes(const GemmArgs&) { return 0; }
+
+#endif
 
 std::size_t gemm_workspace_bytes(const GemmArgs& args, DType in) {
   return in == DType::bf16 && amx_usable() ? amx_workspace_bytes(args) : vector_workspace_bytes(args, in);

@@ -18,11 +18,11 @@
 //   k_unit                               sums are padded with zeros to a multiple of this
 //   kc                                   longest inner sum, a multiple of k_unit
 //   budget                               bytes of the shared operand as packed, and of sums that are put down
-//   pack_a(to, args, m, k0, k1)          rows m .. m+mr of op(A), zeros past the edge
-//   pack_b(to, args, n, k0, k1)          columns n .. n+nr of op(B), zeros past the edge
-//   multiply(sums, a, b, extent, ahead)  sums[mr × nr] = or += a · b, fp32, row-major
-//   store(args, sums, m, n, stream)      C = alpha · sums + beta · C, inside the edges of C
-//   Session                              what a thread holds while it works
+//   pack_a(to, args, begin, end, k0, k1) rows begin .. end of op(A), panels of mr one behind the other, zeros past the
+//   edge pack_b(to, args, begin, end, k0, k1) columns of op(B) likewise, by nr steps(depth)                         how
+//   often multiply() fetches ahead over a sum multiply(sums, a, b, extent, ahead)  sums[mr × nr] = or += a · b, fp32,
+//   row-major store(args, sums, m, n, stream)      C = alpha · sums + beta · C, inside the edges of C Session what a
+//   thread holds while it works
 //
 // One operand is packed by all threads together and shared (the one with fewer rows or columns); the other one is
 // packed by each task for itself, into its own cache, and the shared one streams past it.
@@ -50,11 +50,13 @@ struct Roles {
 
   static std::int64_t own_extent(const GemmArgs& g) { return swapped ? g.n : g.m; }
   static std::int64_t shared_extent(const GemmArgs& g) { return swapped ? g.m : g.n; }
-  static void pack_own(Packed* to, const GemmArgs& g, std::int64_t at, std::int64_t k0, std::int64_t k1) {
-    swapped ? Kernel::pack_b(to, g, at, k0, k1) : Kernel::pack_a(to, g, at, k0, k1);
+  static void pack_own(Packed* to, const GemmArgs& g, std::int64_t begin, std::int64_t end, std::int64_t k0,
+                       std::int64_t k1) {
+    swapped ? Kernel::pack_b(to, g, begin, end, k0, k1) : Kernel::pack_a(to, g, begin, end, k0, k1);
   }
-  static void pack_shared(Packed* to, const GemmArgs& g, std::int64_t at, std::int64_t k0, std::int64_t k1) {
-    swapped ? Kernel::pack_a(to, g, at, k0, k1) : Kernel::pack_b(to, g, at, k0, k1);
+  static void pack_shared(Packed* to, const GemmArgs& g, std::int64_t begin, std::int64_t end, std::int64_t k0,
+                          std::int64_t k1) {
+    swapped ? Kernel::pack_a(to, g, begin, end, k0, k1) : Kernel::pack_b(to, g, begin, end, k0, k1);
   }
   // The lines that pack_own() will read for rows or columns begin .. end.
   static LineStream own_lines(const GemmArgs& g, std::int64_t begin, std::int64_t end, std::int64_t k0,
@@ -202,11 +204,9 @@ void run_task(const GemmTeam<Kernel>& team, const GemmRound& round, const GemmTa
   alignas(64) float scratch[Kernel::mr * Kernel::nr];
   for (std::int64_t k0 = round.k0; k0 < round.k1; k0 += kc) {
     const std::int64_t k1 = std::min(k0 + kc, round.k1);
-    const std::int64_t depth = round_up(k1 - k0, Kernel::k_unit), steps = depth / Kernel::k_unit;
+    const std::int64_t depth = round_up(k1 - k0, Kernel::k_unit), steps = Kernel::steps(depth);
     const bool first = k0 == 0, last = k1 == g.k;
-    for (std::int64_t i = 0; i < panels; ++i) {
-      R::pack_own(own + i * R::own_unit * depth, g, task.o0 + i * R::own_unit, k0, k1);
-    }
+    R::pack_own(own, g, task.o0, task.o1, k0, k1);
     // What comes after these sums is fetched while they are computed.
     Ahead ahead;
     if (team.fetch) {
@@ -258,9 +258,8 @@ void run_thread(GemmTeam<Kernel>& team, int thread, const Barrier& barrier) {
       for (std::int64_t k0 = 0; k0 < g.k; k0 += block.ks, parity ^= 1) {
         const GemmRound round{s0, k0, std::min(k0 + block.ks, g.k)};
         const std::int64_t ks = round_up(round.k1 - k0, Kernel::k_unit), panels = pieces(s1 - s0, R::shared_unit);
-        for (std::int64_t i = panels * thread / team.threads; i < panels * (thread + 1) / team.threads; ++i) {
-          R::pack_shared(team.shared() + i * R::shared_unit * ks, g, s0 + i * R::shared_unit, k0, round.k1);
-        }
+        const auto share = [&](int t) { return std::min(s0 + panels * t / team.threads * R::shared_unit, s1); };
+        R::pack_shared(team.shared() + (share(thread) - s0) * ks, g, share(thread), share(thread + 1), k0, round.k1);
         barrier();
         if (thread == 0) team.next[parity ^ 1].store(0, std::memory_order_relaxed);
         const std::int64_t across = pieces(s1 - s0, block.st), tasks = pieces(o1 - o0, block.oc) * across;

@@ -7,6 +7,12 @@
 // inside a parallel region the calling thread alone.
 namespace inlay::backend::cpu {
 
+// A kernel as it exists per instruction set, in the tables of cmake/InlayKernels.cmake.
+struct GemmKernel {
+  void (*multiply)(const GemmArgs& args, DType in, DType out);
+  std::size_t (*workspace_bytes)(const GemmArgs& args, DType in);
+};
+
 // Vector code, any dtype: operands are packed as fp32.
 void vector_gemm(const GemmArgs& args, DType in, DType out);
 std::size_t vector_workspace_bytes(const GemmArgs& args, DType in);
@@ -17,9 +23,5 @@ void onednn_gemm(const GemmArgs& args);
 // bf16 operands on AMX; only where amx_usable().
 void amx_gemm(const GemmArgs& args, DType out);
 std::size_t amx_workspace_bytes(const GemmArgs& args);
-
-// Configure and release the calling thread's tiles; only where amx_usable(). Calls nest: the outermost pair counts.
-void amx_configure_tiles();
-void amx_release_tiles();
 
 }  // namespace inlay::backend::cpu

@@ -4,6 +4,7 @@
 #include "ops/attention/pairs.h"
 #include "ops/attention/rules/rule.h"
 #include "ops/attention/sinks.h"
+#include "ops/kernels.h"
 
 namespace inlay::ops {
 
@@ -85,11 +86,11 @@ void count_products(Exec& exec, const AttentionTensors& tensors, const Attention
 
 std::size_t forward_scratch_bytes(const Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec) {
   // cuDNN wants little for packed documents: some room.
-  return exec.on_cuda() ? std::size_t{4} << 20 : cpu::attention_forward_scratch_bytes(tensors, spec);
+  return exec.on_cuda() ? std::size_t{4} << 20 : cpu::kernels().attention_forward_scratch_bytes(tensors, spec);
 }
 
 std::size_t backward_scratch_bytes(const Exec& exec, const AttentionTensors& tensors, const AttentionSpec& spec) {
-  if (!exec.on_cuda()) return cpu::attention_backward_scratch_bytes(tensors, spec);
+  if (!exec.on_cuda()) return cpu::kernels().attention_backward_scratch_bytes(tensors, spec);
   const ConstView& q = tensors.q;
   const std::int64_t tokens = q.dim(0), heads = q.dim(1), head_size = q.dim(2);
   const bool cudnn = q.dtype() == DType::bf16 && head_size % 8 == 0;
@@ -107,7 +108,7 @@ void attention_forward(Exec& exec, const AttentionTensors& tensors, const Attent
   const View scratch = exec.arena().scratch("attention forward", DType::u8, {static_cast<std::int64_t>(bytes)});
   count_products(exec, tensors, spec, 2);
   if (!exec.planning() && tensors.q.size() > 0) {
-    const auto run = exec.on_cuda() ? cuda::attention_forward : cpu::attention_forward;
+    const auto run = exec.on_cuda() ? cuda::attention_forward : cpu::kernels().attention_forward;
     run(exec, tensors, spec, scratch);
   }
   if (spec.sinks) attention_sinks_forward(exec, tensors.out, tensors.lse, spec.sinks);
@@ -134,7 +135,7 @@ void attention_backward(Exec& exec, const AttentionGrads& grads, ConstView dout,
   if (exec.on_cuda()) {
     cuda::attention_backward(exec, grads, dout, tensors, spec, scratch);
   } else {
-    cpu::attention_backward(exec, grads, dout, tensors, spec, scratch);
+    cpu::kernels().attention_backward(exec, grads, dout, tensors, spec, scratch);
   }
 }
 

@@ -50,31 +50,31 @@ struct QueryState {
 template <class Tiles, bool masked>
 void softmax_step(const Geometry& g, QueryState<Tiles>& state, typename Tiles::Element* p, const float* scores,
                   std::int64_t keys, std::int64_t queries, std::int64_t distance, float scale) {
-  const f32x16 factor = splat(scale * log2_e);
+  const f32v factor = splat(scale * log2_e);
   for (std::int64_t c = 0; c < queries; c += lanes) {
     const auto score = [&](std::int64_t r) {
-      const f32x16 s = backend::cpu::load(scores + r * block_size + c) * factor;
+      const f32v s = backend::cpu::load(scores + r * block_size + c) * factor;
       return masked ? backend::cpu::select(visible(distance + c - r, g.window), s, splat(2 * far_below)) : s;
     };
-    const f32x16 before = backend::cpu::load(state.top + c);
-    f32x16 even_top = before, odd_top = before;
+    const f32v before = backend::cpu::load(state.top + c);
+    f32v even_top = before, odd_top = before;
     for (std::int64_t r = 0; r < keys; r += 2) {
       even_top = backend::cpu::maximum(even_top, score(r));
       odd_top = backend::cpu::maximum(odd_top, score(r + 1));
     }
-    const f32x16 highest = backend::cpu::maximum(even_top, odd_top);
+    const f32v highest = backend::cpu::maximum(even_top, odd_top);
     // Raised only when it falls far behind: terms up to 2^8 do no harm, and what was summed before can mostly stay.
-    const f32x16 top = backend::cpu::select(highest > before + 8.0f, highest, before);
-    f32x16 even_sum = {}, odd_sum = {};
+    const f32v top = backend::cpu::select(highest > before + 8.0f, highest, before);
+    f32v even_sum = {}, odd_sum = {};
     for (std::int64_t r = 0; r < keys; r += 2) {
-      const f32x16 even = exp2<Tiles::one_layout>(score(r) - top);
-      const f32x16 odd = exp2<Tiles::one_layout>(score(r + 1) - top);
+      const f32v even = exp2<Tiles::one_layout>(score(r) - top);
+      const f32v odd = exp2<Tiles::one_layout>(score(r + 1) - top);
       even_sum += even;
       odd_sum += odd;
       Tiles::store_b(p, r, c, Tiles::round(even, odd));
     }
-    const f32x16 rescale = exp2<true>(before - top);
-    const f32x16 total = backend::cpu::load(state.total + c) * rescale + (even_sum + odd_sum);
+    const f32v rescale = exp2<true>(before - top);
+    const f32v total = backend::cpu::load(state.total + c) * rescale + (even_sum + odd_sum);
     backend::cpu::store(state.total + c, total);
     backend::cpu::store(state.top + c, top);
     bool moved = false;
@@ -93,10 +93,10 @@ void finish(const AttentionTensors& tensors, const QueryState<Tiles>& state, std
             std::int64_t head) {
   float inverse[block_size], lse[block_size];
   for (std::int64_t c = 0; c < padded(count, lanes); c += lanes) {
-    const f32x16 total = backend::cpu::load(state.total + c);
-    const i32x16 seen = total > f32x16{};
-    backend::cpu::store(inverse + c, backend::cpu::select(seen, 1.0f / total, f32x16{}));
-    const f32x16 sum = backend::cpu::load(state.top + c) * ln_2 + log(total);
+    const f32v total = backend::cpu::load(state.total + c);
+    const i32v seen = total > f32v{};
+    backend::cpu::store(inverse + c, backend::cpu::select(seen, 1.0f / total, f32v{}));
+    const f32v sum = backend::cpu::load(state.top + c) * ln_2 + log(total);
     backend::cpu::store(lse + c, backend::cpu::select(seen, sum, splat(-std::numeric_limits<float>::infinity())));
   }
   write_transposed(rows_of<T>(tensors.out, token, count, head), state.sums, inverse);
@@ -119,13 +119,13 @@ struct Workspace {
       state = {memory.take<Element>(wide * block_size), memory.take<float>(g.rows * block_size),
                memory.take<float>(block_size), memory.take<float>(block_size)};
     }
-    if (g.rule != nullptr) strip = memory.take<f32x16>(TileRule::strip_vectors(*g.rule));
+    if (g.rule != nullptr) strip = memory.take<f32v>(TileRule::strip_vectors(*g.rule));
   }
 
-  float* scores;            // S^T
-  Element* p;               // B: P^T
-  Element *k, *v;           // A [block, depth]; A [rows, block]
-  f32x16* strip = nullptr;  // of a rule
+  float* scores;          // S^T
+  Element* p;             // B: P^T
+  Element *k, *v;         // A [block, depth]; A [rows, block]
+  f32v* strip = nullptr;  // of a rule
   QueryState<Tiles> states[states_per_task];
 };
 

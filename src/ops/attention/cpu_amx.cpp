@@ -2,23 +2,13 @@
 
 #include "core/error.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-// Compiled for any x86-64 and only called where the processor and the kernel grant tiles.
-#define INLAY_AMX __attribute__((target("amx-tile,amx-bf16")))
-#else
-#define INLAY_AMX
-#endif
-
 namespace inlay::ops::cpu {
-
-#if defined(__x86_64__)
 
 namespace {
 
 // A 32 x 32 piece of C in tiles 0 .. 3, against two tiles of A and two of B at a time.
-INLAY_AMX void piece_2x2(float* c, std::int64_t ldc, const bf16* a, std::int64_t lda, const bf16* b, std::int64_t ldb,
-                         std::int64_t k, bool accumulate) {
+void piece_2x2(float* c, std::int64_t ldc, const bf16* a, std::int64_t lda, const bf16* b, std::int64_t ldb,
+               std::int64_t k, bool accumulate) {
   const std::int64_t c_bytes = ldc * 4, a_bytes = lda * 2, b_bytes = ldb * 4;
   if (accumulate) {
     _tile_loadd(0, c, c_bytes);
@@ -49,8 +39,8 @@ INLAY_AMX void piece_2x2(float* c, std::int64_t ldc, const bf16* a, std::int64_t
 }
 
 // What is left where m / 16 is odd, and where n / 16 is odd.
-INLAY_AMX void piece_1x2(float* c, std::int64_t ldc, const bf16* a, std::int64_t lda, const bf16* b, std::int64_t ldb,
-                         std::int64_t k, bool accumulate) {
+void piece_1x2(float* c, std::int64_t ldc, const bf16* a, std::int64_t lda, const bf16* b, std::int64_t ldb,
+               std::int64_t k, bool accumulate) {
   if (accumulate) {
     _tile_loadd(0, c, ldc * 4);
     _tile_loadd(1, c + 16, ldc * 4);
@@ -69,8 +59,8 @@ INLAY_AMX void piece_1x2(float* c, std::int64_t ldc, const bf16* a, std::int64_t
   _tile_stored(1, c + 16, ldc * 4);
 }
 
-INLAY_AMX void piece_2x1(float* c, std::int64_t ldc, const bf16* a, std::int64_t lda, const bf16* b, std::int64_t ldb,
-                         std::int64_t k, bool accumulate) {
+void piece_2x1(float* c, std::int64_t ldc, const bf16* a, std::int64_t lda, const bf16* b, std::int64_t ldb,
+               std::int64_t k, bool accumulate) {
   if (accumulate) {
     _tile_loadd(0, c, ldc * 4);
     _tile_loadd(2, c + 16 * ldc, ldc * 4);
@@ -106,14 +96,5 @@ void amx_product(float* c, std::int64_t ldc, const bf16* a, std::int64_t lda, co
   }
   asm volatile("" ::: "memory");
 }
-
-#else
-
-void amx_product(float*, std::int64_t, const bf16*, std::int64_t, const bf16*, std::int64_t, std::int64_t, std::int64_t,
-                 std::int64_t, bool) {
-  INLAY_ASSERT(false, "AMX is not of this processor");
-}
-
-#endif
 
 }  // namespace inlay::ops::cpu

@@ -11,7 +11,7 @@ namespace inlay::ops::cpu {
 void amx_product(float* c, std::int64_t ldc, const bf16* a, std::int64_t lda, const bf16* b, std::int64_t ldb,
                  std::int64_t m, std::int64_t n, std::int64_t k, bool accumulate);
 
-// bf16 arithmetic with fp32 sums.
+// bf16 arithmetic with fp32 sums; only for a set of AMX.
 struct AmxTiles {
   using Element = bf16;
   static constexpr bool one_layout = false;
@@ -20,35 +20,26 @@ struct AmxTiles {
   using Scope = backend::cpu::TileScope;  // all eight tiles: 16 rows of 64 bytes
 
   // Up to 32 elements of a row as sixteen words of two, the rest zero.
-  static u32x16 words(const bf16* from, std::int64_t n) {
-    u32x16 v = {};
+  static u32v words(const bf16* from, std::int64_t n) {
+    u32v v = {};
     if (n >= 32) {
       std::memcpy(&v, from, 64);
       return v;
     }
-#if defined(__AVX512BW__)
-    return (u32x16)_mm512_maskz_loadu_epi16((1u << n) - 1, from);
-#else
-    std::memcpy(&v, from, static_cast<std::size_t>(n) * sizeof(bf16));
-    return v;
-#endif
+    return (u32v)_mm512_maskz_loadu_epi16((1u << n) - 1, from);
   }
   // Up to 16 elements, each in the low half of its word.
-  static u32x16 halves(const bf16* from, std::int64_t n) {
-    u16x16 v = {};
+  static u32v halves(const bf16* from, std::int64_t n) {
+    u16v v = {};
     if (n >= lanes) {
       std::memcpy(&v, from, sizeof v);
     } else {
       std::memcpy(&v, from, static_cast<std::size_t>(n) * sizeof(bf16));
     }
-#if defined(__AVX512F__)
-    return (u32x16)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)v);  // the compiler would go by halves
-#else
-    return __builtin_convertvector(v, u32x16);
-#endif
+    return (u32v)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)v);  // the compiler would go by halves
   }
-  static void store_low_halves(bf16* to, u32x16 v) {
-    const u16x16 low = __builtin_convertvector(v, u16x16);
+  static void store_low_halves(bf16* to, u32v v) {
+    const u16v low = __builtin_convertvector(v, u16v);
     std::memcpy(static_cast<void*>(to), &low, sizeof low);
   }
 
@@ -58,7 +49,7 @@ struct AmxTiles {
         const std::int64_t rest = rows.width - c;
         // rows come from far apart, and the next ones are known (a prefetch past the end does nothing)
         __builtin_prefetch(rows.data + (r + 2 * lanes) * rows.stride + c);
-        const u32x16 v = r < rows.count && rest > 0 ? words(rows.data + r * rows.stride + c, rest) : u32x16{};
+        const u32v v = r < rows.count && rest > 0 ? words(rows.data + r * rows.stride + c, rest) : u32v{};
         std::memcpy(static_cast<void*>(to + r * ld + c), &v, sizeof v);
       }
     }
@@ -69,7 +60,7 @@ struct AmxTiles {
     for (std::int64_t r = 0; r < padded(rows.count, block_step); r += 2) {
       for (std::int64_t c = 0; c < rows.width; c += lanes) {
         const bf16* from = rows.data + r * rows.stride + c;
-        u32x16 v = {};
+        u32v v = {};
         if (r < rows.count) v = halves(from, rows.width - c);
         if (r + 1 < rows.count) v |= halves(from + rows.stride, rows.width - c) << 16;
         std::memcpy(static_cast<void*>(to + r * ld + c * 2), &v, sizeof v);
@@ -82,11 +73,11 @@ struct AmxTiles {
   static void for_each_pair(const Rows<const bf16>& rows, const Each& each) {
     for (std::int64_t r = 0; r < padded(rows.count, block_step); r += lanes) {
       for (std::int64_t c = 0; c < rows.width; c += 32) {
-        u32x16 v[lanes];
+        u32v v[lanes];
         for (std::int64_t i = 0; i < lanes; ++i) {
           const bool there = r + i < rows.count;
           __builtin_prefetch(rows.data + (r + i + lanes) * rows.stride + c);
-          v[i] = there ? words(rows.data + (r + i) * rows.stride + c, rows.width - c) : u32x16{};
+          v[i] = there ? words(rows.data + (r + i) * rows.stride + c, rows.width - c) : u32v{};
         }
         transpose(v);
         for (std::int64_t i = 0; i < lanes; ++i) each(c / 2 + i, r, v[i]);
@@ -95,30 +86,21 @@ struct AmxTiles {
   }
   // A [width up to a multiple of 32, rows]; block_size elements from one row to the next
   static void pack_a_transposed(bf16* to, const Rows<const bf16>& rows) {
-    for_each_pair(rows, [&](std::int64_t pair, std::int64_t row, u32x16 v) {
+    for_each_pair(rows, [&](std::int64_t pair, std::int64_t row, u32v v) {
       store_low_halves(to + 2 * pair * block_size + row, v & 0xffffu);
       store_low_halves(to + (2 * pair + 1) * block_size + row, v >> 16);
     });
   }
   // B [width up to a multiple of 32, block_size]
   static void pack_b_transposed(bf16* to, const Rows<const bf16>& rows) {
-    for_each_pair(rows, [&](std::int64_t pair, std::int64_t row, u32x16 v) {
+    for_each_pair(rows, [&](std::int64_t pair, std::int64_t row, u32v v) {
       std::memcpy(static_cast<void*>(to + (pair * block_size + row) * 2), &v, sizeof v);
     });
   }
 
   // Two rows to the nearest bf16, ties to even, one after the other.
   using Rounded = std::uint16_t __attribute__((vector_size(64)));
-  static Rounded round(f32x16 even, f32x16 odd) {
-#if defined(__AVX512BF16__)
-    return (Rounded)_mm512_cvtne2ps_pbh(odd, even);
-#else
-    const u16x16 both[2] = {backend::cpu::narrow(even), backend::cpu::narrow(odd)};
-    Rounded result;
-    std::memcpy(&result, both, sizeof result);
-    return result;
-#endif
-  }
+  static Rounded round(f32v even, f32v odd) { return (Rounded)_mm512_cvtne2ps_pbh(odd, even); }
   static void store_a(bf16* to, std::int64_t row, std::int64_t column, Rounded pair) {
     char* at = reinterpret_cast<char*>(to + row * block_size + column);
     std::memcpy(at, &pair, 32);

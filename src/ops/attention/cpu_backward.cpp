@@ -64,15 +64,15 @@ struct Workspace {
     query = {memory.take<Element>(wide), memory.take<Element>(wide),     memory.take<Element>(wide),
              memory.take<Element>(wide), memory.take<float>(block_size), memory.take<float>(block_size),
              memory.take<float>(sums)};
-    if (g.rule != nullptr) strip = memory.take<f32x16>(TileRule::strip_vectors(*g.rule));
+    if (g.rule != nullptr) strip = memory.take<f32v>(TileRule::strip_vectors(*g.rule));
   }
 
-  float *scores, *dp;       // S^T, dP^T
-  float* slopes;            // of a rule's scores, like them
-  Element* p;               // A: P^T
-  Element* ds_rows;         // A: dS^T
-  Element* ds_columns;      // B: the same
-  f32x16* strip = nullptr;  // of a rule
+  float *scores, *dp;     // S^T, dP^T
+  float* slopes;          // of a rule's scores, like them
+  Element* p;             // A: P^T
+  Element* ds_rows;       // A: dS^T
+  Element* ds_columns;    // B: the same
+  f32v* strip = nullptr;  // of a rule
   KeySide<Tiles> keys[key_blocks_at_once];
   QuerySide<Tiles> query;
 };
@@ -113,19 +113,19 @@ void pack_queries(const Geometry& g, const BackwardTensors& all, QuerySide<Tiles
 template <class Tiles, bool masked, bool sloped>
 void score_gradients(const Geometry& g, Workspace<Tiles>& w, std::int64_t keys, std::int64_t queries,
                      std::int64_t distance, float scale) {
-  const f32x16 factor = splat(scale * log2_e);
+  const f32v factor = splat(scale * log2_e);
   for (std::int64_t c = 0; c < queries; c += lanes) {
-    const f32x16 lse = backend::cpu::load(w.query.lse + c), delta = backend::cpu::load(w.query.delta + c);
+    const f32v lse = backend::cpu::load(w.query.lse + c), delta = backend::cpu::load(w.query.delta + c);
     const auto probability = [&](std::int64_t r) {
-      const f32x16 s = backend::cpu::load(w.scores + r * block_size + c);
-      const f32x16 p = exp2<Tiles::one_layout>(s * factor - lse);
-      return masked ? backend::cpu::select(visible(distance + c - r, g.window), p, f32x16{}) : p;
+      const f32v s = backend::cpu::load(w.scores + r * block_size + c);
+      const f32v p = exp2<Tiles::one_layout>(s * factor - lse);
+      return masked ? backend::cpu::select(visible(distance + c - r, g.window), p, f32v{}) : p;
     };
     for (std::int64_t r = 0; r < keys; r += 2) {
-      const f32x16 even = probability(r), odd = probability(r + 1);
+      const f32v even = probability(r), odd = probability(r + 1);
       const float* dp = w.dp + r * block_size + c;
-      f32x16 d_even = even * (backend::cpu::load(dp) - delta);
-      f32x16 d_odd = odd * (backend::cpu::load(dp + block_size) - delta);
+      f32v d_even = even * (backend::cpu::load(dp) - delta);
+      f32v d_odd = odd * (backend::cpu::load(dp + block_size) - delta);
       if constexpr (sloped) {
         const float* slopes = w.slopes + r * block_size + c;
         d_even *= backend::cpu::load(slopes);
@@ -295,7 +295,7 @@ void run_query_task(const Geometry& g, const BackwardTensors& all, const Backwar
   }
 }
 
-// Sixteen rows at a time: each row's sixteen partial sums become a column, and columns add up as vectors.
+// As many rows at a time as a vector is long: each row's partial sums become a column, and columns add up as vectors.
 template <class T>
 void compute_delta(const Geometry& g, const BackwardTensors& all) {
   const ConstView out = all.tensors.out;
@@ -304,17 +304,17 @@ void compute_delta(const Geometry& g, const BackwardTensors& all) {
       const std::int64_t count = std::min(lanes, g.tokens - token);
       for (std::int64_t head = 0; head < g.heads; ++head) {
         const auto o = rows_of<T>(out, token, count, head), d = rows_of<T>(all.dout, token, count, head);
-        u32x16 rows[lanes] = {};
+        u32v rows[lanes] = {};
         for (std::int64_t r = 0; r < count; ++r) {
-          f32x16 sum = {};
+          f32v sum = {};
           for (std::int64_t c = 0; c < g.width; c += lanes) {
             sum += load_to(o.data + r * o.stride + c, g.width - c) * load_to(d.data + r * d.stride + c, g.width - c);
           }
-          rows[r] = (u32x16)sum;
+          rows[r] = (u32v)sum;
         }
         transpose(rows);
-        f32x16 delta = (f32x16)rows[0];
-        for (std::int64_t i = 1; i < lanes; ++i) delta += (f32x16)rows[i];
+        f32v delta = (f32v)rows[0];
+        for (std::int64_t i = 1; i < lanes; ++i) delta += (f32v)rows[i];
         store_to(all.delta + head * g.tokens + token, delta, count);
       }
     }

@@ -8,11 +8,12 @@
 #include <optional>
 #include <vector>
 
-#include "backend/cpu/gemm.h"
 #include "ops/attention/attention.h"
-#include "ops/attention/cpu_amx.h"
 #include "ops/attention/cpu_rules.h"
 #include "ops/attention/cpu_tiles.h"
+#if defined(__AMX_BF16__)
+#include "ops/attention/cpu_amx.h"
+#endif
 
 // What forward and backward share: how a document falls into blocks, which pairs of blocks meet, and where the tiles of
 // a thread live. Blocks begin at their document's beginning, so a document's bits do not depend on its neighbours.
@@ -119,10 +120,10 @@ inline std::optional<TileRule> tile_rule(const AttentionSpec& spec) {
   return spec.rule == nullptr ? std::nullopt : std::optional<TileRule>(*spec.rule);
 }
 
-// Which of sixteen queries see a key: 0 <= query - key < window. `distance` is that of the first.
-inline i32x16 visible(std::int64_t distance, std::int64_t window) {
-  const u32x16 count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  return (i32x16)((count + static_cast<std::uint32_t>(distance)) < (u32x16{} + static_cast<std::uint32_t>(window)));
+// Which queries of a vector see a key: 0 <= query - key < window. `distance` is that of the first.
+inline i32v visible(std::int64_t distance, std::int64_t window) {
+  return (i32v)(((u32v)backend::cpu::lane_numbers + static_cast<std::uint32_t>(distance)) <
+                (u32v{} + static_cast<std::uint32_t>(window)));
 }
 
 template <class T, class Byte>  // T: the stored type
@@ -133,7 +134,7 @@ auto rows_of(const BasicView<Byte>& view, std::int64_t token, std::int64_t count
 }
 
 template <class T>
-void store_to(T* to, f32x16 v, std::int64_t n) {
+void store_to(T* to, f32v v, std::int64_t n) {
   if (n >= lanes) {
     backend::cpu::store(to, v);
   } else {
@@ -146,11 +147,11 @@ template <class T>
 void write_transposed(const Rows<T>& to, const float* from, const float* factor) {
   for (std::int64_t r = 0; r < to.count; r += lanes) {
     for (std::int64_t c = 0; c < to.width; c += lanes) {
-      u32x16 v[lanes];
-      for (std::int64_t i = 0; i < lanes; ++i) v[i] = (u32x16)backend::cpu::load(from + (c + i) * block_size + r);
+      u32v v[lanes];
+      for (std::int64_t i = 0; i < lanes; ++i) v[i] = (u32v)backend::cpu::load(from + (c + i) * block_size + r);
       transpose(v);
       for (std::int64_t i = 0; i < std::min(lanes, to.count - r); ++i) {
-        store_to(to.data + (r + i) * to.stride + c, (f32x16)v[i] * factor[r + i], to.width - c);
+        store_to(to.data + (r + i) * to.stride + c, (f32v)v[i] * factor[r + i], to.width - c);
       }
     }
   }
@@ -210,7 +211,11 @@ void run_tasks(std::vector<Task>& tasks, const PoolMemory& memory, const Work& w
 template <class Body>
 auto with_tiles(DType dtype, const Body& body) {
   if (dtype == DType::f32) return body(float{}, FloatTiles{});
-  return backend::cpu::amx_usable() ? body(bf16{}, AmxTiles{}) : body(bf16{}, FloatTiles{});
+#if defined(__AMX_BF16__)
+  return body(bf16{}, AmxTiles{});
+#else
+  return body(bf16{}, FloatTiles{});
+#endif
 }
 
 }  // namespace inlay::ops::cpu

@@ -17,29 +17,29 @@ using rules::Term;
 
 constexpr std::int64_t strip_keys = 4, row_vectors = block_size / lanes, node_vectors = strip_keys * row_vectors;
 
-f32x16 truth(i32x16 mask) { return select(mask, splat(1), f32x16{}); }
+f32v truth(i32v mask) { return select(mask, splat(1), f32v{}); }
 
-f32x16 floor(f32x16 x) {
-  f32x16 result;
+f32v floor(f32v x) {
+  f32v result;
   for (std::int64_t i = 0; i < lanes; ++i) result[i] = std::floor(x[i]);
   return result;
 }
 
-f32x16 log_of_any(f32x16 x) {
-  const f32x16 none = splat(std::numeric_limits<float>::quiet_NaN());
-  const f32x16 small = select(x >= f32x16{}, splat(-std::numeric_limits<float>::infinity()), none);
-  const f32x16 large = select(x <= splat(std::numeric_limits<float>::max()), log(x), x);
+f32v log_of_any(f32v x) {
+  const f32v none = splat(std::numeric_limits<float>::quiet_NaN());
+  const f32v small = select(x >= f32v{}, splat(-std::numeric_limits<float>::infinity()), none);
+  const f32v large = select(x <= splat(std::numeric_limits<float>::max()), log(x), x);
   return select(x >= splat(std::numeric_limits<float>::min()), large, small);
 }
 
 // to = op(a, b, c), vector by vector, as rules::apply does it to one number.
 template <class Function>
-void each(f32x16* to, const Function& function) {
+void each(f32v* to, const Function& function) {
   for (std::int64_t i = 0; i < node_vectors; ++i) to[i] = function(i);
 }
 
-void apply(Op op, f32x16* to, const f32x16* a, const f32x16* b, const f32x16* c) {
-  const f32x16 zero = {};
+void apply(Op op, f32v* to, const f32v* a, const f32v* b, const f32v* c) {
+  const f32v zero = {};
   switch (op) {
     case Op::add: return each(to, [&](auto i) { return a[i] + b[i]; });
     case Op::subtract: return each(to, [&](auto i) { return a[i] - b[i]; });
@@ -52,7 +52,7 @@ void apply(Op op, f32x16* to, const f32x16* a, const f32x16* b, const f32x16* c)
     case Op::maximum:
     case Op::either: return each(to, [&](auto i) { return backend::cpu::maximum(a[i], b[i]); });
     case Op::negate: return each(to, [&](auto i) { return -a[i]; });
-    case Op::absolute: return each(to, [&](auto i) { return (f32x16)((u32x16)a[i] & 0x7fffffffu); });
+    case Op::absolute: return each(to, [&](auto i) { return (f32v)((u32v)a[i] & 0x7fffffffu); });
     case Op::floor: return each(to, [&](auto i) { return floor(a[i]); });
     case Op::tanh: return each(to, [&](auto i) { return backend::cpu::tanh(a[i]); });
     case Op::exp: return each(to, [&](auto i) { return backend::cpu::exp(a[i]); });
@@ -70,10 +70,10 @@ void apply(Op op, f32x16* to, const f32x16* a, const f32x16* b, const f32x16* c)
 
 // The values of all nodes over the strip at hand; those of leaves that do not change stay from strip to strip.
 struct TileRule::Strip {
-  f32x16* of(Term term) const { return vectors + static_cast<std::int64_t>(term) * node_vectors; }
+  f32v* of(Term term) const { return vectors + static_cast<std::int64_t>(term) * node_vectors; }
   void fill(Term term, float value) const { std::fill_n(of(term), node_vectors, splat(value)); }
 
-  f32x16* vectors;
+  f32v* vectors;
 };
 
 std::int64_t TileRule::strip_vectors(const AttentionRule& rule) {
@@ -105,12 +105,11 @@ void TileRule::run(const Strip& strip, const std::vector<Term>& terms) const {
   }
 }
 
-void TileRule::apply(float* scores, float* slopes, f32x16* memory, const TilePlace& at, float scale,
-                     bool partial) const {
+void TileRule::apply(float* scores, float* slopes, f32v* memory, const TilePlace& at, float scale, bool partial) const {
   const rules::Expressions& expressions = rule_.expressions();
   const std::vector<Term>& terms = terms_for(partial, slopes != nullptr);
   const Strip strip{memory};
-  const f32x16 count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const f32v count = __builtin_convertvector(backend::cpu::lane_numbers, f32v);
   const auto query = [&](std::int64_t vector) {
     return count + static_cast<float>(at.query + vector % row_vectors * lanes);
   };
@@ -124,7 +123,7 @@ void TileRule::apply(float* scores, float* slopes, f32x16* memory, const TilePla
       strip.fill(term, leaf_of(node.op, at.place));
     }
   }
-  const f32x16 end = splat(at.place.length), never = splat(2 * far_below);
+  const f32v end = splat(at.place.length), never = splat(2 * far_below);
   for (std::int64_t first = 0; first < at.keys; first += strip_keys) {
     const auto key = [&](std::int64_t vector) {
       return splat(static_cast<float>(at.key + first + vector / row_vectors));
@@ -141,11 +140,11 @@ void TileRule::apply(float* scores, float* slopes, f32x16* memory, const TilePla
     run(strip, terms);
     for (std::int64_t i = 0; i < node_vectors; ++i) {
       if (i % row_vectors * lanes >= at.queries) continue;
-      const f32x16 value = rule_.changes_scores() ? strip.of(rule_.score())[i] : backend::cpu::load(score(i)) * scale;
-      i32x16 seen = i32x16{} == i32x16{};
-      if (partial) seen = (strip.of(rule_.mask())[i] != f32x16{}) & (query(i) < end) & (key(i) < end);
+      const f32v value = rule_.changes_scores() ? strip.of(rule_.score())[i] : backend::cpu::load(score(i)) * scale;
+      i32v seen = i32v{} == i32v{};
+      if (partial) seen = (strip.of(rule_.mask())[i] != f32v{}) & (query(i) < end) & (key(i) < end);
       if (slopes != nullptr) {
-        backend::cpu::store(slopes + (score(i) - scores), select(seen, strip.of(rule_.slope())[i], f32x16{}));
+        backend::cpu::store(slopes + (score(i) - scores), select(seen, strip.of(rule_.slope())[i], f32v{}));
       }
       backend::cpu::store(score(i), select(seen & ~(value < never), value, never));  // what is no number stays so
     }

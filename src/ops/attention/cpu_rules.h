@@ -26,7 +26,7 @@ class TileRule {
   // scores [keys, queries], block_size from row to row: q · k times `scale` becomes what the rule makes of it, and
   // twice far_below where nothing is seen. slopes, where wanted, like scores: the derivative. A full tile's mask is not
   // looked at, not even at its document's end. strip: memory of strip_vectors().
-  void apply(float* scores, float* slopes, f32x16* strip, const TilePlace& at, float scale, bool partial) const;
+  void apply(float* scores, float* slopes, f32v* strip, const TilePlace& at, float scale, bool partial) const;
 
   // Vectors that the values of all nodes over one strip take.
   static std::int64_t strip_vectors(const AttentionRule& rule);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/kernels.h"
+
 namespace inlay::ops {
 
 namespace {
@@ -43,7 +45,7 @@ void decode_attention(Exec& exec, View out, ConstView q, ConstView k, ConstView 
   exec.count(&backend::Work::attention, 4.0 * static_cast<double>(q.shape().size() * seen));
   if (exec.planning() || q.size() == 0) return;
   if (exec.on_cuda()) return cuda::decode_attention(exec, out, q, k, v, spec);
-  cpu::decode_attention(exec, out, q, k, v, spec, scores);
+  cpu::kernels().decode_attention(exec, out, q, k, v, spec, scores);
 }
 
 }  // namespace inlay::ops

@@ -12,26 +12,26 @@ namespace {
 
 constexpr float no_sink = -std::numeric_limits<float>::infinity();
 
-// scores[j] = scale · q·k[j], and −∞ up to a whole vector. Sixteen keys at a time: their partial sums, a vector each,
-// are turned into one vector.
+// scores[j] = scale · q·k[j], and −∞ up to a whole vector. As many keys at a time as a vector is long: their partial
+// sums, a vector each, are turned into one vector.
 template <class T>
 void score_keys(float* scores, const T* q, const Rows<const T>& keys, float scale) {
   for (std::int64_t begin = 0; begin < keys.count; begin += lanes) {
     const std::int64_t count = std::min(lanes, keys.count - begin);
-    u32x16 sums[lanes] = {};
+    u32v sums[lanes] = {};
     for (std::int64_t j = 0; j < count; ++j) {
       const T* key = keys.data + (begin + j) * keys.stride;
-      f32x16 sum = {};
+      f32v sum = {};
       for (std::int64_t i = 0; i < keys.width; i += lanes) {
         sum += load_to(q + i, keys.width - i) * load_to(key + i, keys.width - i);
       }
-      sums[j] = (u32x16)sum;
+      sums[j] = (u32v)sum;
     }
     transpose(sums);
     for (std::int64_t width = lanes / 2; width > 0; width /= 2) {
-      for (std::int64_t i = 0; i < width; ++i) sums[i] = (u32x16)((f32x16)sums[i] + (f32x16)sums[i + width]);
+      for (std::int64_t i = 0; i < width; ++i) sums[i] = (u32v)((f32v)sums[i] + (f32v)sums[i + width]);
     }
-    backend::cpu::store(scores + begin, (f32x16)sums[0] * scale);
+    backend::cpu::store(scores + begin, (f32v)sums[0] * scale);
   }
   std::fill(scores + keys.count, scores + padded(keys.count, lanes), -std::numeric_limits<float>::infinity());
 }
@@ -39,13 +39,13 @@ void score_keys(float* scores, const T* q, const Rows<const T>& keys, float scal
 // scores become e^(score - top); returns the inverse of their sum, which counts the sink as well (minus infinity:
 // none).
 float soften(float* scores, std::int64_t count, float sink) {
-  f32x16 tops = backend::cpu::load(scores);
+  f32v tops = backend::cpu::load(scores);
   for (std::int64_t j = lanes; j < count; j += lanes)
     tops = backend::cpu::maximum(tops, backend::cpu::load(scores + j));
   const float top = std::max(backend::cpu::largest(tops), sink);
-  f32x16 total = {};
+  f32v total = {};
   for (std::int64_t j = 0; j < count; j += lanes) {
-    const f32x16 weights = backend::cpu::exp(backend::cpu::load(scores + j) - top);
+    const f32v weights = backend::cpu::exp(backend::cpu::load(scores + j) - top);
     backend::cpu::store(scores + j, weights);
     total += weights;
   }
@@ -57,7 +57,7 @@ float soften(float* scores, std::int64_t count, float sink) {
 template <int strip, class T>
 void weigh_strip(T* out, const float* weights, const Rows<const T>& values, float factor, std::int64_t begin) {
   const std::int64_t last = std::min(lanes, values.width - begin - (strip - 1) * lanes);
-  f32x16 sums[strip] = {};
+  f32v sums[strip] = {};
   for (std::int64_t j = 0; j < values.count; ++j) {
     const T* value = values.data + j * values.stride + begin;
     for (int part = 0; part < strip; ++part) {

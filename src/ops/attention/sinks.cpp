@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/kernels.h"
+
 namespace inlay::ops {
 
 namespace {
@@ -22,7 +24,7 @@ void attention_sinks_forward(Exec& exec, View out, View lse, ConstView sinks) {
   exec.count_bytes({out, out});
   if (exec.planning() || out.size() == 0) return;
   if (exec.on_cuda()) return cuda::attention_sinks_forward(exec, out, lse, sinks);
-  cpu::attention_sinks_forward(exec, out, lse, sinks);
+  cpu::kernels().attention_sinks_forward(exec, out, lse, sinks);
 }
 
 void attention_sinks_backward(Exec& exec, View dsinks, Grad mode, ConstView dout, ConstView out, ConstView lse,
@@ -44,7 +46,7 @@ void attention_sinks_backward(Exec& exec, View dsinks, Grad mode, ConstView dout
     return;
   }
   if (exec.on_cuda()) return cuda::attention_sinks_backward(exec, dsinks, mode, dout, out, lse, sinks, scratch);
-  cpu::attention_sinks_backward(exec, dsinks, mode, dout, out, lse, sinks, scratch);
+  cpu::kernels().attention_sinks_backward(exec, dsinks, mode, dout, out, lse, sinks, scratch);
 }
 
 }  // namespace inlay::ops

@@ -10,7 +10,7 @@ namespace {
 // Σ x · y over a row.
 template <class T>
 float dot(const T* x, const T* y, std::int64_t count) {
-  f32x16 sum = {};
+  f32v sum = {};
   each_vector(0, count, [&](std::int64_t i, auto part) { sum += load(x + i, part) * load(y + i, part); });
   return backend::cpu::sum(sum);
 }
