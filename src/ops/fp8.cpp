@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "ops/kernels.h"
+
 namespace inlay::ops {
 
 namespace {
@@ -85,7 +87,7 @@ void quantise_fp8(Exec& exec, const Fp8Forms& to, ConstView x) {
   exec.count_bytes({x});
   if (exec.planning() || x.size() == 0) return;
   if (exec.on_cuda()) return cuda::quantise_fp8(exec, to, x);
-  cpu::quantise_fp8(exec, to, x);
+  cpu::kernels().quantise_fp8(exec, to, x);
 }
 
 }  // namespace inlay::ops

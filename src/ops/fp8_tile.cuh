@@ -47,9 +47,9 @@ __device__ __forceinline__ float larger(float a, float b) {
 }
 
 // Two numbers as codes, the first in the lower byte.
-__device__ __forceinline__ std::uint32_t code_pair(float first, float second, bool e5m2) {
-  const float2 pair = make_float2(first, second);
-  return __nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, e5m2 ? __NV_E5M2 : __NV_E4M3);
+template <bool e5m2>
+__device__ __forceinline__ std::uint32_t code_pair(float first, float second) {
+  return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, e5m2 ? __NV_E5M2 : __NV_E4M3);
 }
 
 __device__ __forceinline__ std::uint32_t join(std::uint32_t low, std::uint32_t high) { return low | high << 16; }
@@ -74,25 +74,58 @@ struct TilePlace {
 template <class T>
 using TilePart = backend::cuda::Pack<T, fp8_edge>;  // a thread's share of a row
 
-// The largest magnitudes of a thread's rows over the tile's columns, and of its columns over its own rows.
+// The largest magnitudes of a thread's own rows, and of its own columns. Of bf16 two numbers at a time, as they lie.
+template <class T>
+__device__ __forceinline__ void measure_part(const TilePart<T> (&part)[fp8_edge], float (&of_rows)[fp8_edge],
+                                             float (&of_columns)[fp8_edge]) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    const auto pair = [&](int r, int word) {
+      return __habs2(*reinterpret_cast<const __nv_bfloat162*>(&part[r].word[word]));
+    };
+    __nv_bfloat162 columns[fp8_edge / 2];
+#pragma unroll
+    for (int r = 0; r < fp8_edge; ++r) {
+      __nv_bfloat162 row = pair(r, 0);
+#pragma unroll
+      for (int word = 0; word < fp8_edge / 2; ++word) {
+        columns[word] = r == 0 ? pair(r, word) : __hmax2_nan(columns[word], pair(r, word));
+        if (word > 0) row = __hmax2_nan(row, pair(r, word));
+      }
+      of_rows[r] = larger(__low2float(row), __high2float(row));
+    }
+#pragma unroll
+    for (int word = 0; word < fp8_edge / 2; ++word) {
+      of_columns[2 * word] = __low2float(columns[word]);
+      of_columns[2 * word + 1] = __high2float(columns[word]);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < fp8_edge; ++j) of_columns[j] = 0;
+#pragma unroll
+    for (int r = 0; r < fp8_edge; ++r) {
+      float x[fp8_edge];
+      part[r].get(x);
+      of_rows[r] = 0;
+#pragma unroll
+      for (int j = 0; j < fp8_edge; ++j) {
+        of_rows[r] = larger(of_rows[r], fabsf(x[j]));
+        of_columns[j] = larger(of_columns[j], fabsf(x[j]));
+      }
+    }
+  }
+}
+
+// The same of the rows over all columns of the tile.
 template <class T>
 __device__ __forceinline__ void measure_tile(const TilePart<T> (&part)[fp8_edge], float (&of_rows)[fp8_edge],
                                              float (&of_columns)[fp8_edge]) {
-#pragma unroll
-  for (int j = 0; j < fp8_edge; ++j) of_columns[j] = 0;
+  measure_part<T>(part, of_rows, of_columns);
 #pragma unroll
   for (int r = 0; r < fp8_edge; ++r) {
-    float x[fp8_edge];
-    part[r].get(x);
-    float most = 0;
 #pragma unroll
-    for (int j = 0; j < fp8_edge; ++j) {
-      most = larger(most, fabsf(x[j]));
-      of_columns[j] = larger(of_columns[j], fabsf(x[j]));
+    for (int step = 1; step < fp8_across; step *= 2) {
+      of_rows[r] = larger(of_rows[r], __shfl_xor_sync(~0u, of_rows[r], step));
     }
-#pragma unroll
-    for (int step = 1; step < fp8_across; step *= 2) most = larger(most, __shfl_xor_sync(~0u, most, step));
-    of_rows[r] = most;
   }
 }
 
@@ -127,7 +160,7 @@ __device__ __forceinline__ void largest_of_columns(float (&of_columns)[fp8_edge]
   }
 }
 
-template <class T>
+template <class T, bool e5m2>
 __device__ __forceinline__ void write_rows(const TilePart<T> (&part)[fp8_edge], const float (&of_rows)[fp8_edge],
                                            float square, const FormOut& to, const TilePlace& at) {
 #pragma unroll
@@ -137,28 +170,28 @@ __device__ __forceinline__ void write_rows(const TilePart<T> (&part)[fp8_edge], 
     float magnitude = square;
     if (to.scaling == Fp8Scaling::vector) {
       magnitude = of_rows[r];
-      if (at.across() == 0) to.scales[at.col_block * to.scale_ld + row] = scale_of(magnitude, to.e5m2);
+      if (at.across() == 0) to.scales[at.col_block * to.scale_ld + row] = scale_of(magnitude, e5m2);
     } else if (to.scaling == Fp8Scaling::row) {
       magnitude = to.scales[row];
     } else if (to.scaling == Fp8Scaling::tensor) {
       magnitude = to.scales[0];
     }
-    const float inverse = inverse_of(magnitude, to.e5m2);
+    const float inverse = inverse_of(magnitude, e5m2);
     float x[fp8_edge];
     part[r].get(x);
     std::uint32_t pairs[fp8_edge / 2];
 #pragma unroll
-    for (int j = 0; j < fp8_edge; j += 2) pairs[j / 2] = code_pair(x[j] * inverse, x[j + 1] * inverse, to.e5m2);
+    for (int j = 0; j < fp8_edge; j += 2) pairs[j / 2] = code_pair<e5m2>(x[j] * inverse, x[j + 1] * inverse);
     *reinterpret_cast<uint2*>(to.codes + row * to.ld + at.col()) =
         make_uint2(join(pairs[0], pairs[1]), join(pairs[2], pairs[3]));
   }
   if (to.scaling == Fp8Scaling::square && threadIdx.x == 0) {
-    to.scales[at.row_block * to.scale_ld + at.col_block] = scale_of(square, to.e5m2);
+    to.scales[at.row_block * to.scale_ld + at.col_block] = scale_of(square, e5m2);
   }
 }
 
 // Through shared memory, so that what leaves is in whole rows of the transposed tile.
-template <class T>
+template <class T, bool e5m2>
 __device__ __forceinline__ void write_columns(const TilePart<T> (&part)[fp8_edge], const float (&of_columns)[fp8_edge],
                                               float square, const FormOut& to, const TilePlace& at,
                                               TileMemory& memory) {
@@ -170,14 +203,14 @@ __device__ __forceinline__ void write_columns(const TilePart<T> (&part)[fp8_edge
     if (to.scaling == Fp8Scaling::vector) {
       magnitude = of_columns[j];
       if (at.down() == 0 && col < at.cols) {
-        to.scales[at.row_block * to.scale_ld + col] = scale_of(magnitude, to.e5m2);
+        to.scales[at.row_block * to.scale_ld + col] = scale_of(magnitude, e5m2);
       }
     } else if (to.scaling == Fp8Scaling::row) {
       magnitude = col < at.cols ? to.scales[col] : 0.0f;
     } else if (to.scaling == Fp8Scaling::tensor) {
       magnitude = to.scales[0];
     }
-    inverse[j] = inverse_of(magnitude, to.e5m2);
+    inverse[j] = inverse_of(magnitude, e5m2);
   }
   std::uint32_t pairs[fp8_edge / 2][fp8_edge];  // of two rows each
 #pragma unroll
@@ -187,7 +220,7 @@ __device__ __forceinline__ void write_columns(const TilePart<T> (&part)[fp8_edge
     part[r + 1].get(lower);
 #pragma unroll
     for (int j = 0; j < fp8_edge; ++j) {
-      pairs[r / 2][j] = code_pair(upper[j] * inverse[j], lower[j] * inverse[j], to.e5m2);
+      pairs[r / 2][j] = code_pair<e5m2>(upper[j] * inverse[j], lower[j] * inverse[j]);
     }
   }
 #pragma unroll
@@ -206,7 +239,7 @@ __device__ __forceinline__ void write_columns(const TilePart<T> (&part)[fp8_edge
         memory.codes[column][eight ^ (column / fp8_edge)];
   }
   if (to.scaling == Fp8Scaling::square && threadIdx.x == 0) {
-    to.scales[at.col_block * to.scale_ld + at.row_block] = scale_of(square, to.e5m2);
+    to.scales[at.col_block * to.scale_ld + at.row_block] = scale_of(square, e5m2);
   }
 }
 
@@ -220,10 +253,20 @@ __device__ __forceinline__ void write_tile(const TilePart<T> (&part)[fp8_edge], 
   const bool wants_square = (rows.codes != nullptr && rows.scaling == Fp8Scaling::square) ||
                             (columns.codes != nullptr && columns.scaling == Fp8Scaling::square);
   if (wants_square) square = largest_of_tile(of_rows, memory);
-  if (rows.codes != nullptr) write_rows<T>(part, of_rows, square, rows, at);
+  if (rows.codes != nullptr) {
+    if (rows.e5m2) {
+      write_rows<T, true>(part, of_rows, square, rows, at);
+    } else {
+      write_rows<T, false>(part, of_rows, square, rows, at);
+    }
+  }
   if (columns.codes == nullptr) return;
   if (columns.scaling == Fp8Scaling::vector) largest_of_columns(of_columns, at, memory);
-  write_columns<T>(part, of_columns, square, columns, at, memory);
+  if (columns.e5m2) {
+    write_columns<T, true>(part, of_columns, square, columns, at, memory);
+  } else {
+    write_columns<T, false>(part, of_columns, square, columns, at, memory);
+  }
 }
 
 }  // namespace inlay::ops::cuda

@@ -10,6 +10,7 @@
 #include "ops/embedding.h"
 #include "ops/expert_glu.h"
 #include "ops/factors.h"
+#include "ops/fp8.h"
 #include "ops/loss_rows.h"
 #include "ops/moe_permute.h"
 #include "ops/moe_route.h"
@@ -40,6 +41,7 @@ namespace inlay::ops::cpu {
   X(loss_scales) X(finish_loss) X(gather_piece) X(scatter_piece) X(column_sums) \
   X(moe_sort) X(moe_gather) X(moe_combine) X(moe_combine_backward) X(moe_bias_backward) \
   X(moe_route) X(moe_balance_add) X(moe_balance_loss) X(moe_route_backward) \
+  X(quantise_fp8) \
   X(quantise_rows) X(finish_quantising) X(dequantise_rows) \
   X(rms_norm_forward) X(residual_rms_norm_forward) X(rms_norm_backward) \
   X(rope) \

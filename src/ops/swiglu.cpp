@@ -14,11 +14,12 @@ void check_pair(std::string_view op, std::string_view tensor, ConstView act, Con
   check_dtype(op, tensor, act, gate_up.dtype());
 }
 
-// Whether one kernel does it all: every block of 128 columns lies in one half of gate_up, and knows its own scales.
+// Whether one kernel does it all: in bf16, where every block of 128 columns lies in one half of gate_up and knows its
+// own scales.
 bool in_one_pass(const Exec& exec, const Fp8Forms& forms, ConstView gate_up) {
   const Fp8Matrix& any = forms.rows.absent() ? forms.columns : forms.rows;
   const bool blocks = any.scaling == Fp8Scaling::vector || any.scaling == Fp8Scaling::square;
-  return exec.on_cuda() && blocks && gate_up.dim(1) / 2 % backend::fp8_block == 0;
+  return exec.on_cuda() && gate_up.dtype() == DType::bf16 && blocks && gate_up.dim(1) / 2 % backend::fp8_block == 0;
 }
 
 void count_forms(Exec& exec, const Fp8Forms& forms) { exec.count_bytes({forms.rows.codes, forms.columns.codes}); }

@@ -26,7 +26,7 @@ void swiglu_backward(Exec& exec, View dgate_up, View act, ConstView dact, ConstV
 namespace cuda {
 void swiglu_forward(Exec& exec, View act, ConstView gate_up);
 void swiglu_backward(Exec& exec, View dgate_up, View act, ConstView dact, ConstView gate_up);
-// Scales by blocks of 128, and a multiple of 128 columns.
+// In bf16, with scales by blocks of 128, and a multiple of 128 columns.
 void swiglu_forward_fp8(Exec& exec, const Fp8Forms& act, ConstView gate_up);
 void swiglu_backward_fp8(Exec& exec, const Fp8Forms& dgate_up, const Fp8Forms& act, ConstView dact, ConstView gate_up);
 }  // namespace cuda

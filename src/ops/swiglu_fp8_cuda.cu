@@ -10,7 +10,8 @@ namespace {
 
 using namespace backend::cuda;
 
-template <class T>
+using T = __nv_bfloat16;
+
 struct GateUp {
   const T* data;
   std::int64_t ld, rows, cols;  // cols: of gate alone
@@ -21,14 +22,12 @@ struct GateUp {
   }
 };
 
-template <class T>
 __device__ __forceinline__ void load_part(TilePart<T>& part, const T* from, bool inside) {
   part.clear();
   if (inside) part.load(from);
 }
 
-template <class T>
-__global__ void __launch_bounds__(fp8_threads, 2) forward(FormOut rows, FormOut columns, GateUp<T> gate_up) {
+__global__ void __launch_bounds__(fp8_threads, 2) forward(FormOut rows, FormOut columns, GateUp gate_up) {
   __shared__ TileMemory memory;
   const TilePlace at = gate_up.place();
   TilePart<T> act[fp8_edge], up[fp8_edge];
@@ -54,53 +53,78 @@ struct BackwardOut {
   FormOut dgate_up_rows, dgate_up_columns, act_rows, act_columns;
 };
 
-// As swiglu_backward, tile by tile; what was read is replaced by what comes of it.
-template <class T>
-__global__ void __launch_bounds__(fp8_threads, 2)
-    backward(BackwardOut to, const T* dact, std::int64_t dact_ld, GateUp<T> gate_up) {
-  __shared__ TileMemory memory;
-  const TilePlace at = gate_up.place();
-  TilePart<T> gate[fp8_edge], up[fp8_edge], d[fp8_edge];
-#pragma unroll
-  for (int r = 0; r < fp8_edge; ++r) {
-    const bool inside = at.row() + r < at.rows;
-    const T* from = gate_up.data + (at.row() + r) * gate_up.ld + at.col();
-    load_part(gate[r], from, inside);
-    load_part(up[r], from + gate_up.cols, inside);
-    load_part(d[r], dact + (at.row() + r) * dact_ld + at.col(), inside);
+// What a thread puts aside, row by row, until it is its turn.
+struct Aside {
+  uint4 rows[fp8_edge][fp8_threads];
+
+  __device__ __forceinline__ void put(int r, const TilePart<T>& part) {
+    rows[r][threadIdx.x] = make_uint4(part.word[0], part.word[1], part.word[2], part.word[3]);
   }
+  __device__ __forceinline__ void take(TilePart<T> (&part)[fp8_edge]) const {
 #pragma unroll
-  for (int r = 0; r < fp8_edge; ++r) {
-    float g[fp8_edge], u[fp8_edge], da[fp8_edge];
-    gate[r].get(g);
-    up[r].get(u);
-    d[r].get(da);
-#pragma unroll
-    for (int j = 0; j < fp8_edge; ++j) {
-      const float s = sigmoid<T>(g[j]);
-      const float silu = g[j] * s;
-      const float dg = da[j] * u[j] * (s + silu * (1.0f - s)), du = da[j] * silu;
-      da[j] = silu * u[j];
-      g[j] = dg;
-      u[j] = du;
+    for (int r = 0; r < fp8_edge; ++r) {
+      const uint4 x = rows[r][threadIdx.x];
+      part[r].word[0] = x.x, part[r].word[1] = x.y, part[r].word[2] = x.z, part[r].word[3] = x.w;
     }
-    gate[r].set(g);
-    up[r].set(u);
-    d[r].set(da);
+  }
+};
+
+// As swiglu_backward, tile by tile. Registers hold one of the three results at a time.
+__global__ void __launch_bounds__(fp8_threads, 2)
+    backward(BackwardOut to, const T* dact, std::int64_t dact_ld, GateUp gate_up) {
+  __shared__ TileMemory memory;
+  extern __shared__ uint4 dynamic[];
+  Aside& up_aside = reinterpret_cast<Aside*>(dynamic)[0];
+  Aside& act_aside = reinterpret_cast<Aside*>(dynamic)[1];
+  const TilePlace at = gate_up.place();
+  TilePart<T> part[fp8_edge];
+#pragma unroll
+  for (int half = 0; half < fp8_edge; half += fp8_edge / 2) {  // as many loads in flight as registers allow
+    TilePart<T> up[fp8_edge / 2], d[fp8_edge / 2];
+#pragma unroll
+    for (int i = 0; i < fp8_edge / 2; ++i) {
+      const std::int64_t row = at.row() + half + i;
+      const T* from = gate_up.data + row * gate_up.ld + at.col();
+      load_part(part[half + i], from, row < at.rows);
+      load_part(up[i], from + gate_up.cols, row < at.rows);
+      load_part(d[i], dact + row * dact_ld + at.col(), row < at.rows);
+    }
+#pragma unroll
+    for (int i = 0; i < fp8_edge / 2; ++i) {
+      float g[fp8_edge], u[fp8_edge], da[fp8_edge];
+      part[half + i].get(g);
+      up[i].get(u);
+      d[i].get(da);
+#pragma unroll
+      for (int j = 0; j < fp8_edge; ++j) {
+        const float s = sigmoid<T>(g[j]);
+        const float silu = g[j] * s;
+        const float dg = da[j] * u[j] * (s + silu * (1.0f - s)), du = da[j] * silu;
+        da[j] = silu * u[j];
+        g[j] = dg;
+        u[j] = du;
+      }
+      part[half + i].set(g);
+      up[i].set(u);
+      d[i].set(da);
+      up_aside.put(half + i, up[i]);
+      act_aside.put(half + i, d[i]);
+    }
   }
   // In the gradient the tile of up lies behind all of gate's.
   TilePlace place = at;
   place.cols = 2 * gate_up.cols;
-  write_tile<T>(gate, to.dgate_up_rows, to.dgate_up_columns, place, memory);
+  write_tile<T>(part, to.dgate_up_rows, to.dgate_up_columns, place, memory);
   __syncthreads();
   place.col_block += gate_up.cols / fp8_tile;
-  write_tile<T>(up, to.dgate_up_rows, to.dgate_up_columns, place, memory);
+  up_aside.take(part);
+  write_tile<T>(part, to.dgate_up_rows, to.dgate_up_columns, place, memory);
   __syncthreads();
-  write_tile<T>(d, to.act_rows, to.act_columns, at, memory);
+  act_aside.take(part);
+  write_tile<T>(part, to.act_rows, to.act_columns, at, memory);
 }
 
-template <class T>
-GateUp<T> as_gate_up(ConstView view) {
+GateUp as_gate_up(ConstView view) {
   INLAY_ASSERT(vectors_fit(fp8_edge, view), "swiglu in fp8: rows that are not aligned to 16 bytes");
   return {pointer<T>(view), view.ld(), view.dim(0), view.dim(1) / 2};
 }
@@ -113,22 +137,17 @@ unsigned tiles_of(ConstView gate_up) {
 }  // namespace
 
 void swiglu_forward_fp8(Exec& exec, const Fp8Forms& act, ConstView gate_up) {
-  with_activation_type(gate_up.dtype(), [&](auto type) {
-    using T = decltype(type);
-    forward<T><<<tiles_of(gate_up), fp8_threads, 0, stream_of(exec)>>>(form_out(act.rows), form_out(act.columns),
-                                                                       as_gate_up<T>(gate_up));
-  });
+  forward<<<tiles_of(gate_up), fp8_threads, 0, stream_of(exec)>>>(form_out(act.rows), form_out(act.columns),
+                                                                  as_gate_up(gate_up));
   check_launch("swiglu_forward_fp8");
 }
 
 void swiglu_backward_fp8(Exec& exec, const Fp8Forms& dgate_up, const Fp8Forms& act, ConstView dact, ConstView gate_up) {
-  with_activation_type(gate_up.dtype(), [&](auto type) {
-    using T = decltype(type);
-    const BackwardOut to{form_out(dgate_up.rows), form_out(dgate_up.columns), form_out(act.rows),
-                         form_out(act.columns)};
-    backward<T><<<tiles_of(gate_up), fp8_threads, 0, stream_of(exec)>>>(to, pointer<T>(dact), dact.ld(),
-                                                                        as_gate_up<T>(gate_up));
-  });
+  constexpr int aside = 2 * sizeof(Aside);
+  check(cudaFuncSetAttribute(backward, cudaFuncAttributeMaxDynamicSharedMemorySize, aside), "swiglu_backward_fp8");
+  const BackwardOut to{form_out(dgate_up.rows), form_out(dgate_up.columns), form_out(act.rows), form_out(act.columns)};
+  backward<<<tiles_of(gate_up), fp8_threads, aside, stream_of(exec)>>>(to, pointer<T>(dact), dact.ld(),
+                                                                       as_gate_up(gate_up));
   check_launch("swiglu_backward_fp8");
 }
 
