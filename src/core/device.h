@@ -1,11 +1,10 @@
 #pragma once
 
-#include <cstdint>
 #include <string_view>
 
-namespace inlay {
+#include <inlay/types.h>
 
-enum class Device : std::uint8_t { cpu, cuda };
+namespace inlay {
 
 constexpr std::string_view name_of(Device device) { return device == Device::cpu ? "cpu" : "cuda"; }
 

@@ -6,10 +6,10 @@
 #include <optional>
 #include <string_view>
 
+#include <inlay/types.h>
+
 namespace inlay {
 
-// e4m3 and e5m2 are codes of fp8 (core/fp8.h): operands of products, with scales beside them.
-enum class DType : std::uint8_t { f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean, e4m3, e5m2 };
 inline constexpr std::size_t dtype_count = 12;
 
 constexpr std::size_t size_of(DType dtype) {

@@ -9,14 +9,9 @@
 #define FMT_USE_CONSTEXPR 1  // fmt 9 half turns constexpr off under nvcc, and then does not compile as C++20
 #endif
 #include <fmt/format.h>
+#include <inlay/types.h>
 
 namespace inlay {
-
-// What the user can mend: a wrong key, a broken file, a device that is too small. Ends the process with exit code 2.
-class UserError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 // A defect of ours: a broken invariant, a library call that must not fail. Ends the process with exit code 1.
 class InternalError : public std::logic_error {

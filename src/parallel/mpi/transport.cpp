@@ -175,7 +175,8 @@ class MpiTransport final : public Transport {
 
 }  // namespace inlay::parallel
 
-extern "C" inlay::parallel::Transport* inlay_mpi_transport_1(std::string& problem) {
+extern "C" __attribute__((visibility("default"))) inlay::parallel::Transport* inlay_mpi_transport_1(
+    std::string& problem) {
   int has = MPI_THREAD_SINGLE;
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &has);
   if (has < MPI_THREAD_MULTIPLE) {
