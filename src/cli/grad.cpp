@@ -5,6 +5,7 @@
 #include "io/paths.h"
 #include "io/safetensors_writer.h"
 #include "model/families/family.h"
+#include "train/gradients.h"
 
 namespace inlay::cli {
 
@@ -15,26 +16,7 @@ struct GradArguments : ModelArguments {
   bool logits = false;
 };
 
-struct NamedTensor {
-  io::TensorSpec spec;
-  std::vector<float> values;
-};
-
 constexpr const char* prefix = "grad.";
-
-std::vector<NamedTensor> gradients_of(train::Engine& engine) {
-  std::vector<NamedTensor> tensors;
-  for (const model::CheckpointTensor& tensor : model::checkpoint_tensors(engine.decoder().parameters())) {
-    std::vector<float> values;
-    for (const auto& [parameter, part] : tensor.parts) {
-      parameter->ensure_grad(engine.exec());
-      const std::vector<float> mine = model::read_gradient(engine.exec(), *parameter, *part);
-      values.insert(values.end(), mine.begin(), mine.end());
-    }
-    tensors.push_back({{prefix + tensor.name, DType::f32, tensor.shape.extents()}, std::move(values)});
-  }
-  return tensors;
-}
 
 int run(const GradArguments& arguments) {
   if (io::exists(arguments.out)) user_error("{}: already exists; choose another --out", arguments.out);
@@ -52,10 +34,10 @@ int run(const GradArguments& arguments) {
 
   // With an adapter nothing else trains.
   std::optional<adapter::AdapterTargets> adapted;
-  std::vector<NamedTensor> tensors;
+  std::vector<train::NamedTensor> tensors;
   std::vector<io::TensorSpec> specs;
   if (arguments.adapter.empty()) {
-    tensors = gradients_of(*engine);
+    tensors = train::gradients_of(*engine, prefix);
   } else {
     adapted = adapter::AdapterFile(arguments.adapter, config).targets();
     specs = adapter::tensor_specs(*adapted, DType::f32, prefix);
@@ -70,9 +52,10 @@ int run(const GradArguments& arguments) {
                          engine->decoder().logits(engine->exec(), alone, rows)});
     }
   }
-  for (const NamedTensor& tensor : tensors) specs.push_back(tensor.spec);
+  for (const train::NamedTensor& tensor : tensors) specs.push_back(tensor.spec);
   io::SafetensorsWriter writer(arguments.out, specs);
-  for (const NamedTensor& tensor : tensors) writer.write(tensor.spec.name, std::as_bytes(std::span(tensor.values)));
+  for (const train::NamedTensor& tensor : tensors)
+    writer.write(tensor.spec.name, std::as_bytes(std::span(tensor.values)));
   if (adapted) {
     adapter::write_tensors(writer, *adapted, train::adapter_source(*engine, *adapted, train::AdapterNumbers::gradients),
                            DType::f32, prefix);

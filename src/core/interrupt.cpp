@@ -48,9 +48,22 @@ void install_interrupt_handler() {
   }).detach();
 }
 
+void request_interrupt() { received = SIGINT; }
+
+void forget_interrupt() { received = 0; }
+
 bool interrupt_requested() { return received != 0; }
 
 int interrupt_exit_code() { return 128 + (received != 0 ? received.load() : SIGINT); }
+
+SignalShield::SignalShield() {
+  sigset_t signals;
+  sigfillset(&signals);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) sigdelset(&signals, fault);
+  ::pthread_sigmask(SIG_BLOCK, &signals, &before_);
+}
+
+SignalShield::~SignalShield() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 void stop_where_asked(std::string_view doing, bool asked) {
   if (asked) throw Interrupted(fmt::format("interrupted while {}; nothing was written", doing));

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <signal.h>
+
 #include <string_view>
 
 #include "core/error.h"
@@ -16,6 +18,9 @@ class Interrupted : public UserError {
 
 // Makes them end a run after its current step. Called once by the program.
 void install_interrupt_handler();
+// The same for a program that has handlers of its own: as if Ctrl-C had come, and as if nothing had.
+void request_interrupt();
+void forget_interrupt();
 // Whether one of them has come.
 bool interrupt_requested();
 // What a shell expects of a process that such a signal ended: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP,
@@ -23,5 +28,18 @@ bool interrupt_requested();
 int interrupt_exit_code();
 // Throws Interrupted where one has come, to this process or to one that stops with it, while nothing was written yet.
 void stop_where_asked(std::string_view doing, bool asked = interrupt_requested());
+
+// Keeps signals from the calling thread, and from those that it starts, while it lives: a handler's frame must not lie
+// on a stack that computes (interrupt.cpp says why). They wait, or go to other threads.
+class SignalShield {
+ public:
+  SignalShield();
+  ~SignalShield();
+  SignalShield(const SignalShield&) = delete;
+  SignalShield& operator=(const SignalShield&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 }  // namespace inlay

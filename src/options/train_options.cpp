@@ -381,13 +381,17 @@ TrainOptions parse_options(const YAML::Node& root, const std::string& source, co
 }
 
 TrainOptions load_options(const std::filesystem::path& file, const Overrides& overrides) {
-  TrainOptions options = parse_options(io::read_file(file, std::size_t{16} << 20), file.string(), overrides);
+  return parse_run_options(io::read_file(file, std::size_t{16} << 20), file.string(), overrides);
+}
+
+TrainOptions parse_run_options(const std::string& yaml, const std::string& source, const Overrides& overrides) {
+  TrainOptions options = parse_options(yaml, source, overrides);
   const std::vector<std::string>& calibration = options.osft.calibration.data;
   if (std::find(calibration.begin(), calibration.end(), "earlier") != calibration.end()) {
     user_error(
         "{}: osft.calibration.data: earlier means the earlier tasks of a study (inlay continual); name the files "
         "instead",
-        file.string());
+        source);
   }
   return options;
 }

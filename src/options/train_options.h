@@ -128,6 +128,8 @@ TrainOptions load_options(const std::filesystem::path& file, const Overrides& ov
 TrainOptions parse_options(const std::string& yaml, const std::string& source, const Overrides& overrides);
 // The same from YAML that was read already; its lines are those of the file that it came from.
 TrainOptions parse_options(const YAML::Node& root, const std::string& source, const Overrides& overrides);
+// Of a run by itself, as load_options reads it: what only a study knows (inlay continual) is refused.
+TrainOptions parse_run_options(const std::string& yaml, const std::string& source, const Overrides& overrides);
 
 // Every key with the value in force, as YAML that load_options reads back; and one of them alone.
 std::string to_yaml(const TrainOptions& options);

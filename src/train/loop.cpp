@@ -35,7 +35,7 @@ fs::path own_template(const options::TrainOptions& options) {
 }  // namespace
 
 Loop::Loop(const options::TrainOptions& options, const RunDocuments& documents, RunEngine& engine, OutputFolder& output,
-           Console& console)
+           Console& console, const MetricsObserver& observer)
     : options_(options),
       documents_(documents),
       engine_(*engine.engine),
@@ -49,7 +49,8 @@ Loop::Loop(const options::TrainOptions& options, const RunDocuments& documents, 
             .cost = deal_cost(plan_),
             .whole_batches = engine_.decoder().config().experts.balance > 0},
       evaluators_{
-          .ranks = engine_.options().mesh.all, .cost = team_.cost, .idle = [this] { engine_.idle_evaluation(); }} {}
+          .ranks = engine_.options().mesh.all, .cost = team_.cost, .idle = [this] { engine_.idle_evaluation(); }},
+      observer_(observer) {}
 
 RunEnd Loop::run(TrainerState state, std::int64_t steps) {
   state_ = std::move(state);
@@ -93,6 +94,11 @@ RunEnd Loop::run(TrainerState state, std::int64_t steps) {
   return finish();
 }
 
+void Loop::write_metrics(const ordered_json& record) {
+  metrics_->write(record);
+  if (observer_) observer_(record.dump());
+}
+
 void Loop::check_finite(const StepResult& result) {
   if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
   diverged(
@@ -133,7 +139,7 @@ void Loop::report(const StepResult& result, double rate, double seconds, double 
                          {"device_peak_bytes", device_peak},
                          {"host_peak_bytes", host_peak_}};
   if (options_.loss.z_loss > 0) record["z_loss"] = result.z_loss;
-  metrics_->write(record);
+  write_metrics(record);
   const std::string share = matmul_share > 0 ? fmt::format("  {:.0f} % of peak", 100 * matmul_share) : "";
   // The remaining time by this run's recent pace, which the first steps (warm-up of caches) do not know yet.
   pace_ = pace_ == 0 ? seconds : 0.9 * pace_ + 0.1 * seconds;
@@ -157,11 +163,11 @@ bool Loop::evaluate_now() {
   if (!std::isfinite(evaluation_.loss)) {
     diverged(fmt::format("the evaluation's loss is {}", format_value(evaluation_.loss)), state_.step);
   }
-  metrics_->write({{"step", state_.step},
-                   {"eval_loss", evaluation_.loss},
-                   {"eval_perplexity", std::exp(evaluation_.loss)},
-                   {"eval_accuracy", evaluation_.accuracy},
-                   {"eval_tokens", evaluation_.tokens}});
+  write_metrics({{"step", state_.step},
+                 {"eval_loss", evaluation_.loss},
+                 {"eval_perplexity", std::exp(evaluation_.loss)},
+                 {"eval_accuracy", evaluation_.accuracy},
+                 {"eval_tokens", evaluation_.tokens}});
   console_.line(fmt::format("step {}: eval loss {:.4f}, perplexity {:.2f}, accuracy {:.1f} %", state_.step,
                             evaluation_.loss, std::exp(evaluation_.loss), 100 * evaluation_.accuracy));
   return true;

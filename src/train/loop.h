@@ -16,12 +16,13 @@ class Loop {
  public:
   // What it is given must outlive it.
   Loop(const options::TrainOptions& options, const RunDocuments& documents, RunEngine& engine, OutputFolder& output,
-       Console& console);
+       Console& console, const MetricsObserver& observer);
 
   // state: where the run stands. Throws Diverged where numbers are no longer finite.
   RunEnd run(TrainerState state, std::int64_t steps);
 
  private:
+  void write_metrics(const nlohmann::ordered_json& record);
   void check_finite(const StepResult& result);
   // bad: the steps after which the weights are known to give this.
   [[noreturn]] void diverged(const std::string& what, std::int64_t bad);
@@ -47,6 +48,7 @@ class Loop {
   ModelOrigin origin_;
   StepTeam team_;
   EvaluationTeam evaluators_;
+  const MetricsObserver& observer_;
   std::unique_ptr<MetricsFile> metrics_;
   TrainerState state_;
   Evaluation evaluation_;

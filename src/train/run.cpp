@@ -79,7 +79,7 @@ void check_same_everywhere(const options::TrainOptions& options, parallel::Commu
 // The folder first, so that no work is done in vain; then what is learned, what learns it, and the steps. What goes
 // wrong on the way there goes wrong on all ranks.
 RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
-           const std::shared_ptr<parallel::Communicator>& ranks) {
+           const std::shared_ptr<parallel::Communicator>& ranks, const MetricsObserver& observer) {
   check_same_everywhere(options, *ranks);
   std::optional<model::ModelConfig> config;
   parallel::together(*ranks, "reading the model's configuration", [&] {
@@ -112,15 +112,15 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
   }
   by_leader(*ranks, "config.yaml",
             [&] { io::write_file_atomic(output.path() / "config.yaml", options::to_yaml(options)); });
-  return Loop(options, *documents, engine, output, console).run(std::move(state), steps);
+  return Loop(options, *documents, engine, output, console, observer).run(std::move(state), steps);
 }
 
 }  // namespace
 
 RunEnd run_training(const options::TrainOptions& options, bool resume, Console& console,
-                    const std::shared_ptr<parallel::Communicator>& ranks) {
+                    const std::shared_ptr<parallel::Communicator>& ranks, const MetricsObserver& observer) {
   try {
-    return run(options, resume, console, ranks);
+    return run(options, resume, console, ranks, observer);
   } catch (const Diverged& error) {
     if (ranks->single()) throw;
     throw parallel::SharedError(error.what());  // all have met the same numbers

@@ -1,0 +1,170 @@
+#include "train/run_plan.h"
+
+#include <algorithm>
+
+#include "io/paths.h"
+#include "osft/find_bases.h"
+#include "train/mesh.h"
+#include "train/metrics.h"
+
+namespace inlay::train {
+
+namespace {
+
+// By the data where it is there, so that plan and run speak of the same batches; else by the configuration's bounds.
+BatchBounds bounds(const options::TrainOptions& options, std::int64_t vocab, std::size_t& document_bytes,
+                   bool& from_data, Console& console) {
+  const auto is_there = [](const data::DatasetOptions& dataset) { return io::exists(dataset.path); };
+  if (!std::ranges::all_of(options.datasets, is_there)) return bounds_of(options);
+  if (!std::ranges::all_of(options.test_datasets, is_there)) return bounds_of(options);
+  const RunData data = read_run_data(options, vocab, console);
+  document_bytes += data.train.bytes();
+  const data::BatchSampler sampler(data.train, batch_options(options));
+  from_data = true;
+  BatchBounds result = bounds_of(sampler);
+  for (const std::int64_t length : data.test.lengths()) {
+    result.document = std::max(result.document, std::min(options.sequence_len, length));
+  }
+  result.tokens = std::max(result.tokens, result.document);
+  return result;
+}
+
+nlohmann::ordered_json by_class(const MemoryByClass& classes) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (std::size_t i = 0; i < memory_class_count; ++i)
+    json[std::string(name_of(static_cast<MemoryClass>(i)))] = classes[i];
+  return json;
+}
+
+// Without a word about nodes, eight processes share one.
+TeamShape team_of(const PlanRequest& request, const options::TrainOptions& options) {
+  constexpr int usual = 8;
+  const int nodes = request.nodes > 0 ? request.nodes : (request.processes + usual - 1) / usual;
+  if (request.processes % nodes != 0) {
+    user_error("--nodes: {} processes cannot be spread evenly over {} nodes", request.processes, nodes);
+  }
+  return {.processes = request.processes,
+          .nodes = nodes,
+          .shards_in_node = options.parallel.shard == parallel::ShardGroup::node};
+}
+
+// The fewest processes whose devices hold everything, by doubling; 0: not even the most that are tried.
+int smallest_team(const RunPlan& p, const EngineOptions& undecided) {
+  MemoryBudget device_alone = p.budget;
+  device_alone.host = 0;
+  device_alone.disk.clear();
+  for (int processes = 1; processes <= most_planned_processes; processes *= 2) {
+    EngineOptions engine = undecided;
+    engine.mesh = planned_mesh(p.options, processes, std::min(processes, p.team.per_node()));
+    if (choose_memory_together(p.config, engine, demands_of(p.options), device_alone, p.options.parallel.zero).fits) {
+      return processes;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::int64_t RunPlan::loss_chunk() const {
+  return ops::loss_chunk_rows(engine.device, engine.compute, config.vocab, engine.max_tokens, engine.loss.chunk);
+}
+
+nlohmann::ordered_json to_json(const RunPlan& p) {
+  const MemoryPlan& memory = p.choice.plan;
+  nlohmann::ordered_json phases, timeline;
+  for (const PhasePeak& phase : memory.phases) {
+    phases[phase.phase] = phase.bytes;
+    timeline[phase.phase] = by_class(phase.classes);
+  }
+  nlohmann::ordered_json json = {{"device_peak_bytes", memory.device_peak},
+                                 {"host_peak_bytes", p.process_bytes + memory.host_peak},
+                                 {"pinned_bytes", memory.host_peak},
+                                 {"disk_bytes", memory.disk_bytes},
+                                 {"search_peak_bytes", p.search_peak},
+                                 {"fits", p.choice.fits},
+                                 {"reason", p.choice.reason},
+                                 {"classes", by_class(memory.classes)},
+                                 {"host_classes", by_class(memory.host_classes)},
+                                 {"phases", phases},
+                                 {"timeline", timeline},
+                                 {"device", name_of(p.engine.device)},
+                                 {"dtype", name_of(p.engine.compute)},
+                                 {"activation_policy", p.engine.policy.str()},
+                                 {"mlp_tile", p.engine.mlp_tile},
+                                 {"loss_chunk", p.loss_chunk()},
+                                 {"host_layers", p.engine.host_layers},
+                                 {"micro_batch_tokens", p.engine.max_tokens},
+                                 {"longest_document", p.engine.max_document},
+                                 {"bounds_from", p.from_data ? "data" : "configuration"},
+                                 {"parameters", p.config.parameter_count()},
+                                 {"trainable_parameters", memory.trained},
+                                 {"tokens_per_second", p.estimate.tokens_per_second},
+                                 {"ceilings_from", p.ceilings.source}};
+  if (p.longest > 0) json["longest_context"] = p.longest;
+  if (p.many()) {
+    const TeamEstimate& e = p.together;
+    json["tokens_per_second"] = e.tokens_per_second;
+    json["team"] = {{"processes", p.team.processes},
+                    {"nodes", p.team.nodes},
+                    {"zero", static_cast<int>(p.engine.mesh.zero)},
+                    {"shard", p.team.shards_in_node ? "node" : "all"},
+                    {"sent_bytes", e.sent_bytes},
+                    {"sent_between_nodes_bytes", e.sent_far_bytes},
+                    {"sent_bytes_per_layer", e.layer_bytes},
+                    {"step_seconds", e.step_seconds},
+                    {"compute_seconds", e.compute_seconds},
+                    {"network_seconds", e.network_seconds},
+                    {"exposed_seconds", e.exposed_seconds()},
+                    {"links", p.network.source},
+                    {"smallest_number_of_processes", p.smallest}};
+  }
+  return json;
+}
+
+RunPlan plan_run(const options::TrainOptions& options, const PlanRequest& request, Console& console) {
+  const std::size_t base_bytes = resident_bytes();
+  RunPlan p;
+  p.options = options;
+  p.team = team_of(request, p.options);
+  p.config = config_of(p.options);
+  std::size_t document_bytes = 0;
+  const BatchBounds batch = bounds(p.options, p.config.vocab, document_bytes, p.from_data, console);
+  p.engine = engine_options(p.options, batch);
+  plan_weights(p.options, p.config, batch, p.engine);
+  p.budget = budget_of(p.options, p.engine.device);
+  p.engine.mesh = planned_mesh(p.options, p.team.processes, p.team.per_node());
+  EngineOptions undecided = p.engine;
+  p.choice = resolve_memory(p.options, p.config, p.engine);
+  undecided.mesh.zero = p.engine.mesh.zero;
+  if (request.max_context) {
+    const std::int64_t most = std::max<std::int64_t>(p.config.max_positions, std::int64_t{4} << 20);
+    p.longest = longest_context(p.config, undecided, demands_of(p.options), p.budget, most);
+  }
+  if (p.options.finds_directions()) {
+    p.search_peak = osft::plan_bases(search_inputs(p.options, p.config, p.engine.device, console), p.config,
+                                     p.engine.device, p.engine.compute, step_shape(p.options, batch));
+    if (p.choice.fits && p.search_peak > p.budget.device) {
+      p.choice.fits = false;
+      p.choice.reason =
+          fmt::format("finding directions needs {} of {} memory, but only {} is free", format_bytes(p.search_peak),
+                      name_of(p.engine.device), format_bytes(p.budget.device));
+    }
+  }
+  // On the CPU the arena is host memory; on a GPU the host holds the documents, the piece of a file that is on its way,
+  // and what CUDA's libraries take (measured with CUDA 13.0).
+  constexpr std::size_t piece = std::size_t{32} << 20, libraries = std::size_t{185} << 20;
+  const std::size_t beside =
+      p.engine.device == Device::cpu ? std::max(p.choice.plan.device_peak, p.search_peak) : piece + libraries;
+  p.process_bytes = base_bytes + document_bytes + beside;
+  p.ceilings = machine_ceilings(p.engine.device, p.engine.compute, request.measure, backend::messages_to(console));
+  p.estimate = estimate_step(p.choice.plan, p.options.gradient_accumulation_steps, p.ceilings);
+  p.network = network_rates(request.link, p.team, p.ceilings.network);
+  if (p.many()) {
+    if (p.budget.device < Arena::unlimited) p.smallest = smallest_team(p, undecided);
+    p.together = estimate_team_step(p.choice.plan, p.options.gradient_accumulation_steps, edge_of(p.config), p.team,
+                                    p.ceilings, p.network);
+  }
+  return p;
+}
+
+}  // namespace inlay::train
