@@ -95,6 +95,13 @@ Exec Exec::runner(Device device, std::size_t arena_bytes, std::size_t host_bytes
   return exec;
 }
 
+Exec Exec::guest(Device device) { return runner(device, 0); }
+
+void Exec::lend(void* memory, std::size_t bytes, void* stream) {
+  arena_ = std::make_unique<Arena>(std::string(name_of(device_)), memory, bytes);
+  if (on_cuda()) cuda::set_stream(cuda(), stream);
+}
+
 void Exec::say(Message kind, std::string_view text) const {
   if (messages_) return messages_(kind, text);
   if (kind == Message::note) fmt::print(stderr, "inlay: {}\n", text);

@@ -46,6 +46,10 @@ class Exec {
   // An Exec that runs in arenas of the given sizes, allocated at once.
   static Exec runner(Device device, std::size_t arena_bytes, std::size_t host_bytes = 0);
 
+  // An Exec that runs in memory, and on a GPU in a stream, that somebody else owns and lends it.
+  static Exec guest(Device device);
+  void lend(void* memory, std::size_t bytes, void* stream);
+
   Exec(Exec&&) noexcept;
   Exec& operator=(Exec&&) noexcept;
   ~Exec();

@@ -4,6 +4,8 @@
 #include <exception>
 #include <new>
 
+#include <inlay/version.h>
+
 #include "backend/cpu/isa.h"
 #include "backend/cpu/threads.h"
 #include "cli/commands.h"
@@ -39,7 +41,11 @@ int run(inlay::cli::Program& program, int argc, char** argv, const inlay::parall
   using namespace inlay;
   program.arguments.assign(argv + 1, argv + argc);
   program.app.require_subcommand(1);
-  program.app.set_version_flag("--version", "inlay 0.1.0");
+  program.app.set_version_flag("--version", [] {
+    const Version v = version();
+    return fmt::format("inlay {}\ncommit {}, {}, {}\nkernels: {}", v.number, v.commit, v.compiler,
+                       v.cuda.empty() ? "without CUDA" : "CUDA " + v.cuda, v.kernels);
+  });
   for (const auto add :
        {cli::add_train, cli::add_eval, cli::add_info, cli::add_plan, cli::add_grad, cli::add_init, cli::add_generate,
         cli::add_merge, cli::add_bench, cli::add_continual, cli::add_tokenize, cli::add_template, cli::add_data,

@@ -64,6 +64,8 @@ class BasicView {
       stride *= shape[axis];
     }
   }
+  BasicView(Pointer data, DType dtype, Shape shape, const std::array<std::int64_t, max_rank>& strides)
+      : data_(static_cast<Byte*>(data)), dtype_(dtype), shape_(shape), strides_(strides) {}
   // A View is also a ConstView.
   template <class Other>
   requires(std::is_const_v<Byte>&& std::is_same_v<std::remove_const_t<Byte>, Other>)

@@ -31,7 +31,8 @@ GpuContext::GpuContext() {
   int device = 0;
   check(cudaGetDevice(&device), "context");
   check(cudaGetDeviceProperties(&properties_, device), "context");
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "context");
+  check(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking), "context");
+  stream_ = own_stream_;
   check(cudaStreamCreateWithFlags(&to_host_, cudaStreamNonBlocking), "context");
   check(cudaStreamCreateWithFlags(&to_device_, cudaStreamNonBlocking), "context");
   // Its few blocks start at once: whoever waits for them is another process.
@@ -52,11 +53,17 @@ cudaStream_t GpuContext::stream(Lane lane) const {
 
 // A destructor does not throw: what fails here fails because the device is already lost, and that was reported before.
 GpuContext::~GpuContext() {
-  for (const cudaStream_t lane : {stream_, to_host_, to_device_, network_}) cudaStreamSynchronize(lane);
+  for (const cudaStream_t lane : {own_stream_, to_host_, to_device_, network_}) cudaStreamSynchronize(lane);
   parts_.clear();
   if (cudnn_ != nullptr) cudnnDestroy(cudnn_);
   if (cublaslt_ != nullptr) cublasLtDestroy(cublaslt_);
-  for (const cudaStream_t lane : {stream_, to_host_, to_device_, network_}) cudaStreamDestroy(lane);
+  for (const cudaStream_t lane : {own_stream_, to_host_, to_device_, network_}) cudaStreamDestroy(lane);
+}
+
+void GpuContext::set_stream(cudaStream_t stream) {
+  if (stream == stream_) return;
+  stream_ = stream;
+  if (cudnn_ != nullptr) check(cudnnSetStream(cudnn_, stream_), "cudnnSetStream");
 }
 
 cublasLtHandle_t GpuContext::cublaslt_handle() {
@@ -97,7 +104,12 @@ MemoryInfo memory_info() {
 
 }  // namespace
 
+void set_stream(Context& context, void* stream) {
+  static_cast<GpuContext&>(context).set_stream(static_cast<cudaStream_t>(stream));
+}
+
 bool built() { return true; }
+std::string toolkit_version() { return fmt::format("{}.{}", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10); }
 bool available() { return no_device_because().empty(); }
 
 std::string device_name() {

@@ -14,8 +14,9 @@ class Context {
   virtual ~Context() = default;
 };
 
-bool built();      // compiled with CUDA
-bool available();  // built, and a GPU answers
+bool built();                   // compiled with CUDA
+std::string toolkit_version();  // that it was compiled with: "13.0"; empty without CUDA
+bool available();               // built, and a GPU answers
 std::string device_name();
 int compute_capability();          // of the GPU: 90 for an H200
 std::string device_description();  // with all that decides about speed: "NVIDIA H200, driver 13.0, CUDA 13.0"
@@ -34,6 +35,8 @@ struct DeviceAddress {
 DeviceAddress device_address();
 
 std::unique_ptr<Context> make_context();
+// Kernels go to that stream (a cudaStream_t) from now on, in the place of the context's own.
+void set_stream(Context& context, void* stream);
 void* allocate(std::size_t bytes);
 void deallocate(void* memory);
 // Makes host memory fit for copies beside the kernels, and undoes it.

@@ -36,6 +36,7 @@ class GpuContext final : public Context {
   GpuContext& operator=(const GpuContext&) = delete;
 
   cudaStream_t stream() const { return stream_; }
+  void set_stream(cudaStream_t stream);
   cudaStream_t stream(Lane lane) const;
   const cudaDeviceProp& properties() const { return properties_; }
   int multiprocessors() const { return properties_.multiProcessorCount; }
@@ -53,7 +54,8 @@ class GpuContext final : public Context {
   }
 
  private:
-  cudaStream_t stream_ = nullptr, to_host_ = nullptr, to_device_ = nullptr, network_ = nullptr;
+  cudaStream_t stream_ = nullptr;  // own_stream_, or somebody else's
+  cudaStream_t own_stream_ = nullptr, to_host_ = nullptr, to_device_ = nullptr, network_ = nullptr;
   cudaDeviceProp properties_{};
   cublasLtHandle_t cublaslt_ = nullptr;
   cudnnHandle_t cudnn_ = nullptr;

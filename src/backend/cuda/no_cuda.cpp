@@ -17,6 +17,7 @@ namespace {
 }  // namespace
 
 bool built() { return false; }
+std::string toolkit_version() { return {}; }
 bool available() { return false; }
 std::string device_name() { return "none"; }
 int compute_capability() { return 0; }
@@ -29,6 +30,7 @@ void use_bound_device() {}
 DeviceAddress device_address() { unavailable(); }
 
 std::unique_ptr<Context> make_context() { unavailable(); }
+void set_stream(Context&, void*) { unavailable(); }
 void* allocate(std::size_t) { unavailable(); }
 void deallocate(void*) {}
 void pin(void*, std::size_t) { unavailable(); }
