@@ -37,6 +37,7 @@ void add_data(Program& program);
 void add_report(Program& program);
 void add_config_schema(Program& program);
 void add_init_config(Program& program);
+void add_doctor(Program& program);
 void add_completion(Program& program);
 
 // Starts this command line once more as so many processes (a number, or auto: one per GPU), by mpirun, and waits for

@@ -11,6 +11,7 @@ std::span<const EnvironmentVariable> environment_variables() {
   static const std::vector<EnvironmentVariable> table = {
       {"XDG_CACHE_HOME", {}, "~/.cache", "the folder in which inlay/ keeps what can be made again"},
       {"HOME", {}, "no cache is kept", "the home folder, for ~/.cache"},
+      {"PATH", {}, "no mpirun is found", "where `inlay doctor` looks for mpirun"},
       {"TERM", {}, "no terminal", "the kind of terminal; dumb: plain lines, as in a file"},
       {"NO_COLOR", {}, "colours", "any text: no colours on a terminal"},
       {"INLAY_CPU_ISA",

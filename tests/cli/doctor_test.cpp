@@ -1,0 +1,59 @@
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/command.h"
+
+namespace inlay {
+namespace {
+
+using testing::inlay;
+using testing::run;
+
+nlohmann::json findings(const testing::CommandResult& result) {
+  EXPECT_EQ(result.code, 0) << result.err;
+  return nlohmann::json::parse(result.out)["findings"];
+}
+
+TEST(CliDoctor, SaysWhatWasFoundAndWhatIsMissing) {
+  const testing::CommandResult result = inlay({"doctor"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  for (const char* name : {"processor", "cores", "memory", "GPU", "MPI", "disk", "cache"}) {
+    EXPECT_NE(result.out.find(name), std::string::npos) << name << " in " << result.out;
+  }
+  const nlohmann::json all = findings(inlay({"doctor", "--json"}));
+  EXPECT_GT(all["memory"]["bytes"].get<std::int64_t>(), 0);
+  EXPECT_GE(all["memory"]["bytes"], all["memory"]["usable_bytes"]);
+  EXPECT_GT(all["disk"]["free_bytes"].get<std::int64_t>(), 0);
+  for (const auto& [name, finding] : all.items()) {
+    EXPECT_EQ(finding["state"] != "found", finding.contains("cost")) << name << ": what is missing has a cost";
+  }
+}
+
+TEST(CliDoctor, CountsTheCoresThatAreGranted) {
+  cpu_set_t set;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof set, &set), 0);
+  int first = 0;
+  while (CPU_ISSET(first, &set) == 0) ++first;
+  const auto result = run("taskset", {"-c", std::to_string(first), testing::program(), "doctor", "--json"});
+  if (result.code == 127) GTEST_SKIP() << "taskset is not installed";
+  EXPECT_EQ(findings(result)["cores"]["affinity"], 1);
+  EXPECT_LE(findings(result)["cores"]["usable"].get<double>(), 1);
+}
+
+TEST(CliDoctor, SaysWhichProgramsAreNotThere) {
+  const nlohmann::json all = findings(inlay({"doctor", "--json"}, {.environment = {{"PATH", "/nowhere"}}}));
+  EXPECT_EQ(all["MPI"]["state"], "missing");
+  EXPECT_NE(all["MPI"]["cost"].get<std::string>().find("openmpi-bin"), std::string::npos);
+}
+
+TEST(CliDoctor, TheVersionNamesCommitCompilerAndKernels) {
+  const std::string text = inlay({"--version"}).out;
+  for (const char* word : {"inlay ", "commit ", "kernels: "}) {
+    EXPECT_NE(text.find(word), std::string::npos) << word << " in " << text;
+  }
+}
+
+}  // namespace
+}  // namespace inlay
