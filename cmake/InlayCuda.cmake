@@ -24,14 +24,13 @@ set(CMAKE_CUDA_FLAGS_RELEASE "-O3")
 find_package(CUDAToolkit REQUIRED)
 
 find_path(CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES x86_64-linux-gnu REQUIRED)
-find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
 find_path(CUDNN_FRONTEND_INCLUDE cudnn_frontend.h
   HINTS ${CMAKE_SOURCE_DIR}/third_party/cudnn_frontend/include REQUIRED)
 
 add_library(inlay_cuda INTERFACE)
 target_include_directories(inlay_cuda SYSTEM INTERFACE
   ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE} ${CUDNN_FRONTEND_INCLUDE})
-target_link_libraries(inlay_cuda INTERFACE
-  CUDA::cudart CUDA::cublasLt CUDA::cublas CUDA::cusolver CUDA::nvrtc ${CUDNN_LIBRARY} ${CMAKE_DL_LIBS})
+# The other libraries are loaded when they are first called (backend/cuda/libraries.cu).
+target_link_libraries(inlay_cuda INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
 target_compile_options(inlay_cuda INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --extended-lambda -Xcompiler=-Wall>)
