@@ -28,7 +28,7 @@ function(inlay_kernels library name isa sources)
   # Unique symbols are global for good, whatever objcopy is told.
   target_compile_options(${objects} PRIVATE ${inlay_isa_${isa}} -fno-gnu-unique)
   target_compile_definitions(${objects} PRIVATE INLAY_TABLE=${table})
-  target_link_libraries(${objects} PRIVATE inlay_common_flags OpenMP::OpenMP_CXX)
+  target_link_libraries(${objects} PRIVATE inlay_common_flags)
   set(closed ${CMAKE_CURRENT_BINARY_DIR}/${table}.o)
   add_custom_command(OUTPUT ${closed}
     COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${closed} $<TARGET_OBJECTS:${objects}>

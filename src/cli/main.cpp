@@ -71,11 +71,12 @@ int run(inlay::cli::Program& program, int argc, char** argv, const inlay::parall
 
 int main(int argc, char** argv) {
   using namespace inlay;
-  backend::cpu::limit_threads();
   parallel::Place place;
   try {
     place = parallel::place_in_environment();
-    backend::cpu::chosen_isa();  // one that this machine lacks is said now, not in the middle of a run
+    // What is wrong with them is said now, not in the middle of a run.
+    backend::cpu::chosen_isa();
+    backend::cpu::threads();
     cli::Program program;
     return run(program, argc, argv, place);
   } catch (const Interrupted& interruption) {

@@ -75,7 +75,7 @@ void bind_cores(const Neighbours& here, const std::vector<int>& cores, const std
     if (note && cores.size() == 1 && ::sysconf(_SC_NPROCESSORS_ONLN) >= 2 * here.count) {
       note("mpirun has bound each process to one core; with --bind-to none they share all of them evenly");
     }
-    return backend::cpu::limit_threads();
+    return backend::cpu::limit_threads(backend::cpu::granted_processors());
   }
   const std::vector<int> near = pci.empty() ? cores : cores_near(pci, cores);
   const std::vector<std::string> sets = here.transport->exchange(text_of(near));

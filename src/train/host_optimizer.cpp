@@ -1,6 +1,5 @@
 #include "train/host_optimizer.h"
 
-#include "backend/cpu/threads.h"
 #include "ops/kernels.h"
 
 namespace inlay::train {
@@ -13,10 +12,7 @@ HostOptimizer::HostOptimizer(Exec& exec, std::map<std::int64_t, std::vector<Slot
   partial_sums_ = arena.keep(MemoryClass::optimizer, "partial sums", DType::f64, {ops::partial_sum_count});
   scale_ = arena.keep(MemoryClass::optimizer, "gradient scale", DType::f32, {1});
   if (beside_) {
-    thread_ = std::thread([this] {
-      backend::cpu::limit_threads();
-      work_off();
-    });
+    thread_ = std::thread([this] { work_off(); });
   }
 }
 

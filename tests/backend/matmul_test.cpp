@@ -1,8 +1,7 @@
 #include "backend/matmul.h"
+#include "backend/cpu/threads.h"
 
 #include <gtest/gtest.h>
-#include <omp.h>
-
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -270,8 +269,8 @@ std::vector<Kernel> kernels() {
 
 class ThreadCount {
  public:
-  explicit ThreadCount(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
-  ~ThreadCount() { omp_set_num_threads(before_); }
+  explicit ThreadCount(int threads) : before_(backend::cpu::threads()) { backend::cpu::set_threads(threads); }
+  ~ThreadCount() { backend::cpu::set_threads(before_); }
   ThreadCount(const ThreadCount&) = delete;
   ThreadCount& operator=(const ThreadCount&) = delete;
 

@@ -28,8 +28,8 @@ TEST(CoreEnvironment, SaysWhatIsSetAndRefusesWhatMeansNothing) {
 TEST(CoreEnvironment, TheTableInDocsIsUpToDate) {
   std::string text =
       "# Environment variables\n\nEverything that Inlay reads from the environment, made from the code. A run's own "
-      "settings are in its\n[configuration](configuration.md) instead. OpenMP reads its variables too: "
-      "`OMP_NUM_THREADS` sets the threads of the CPU's kernels.\n\n| variable | value | where it is not set | meaning "
+      "settings are in its\n[configuration](configuration.md) instead.\n\n| variable | value | where it is not set | "
+      "meaning "
       "|\n|---|---|---|---|\n";
   for (const EnvironmentVariable& variable : environment_variables()) {
     std::string values;

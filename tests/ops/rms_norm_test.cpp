@@ -1,6 +1,5 @@
 #include "ops/rms_norm.h"
-
-#include <omp.h>
+#include "backend/cpu/threads.h"
 
 #include "op_cases.h"
 #include "ops/reference/rms_norm.h"
@@ -184,9 +183,9 @@ TEST_P(OpsRmsNorm, SameBitsOnAnyNumberOfThreads) {
   constexpr std::int64_t rows = 777, cols = 96;
   const auto x = values(rows * cols, 16), weight = values(cols, 17), dout = values(rows * cols, 18);
   std::vector<double> first;
-  const int usual = omp_get_max_threads();
+  const int usual = backend::cpu::threads();
   for (const int threads : {1, 2, 3, 2}) {
-    omp_set_num_threads(threads);
+    backend::cpu::set_threads(threads);
     TestBench bench(device());
     const View dweight = bench.poisoned(DType::f32, {cols});
     rms_norm_backward(bench.exec, {{}, Grad::skip, dweight, Grad::overwrite}, bench.tensor(dtype(), {rows, cols}, dout),
@@ -194,7 +193,7 @@ TEST_P(OpsRmsNorm, SameBitsOnAnyNumberOfThreads) {
     if (first.empty()) first = bench.read(dweight);
     EXPECT_EQ(bench.read(dweight), first);
   }
-  omp_set_num_threads(usual);
+  backend::cpu::set_threads(usual);
 }
 
 TEST_P(OpsRmsNorm, PlanTakesTheScratchOfTheRun) {

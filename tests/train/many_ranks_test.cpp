@@ -2,7 +2,6 @@
 
 #include <mutex>
 
-#include "backend/cpu/threads.h"
 #include "core/console.h"
 #include "osft/find_bases.h"
 #include "support/adapters.h"
@@ -94,7 +93,6 @@ Outcome among(int count, const Subject& subject, Zero zero, int node = 0) {
   Outcome outcome;
   std::mutex mutex;
   run_ranks(count, [&](const std::shared_ptr<parallel::Communicator>& ranks) {
-    backend::cpu::limit_threads();
     const auto engine = subject.engine(mesh_of(ranks, zero, node));
     std::vector<double> losses, norms;
     for (std::int64_t step = 1; step <= subject.steps; ++step) {

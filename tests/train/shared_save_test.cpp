@@ -6,7 +6,6 @@
 #include <cstring>
 #include <map>
 
-#include "backend/cpu/threads.h"
 #include "io/manifest.h"
 #include "osft/find_bases.h"
 #include "support/adapters.h"
@@ -118,7 +117,6 @@ void expect_same_on_any_number(const Subject& subject) {
     SCOPED_TRACE(fmt::format("{} ranks, ZeRO {}", size, static_cast<int>(zero)));
     const fs::path folder = out / std::to_string(size);
     run_ranks(size, [&, zero = zero, node = node](const Ranks& ranks) {
-      backend::cpu::limit_threads();
       const auto engine = subject.engine(mesh_of(ranks, zero, node));
       engine->optimizer().for_each_state(engine->exec(), true, [](const StateTensor& tensor) {
         poison(tensor.share);

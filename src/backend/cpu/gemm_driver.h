@@ -1,7 +1,5 @@
 #pragma once
 
-#include <omp.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -9,6 +7,8 @@
 
 #include "backend/cpu/gemm_kernels.h"
 #include "backend/cpu/gemm_prefetch.h"
+#include "backend/cpu/parallel.h"
+#include "backend/cpu/threads.h"
 
 // The loops around a matrix kernel: blocks for the caches, packing, threads. A Kernel names its types and its register
 // block (mr × nr), how far a sum runs before the block is put down (kc), and packs, multiplies and stores:
@@ -141,7 +141,7 @@ struct GemmMemory {
     partial = packed * cols * k > Kernel::budget ? std::min(aligned(sums), Kernel::budget) : 0;
     own = aligned(packed * rows * std::min(k, Kernel::kc));
     own_partial = k > Kernel::kc ? aligned(4 * rows * (std::min(short_side, most_st) + unit)) : 0;
-    threads = omp_in_parallel() != 0 || terms < worth_a_team ? 1 : omp_get_max_threads();
+    threads = in_team() || terms < worth_a_team ? 1 : cpu::threads();
   }
   std::int64_t bytes() const { return shared + partial + threads * (own + own_partial); }
 
@@ -310,15 +310,8 @@ void run_team(const GemmArgs& g) {
     run_thread<Kernel, swapped>(team, 0, [] {});
     return;
   }
-#pragma omp parallel num_threads(threads)
-  {
-    // The runtime may give fewer threads than asked for; all of them see the same number.
-#pragma omp single
-    team.threads = omp_get_num_threads();
-    run_thread<Kernel, swapped>(team, omp_get_thread_num(), [] {
-#pragma omp barrier
-    });
-  }
+  Barrier barrier(threads);
+  run_team(threads, [&](int thread) { run_thread<Kernel, swapped>(team, thread, [&] { barrier.wait(); }); });
 }
 
 template <class Kernel>

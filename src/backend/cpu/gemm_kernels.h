@@ -3,8 +3,8 @@
 #include "backend/cpu/gemm.h"
 
 // The kernels behind gemm(), for it and for the tests, which hold every one of them against the same reference. All
-// take M, N, K >= 1; alpha, beta and the workspace as in gemm(). A team of OpenMP threads works where that pays, but
-// inside a parallel region the calling thread alone.
+// take M, N, K >= 1; alpha, beta and the workspace as in gemm(). A team of threads works where that pays, but inside
+// of a team the calling thread alone.
 namespace inlay::backend::cpu {
 
 // A kernel as it exists per instruction set, in the tables of cmake/InlayKernels.cmake.

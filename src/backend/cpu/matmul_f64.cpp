@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "backend/cpu/threads.h"
+
 namespace inlay::backend::cpu {
 
 namespace {
@@ -19,6 +21,7 @@ CBLAS_TRANSPOSE order(Transpose transpose) { return transpose == Transpose::yes 
 
 void matmul_f64(View c, ConstView a, Transpose transpose_a, ConstView b, Transpose transpose_b, double alpha,
                 double beta) {
+  if (openblas_get_num_threads() != threads()) openblas_set_num_threads(threads());
   const std::int64_t terms = a.dim(transpose_a == Transpose::yes ? 0 : 1);
   cblas_dgemm(CblasRowMajor, order(transpose_a), order(transpose_b), static_cast<blasint>(c.dim(0)),
               static_cast<blasint>(c.dim(1)), static_cast<blasint>(terms), alpha, a.as<double>(), leading(a),

@@ -2,11 +2,13 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 
 #include "backend/cpu/gemm_kernels.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/parallel.h"
+#include "backend/cpu/threads.h"
 #include "core/environment.h"
 #include "core/error.h"
 
@@ -74,9 +76,12 @@ void onednn_gemm(const GemmArgs& g) {
     multiply(g, g.m * m / m_blocks, g.m * (m + 1) / m_blocks, g.n * n / n_blocks, g.n * (n + 1) / n_blocks);
   };
   const std::int64_t blocks = m_blocks * n_blocks;
-  // A region of its own also for one thread: oneDNN sees itself inside one and does not open another.
-#pragma omp parallel for schedule(dynamic, 1) num_threads(omp_in_parallel() != 0 ? 1 : omp_get_max_threads())
-  for (std::int64_t i = 0; i < blocks; ++i) block(i);
+  std::atomic<std::int64_t> next = 0;
+  run_team(static_cast<int>(std::min<std::int64_t>(threads(), blocks)), [&](int) {
+    thread_local const bool alone = (omp_set_num_threads(1), true);  // oneDNN opens no team of its own
+    (void)alone;
+    for (std::int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks;) block(i);
+  });
 }
 
 }  // namespace inlay::backend::cpu

@@ -1,12 +1,11 @@
 #include "backend/cpu/processor.h"
 
-#include <omp.h>
-
 #include <fstream>
 
 #include <fmt/format.h>
 
 #include "backend/cpu/isa.h"
+#include "backend/cpu/threads.h"
 
 namespace inlay::backend::cpu {
 
@@ -19,7 +18,7 @@ std::string processor() {
     if (colon != std::string::npos) name = line.substr(colon + 2);
     break;
   }
-  return fmt::format("{}, {} threads, {}", name, omp_get_max_threads(), name_of(chosen_isa()));
+  return fmt::format("{}, {} threads, {}", name, threads(), name_of(chosen_isa()));
 }
 
 }  // namespace inlay::backend::cpu

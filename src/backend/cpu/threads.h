@@ -1,12 +1,24 @@
 #pragma once
 
+#include <filesystem>
+#include <optional>
+
 namespace inlay::backend::cpu {
 
-// Keeps OpenMP to the processors that this process may use, whatever OMP_NUM_THREADS says: more would not be faster,
-// and for very many the runtime crashes. Holds for the calling thread: each that computes and was not made by OpenMP
-// says so for itself.
-void limit_threads();
-// The same where other processes compute on these processors, too.
+// The threads that kernels may use: OMP_NUM_THREADS, but no more than this process is granted. More would not be
+// faster.
+int threads();
+
+// Fewer, where other processes compute on the same processors; never more than are granted.
 void limit_threads(int most);
+// Any number, for tests.
+void set_threads(int count);
+
+// The processors that this process may use: those of its affinity mask, and no more than its cgroup's quota.
+int granted_processors();
+
+// The quota of the process's cgroup and of those above it, in processors; nothing where there is none. root: where
+// /proc and /sys are.
+std::optional<double> processor_quota(const std::filesystem::path& root = "/");
 
 }  // namespace inlay::backend::cpu

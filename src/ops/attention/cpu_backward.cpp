@@ -359,7 +359,7 @@ void backward(const AttentionGrads& grads, ConstView dout, const AttentionTensor
       whole.push_back({document, head, 0, document.blocks(), cost});
     }
   }
-  if (2 * largest * omp_get_max_threads() <= 3 * total) {
+  if (2 * largest * backend::cpu::threads() <= 3 * total) {
     run_tasks(whole, memory,
               [&](const BackwardTask& task, TileMemory& tiles) { run_key_task<T, Tiles>(g, all, task, tiles, true); });
     return;

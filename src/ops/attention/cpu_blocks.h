@@ -1,13 +1,14 @@
 #pragma once
 
-#include <omp.h>
-
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <limits>
 #include <optional>
 #include <vector>
 
+#include "backend/cpu/parallel.h"
+#include "backend/cpu/threads.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/cpu_rules.h"
 #include "ops/attention/cpu_tiles.h"
@@ -191,7 +192,7 @@ struct PoolMemory {
   std::size_t each;
 
   TileMemory of(int thread) const { return {begin + static_cast<std::size_t>(thread) * each, each}; }
-  static std::size_t bytes(std::size_t each) { return each * static_cast<std::size_t>(omp_get_max_threads()); }
+  static std::size_t bytes(std::size_t each) { return each * static_cast<std::size_t>(backend::cpu::threads()); }
 };
 
 // Runs work(task, tiles) for all tasks, the dearest first, on whichever thread is free. Tasks write apart from each
@@ -200,11 +201,13 @@ template <class Task, class Work>
 void run_tasks(std::vector<Task>& tasks, const PoolMemory& memory, const Work& work) {
   std::stable_sort(tasks.begin(), tasks.end(), [](const Task& a, const Task& b) { return a.cost > b.cost; });
   const auto count = static_cast<std::int64_t>(tasks.size());
-#pragma omp parallel for schedule(dynamic, 1) if (count > 1)
-  for (std::int64_t i = 0; i < count; ++i) {
-    TileMemory tiles = memory.of(omp_get_thread_num());
-    work(tasks[static_cast<std::size_t>(i)], tiles);
-  }
+  std::atomic<std::int64_t> next = 0;
+  backend::cpu::run_team(static_cast<int>(std::min<std::int64_t>(backend::cpu::threads(), count)), [&](int thread) {
+    for (std::int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
+      TileMemory tiles = memory.of(thread);
+      work(tasks[static_cast<std::size_t>(i)], tiles);
+    }
+  });
 }
 
 // Calls body with the stored type and the tiles that go with it, as arguments that only have a type.

@@ -1,7 +1,6 @@
-#include <omp.h>
-
 #include <complex>
 
+#include "backend/cpu/threads.h"
 #include "ops/attention/cases.h"
 
 namespace inlay::ops {
@@ -160,13 +159,13 @@ TEST_P(OpsAttention, PackedDocumentsEqualSeparateCalls) {
 
 // A few threads take documents whole, many take them in pieces; the bits are the same. On CUDA: run after run.
 TEST_P(OpsAttention, SameBitsOnAnyNumberOfThreads) {
-  const int threads_before = omp_get_max_threads();
+  const int threads_before = backend::cpu::threads();
   for (const Case& c : {Case{{600, 70, 3}, 4, 2, 48}, Case{{300}, 3, 1, 16, 77}, Case{{64, 64, 64, 64}, 2, 2, 80}}) {
     SCOPED_TRACE(c.name());
     const Inputs in(c, dtype());
     Results first;
     for (const int threads : {1, 2, 3, 16}) {
-      omp_set_num_threads(threads);
+      backend::cpu::set_threads(threads);
       TestBench bench(device());
       Layout layout(bench, dtype(), c, in);
       const Results results = layout.run(bench);
@@ -178,7 +177,7 @@ TEST_P(OpsAttention, SameBitsOnAnyNumberOfThreads) {
       EXPECT_EQ(results.dv, first.dv) << threads;
     }
   }
-  omp_set_num_threads(threads_before);
+  backend::cpu::set_threads(threads_before);
 }
 
 // The plan takes what the run takes, whatever documents it imagines.

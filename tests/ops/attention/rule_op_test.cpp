@@ -1,9 +1,8 @@
-#include <omp.h>
-
 #include <complex>
 #include <functional>
 #include <random>
 
+#include "backend/cpu/threads.h"
 #include "ops/attention/cases.h"
 #include "ops/attention/rules/rule.h"
 #include "support/files.h"
@@ -282,13 +281,13 @@ TEST_P(OpsRuleAttention, PackedDocumentsEqualSeparateOnes) {
 }
 
 TEST_P(OpsRuleAttention, SameBitsOnAnyNumberOfThreads) {
-  const int threads_before = omp_get_max_threads();
+  const int threads_before = backend::cpu::threads();
   const Case c = {{600, 70, 3}, 4, 2, 64};
   const Inputs in(c, dtype());
   const auto rule = AttentionRule::parse("(causal or k < 100) and (q - k < 200 or k % 7 == 0)", "softcap(2)");
   Results first;
   for (const int threads : {1, 2, 16}) {
-    omp_set_num_threads(threads);
+    backend::cpu::set_threads(threads);
     TestBench bench(device());
     Layout layout(bench, dtype(), c, in);
     layout.spec.rule = rule.get();
@@ -299,7 +298,7 @@ TEST_P(OpsRuleAttention, SameBitsOnAnyNumberOfThreads) {
     EXPECT_EQ(results.dk, first.dk) << threads;
     EXPECT_EQ(results.dv, first.dv) << threads;
   }
-  omp_set_num_threads(threads_before);
+  backend::cpu::set_threads(threads_before);
 }
 
 // The plan takes what the run takes.
