@@ -75,6 +75,16 @@ def main():
         ours, got = best(arguments.repeat, lambda: None, lambda _: template.render_batch(rows))
         one, _ = best(arguments.repeat, lambda: None, lambda _: [template.render(row) for row in rows])
         wrong += got != expected
+        theirs_ids, expected_ids = best(arguments.repeat, lambda: None, lambda _: auto.apply_chat_template(
+            rows, tokenize=True, return_dict=False))
+        def answer(tokenizer):
+            return tokenizer.encode_batch(template.render_batch(rows), special=False)
+
+        ours_ids, ids = best(arguments.repeat, lambda: inlay.Tokenizer(folder), answer)
+        same = all(a.tolist() == b for a, b in zip(ids, expected_ids))
+        wrong += not same
+        print(f"{folder.name:10} ids of chats {'equal' if same else 'DIFFER'}; {len(rows) / ours_ids:.0f}/s against "
+              f"{len(rows) / theirs_ids:.0f}/s: {theirs_ids / ours_ids:.1f} ×")
         print(f"{folder.name:10} chats {'equal' if got == expected else 'DIFFER'}; batches {len(rows) / ours:.0f}/s "
               f"against {len(rows) / theirs:.0f}/s: {theirs / ours:.1f} ×; one by one {theirs / one:.1f} ×")
     raise SystemExit(wrong > 0)
