@@ -50,6 +50,27 @@ void add(Exec& exec, View y, ConstView x) {
   cpu::kernels().add(exec, y, x);
 }
 
+void scale(Exec& exec, View y, ConstView x, float factor) {
+  constexpr std::string_view op = "scale";
+  check_activation(op, "y", y);
+  check_shape(op, "x", x, y.shape());
+  check_dtype(op, "x", x, y.dtype());
+  INLAY_ASSERT(y.rank() <= 3, "scale: y is {}, expected at most three axes", y.shape().str());
+  exec.count_bytes({y, x});
+  if (exec.planning() || y.size() == 0) return;
+  if (exec.on_cuda()) return cuda::scale(exec, y, x, factor);
+  cpu::kernels().scale(exec, y, x, factor);
+}
+
+void softcap(Exec& exec, View x, float cap) {
+  check_dtype("softcap", "x", x, DType::f32);
+  INLAY_ASSERT(x.contiguous() && cap > 0, "softcap: x is {}, the cap {}", x.shape().str(), cap);
+  exec.count_bytes({x, x});
+  if (exec.planning() || x.size() == 0) return;
+  if (exec.on_cuda()) return cuda::softcap(exec, x, cap);
+  cpu::kernels().softcap(exec, x, cap);
+}
+
 void cast(Exec& exec, View to, ConstView from) {
   constexpr std::string_view op = "cast";
   for (const ConstView& view : {ConstView(to), from}) {

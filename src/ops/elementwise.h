@@ -10,6 +10,10 @@ void add_bias(Exec& exec, View y, ConstView bias);
 void bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy);
 // y += x.
 void add(Exec& exec, View y, ConstView x);
+// y = factor · x, rounded once; y may be x itself.
+void scale(Exec& exec, View y, ConstView x, float factor);
+// x = cap · tanh(x / cap), fp32.
+void softcap(Exec& exec, View x, float cap);
 // Copies with conversion between fp64, fp32, bf16 and fp16; shapes equal, rows may be strided. From fp64 to the 16-bit
 // dtypes it rounds to fp32 on the way.
 void cast(Exec& exec, View to, ConstView from);
@@ -26,6 +30,8 @@ namespace cpu {
 void add_bias(Exec& exec, View y, ConstView bias);
 void bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, View scratch);
 void add(Exec& exec, View y, ConstView x);
+void scale(Exec& exec, View y, ConstView x, float factor);
+void softcap(Exec& exec, View x, float cap);
 void cast(Exec& exec, View to, ConstView from);
 void scale_rows(Exec& exec, View x, ConstView factors);
 void gather_rows(Exec& exec, View to, ConstView from, ConstView rows);
@@ -36,6 +42,8 @@ namespace cuda {
 void add_bias(Exec& exec, View y, ConstView bias);
 void bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, View scratch);
 void add(Exec& exec, View y, ConstView x);
+void scale(Exec& exec, View y, ConstView x, float factor);
+void softcap(Exec& exec, View x, float cap);
 void cast(Exec& exec, View to, ConstView from);
 void scale_rows(Exec& exec, View x, ConstView factors);
 void gather_rows(Exec& exec, View to, ConstView from, ConstView rows);

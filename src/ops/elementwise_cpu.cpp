@@ -103,6 +103,23 @@ void add(Exec&, View y, ConstView x) {
   });
 }
 
+void scale(Exec&, View y, ConstView x, float factor) {
+  with_activation(y.dtype(), [&](auto type) {
+    using T = decltype(type);
+    for_runs<T, T>(y, x, [factor](T* to, const T* from, std::int64_t n) {
+      each_vector(0, n, [&](std::int64_t i, auto part) { store(to + i, load(from + i, part) * factor, part); });
+    });
+  });
+}
+
+void softcap(Exec&, View x, float cap) {
+  for_runs<float, float>(x, x, [cap](float* to, const float* from, std::int64_t n) {
+    each_vector(0, n, [&](std::int64_t i, auto part) {
+      store(to + i, cap * backend::cpu::tanh(load(from + i, part) / cap), part);
+    });
+  });
+}
+
 void cast(Exec&, View to, ConstView from) {
   with_float_type(to.dtype(), [&](auto to_type) {
     with_float_type(from.dtype(), [&](auto from_type) { convert<decltype(to_type), decltype(from_type)>(to, from); });

@@ -34,6 +34,31 @@ __global__ void __launch_bounds__(256) add_rows(T* y, RowStrides y_rows, const T
   store(y + y_rows(at.row) + at.col, sum);
 }
 
+// y may be x.
+template <class T, int V>
+__global__ void __launch_bounds__(256)
+    scale_elements(T* y, RowStrides y_rows, const T* x, RowStrides x_rows, float factor, RowGrid grid) {
+  const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
+  if (!at.inside) return;
+  float value[V];
+  load(value, x + x_rows(at.row) + at.col);
+#pragma unroll
+  for (int i = 0; i < V; ++i) value[i] *= factor;
+  store(y + y_rows(at.row) + at.col, value);
+}
+
+template <int V>
+__global__ void __launch_bounds__(256) cap_elements(float* x, float cap, RowGrid grid) {
+  const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
+  if (!at.inside) return;
+  float value[V];
+  float* const place = x + at.row * grid.cols + at.col;
+  load(value, place);
+#pragma unroll
+  for (int i = 0; i < V; ++i) value[i] = cap * tanhf(value[i] / cap);
+  store(place, value);
+}
+
 template <class To, class From, int V>
 __global__ void __launch_bounds__(256)
     cast_rows(To* to, RowStrides to_rows, const From* from, RowStrides from_rows, RowGrid grid) {
@@ -179,6 +204,28 @@ void add(Exec& exec, View y, ConstView x) {
     });
   });
   check_launch("add");
+}
+
+void scale(Exec& exec, View y, ConstView x, float factor) {
+  if (y.contiguous() && x.contiguous()) y = flat(y), x = flat(x);
+  with_activation_type(y.dtype(), [&](auto type) {
+    using T = decltype(type);
+    with_width<T>(vectors_fit(full_vector<T>, y, x), [&](auto width) {
+      const RowGrid grid(y.rows(), y.cols(), width);
+      scale_elements<T, width><<<grid.blocks, grid.threads, 0, stream_of(exec)>>>(
+          pointer<T>(y), RowStrides(y), pointer<T>(x), RowStrides(x), factor, grid);
+    });
+  });
+  check_launch("scale");
+}
+
+void softcap(Exec& exec, View x, float cap) {
+  x = flat(x);
+  with_width<float>(vectors_fit(full_vector<float>, x), [&](auto width) {
+    const RowGrid grid(x.rows(), x.cols(), width);
+    cap_elements<width><<<grid.blocks, grid.threads, 0, stream_of(exec)>>>(pointer<float>(x), cap, grid);
+  });
+  check_launch("softcap");
 }
 
 namespace {

@@ -34,7 +34,7 @@ namespace inlay::ops::cpu {
   X(attention_sinks_forward) X(attention_sinks_backward) X(decode_attention) \
   X(column_dot) X(scale_columns) X(square_roots) X(quotients) \
   X(dropout) \
-  X(add_bias) X(bias_backward) X(add) X(cast) X(scale_rows) X(gather_rows) X(scatter_rows) \
+  X(add_bias) X(bias_backward) X(add) X(cast) X(scale) X(scale_rows) X(softcap) X(gather_rows) X(scatter_rows) \
   X(embedding_forward) X(embedding_backward) \
   X(expert_glu_forward) X(expert_glu_backward) \
   X(add_offset) X(row_dot) X(change_rows) \

@@ -24,14 +24,14 @@ namespace {
 [[noreturn]] void unreachable() { INLAY_ASSERT(false, "a CUDA kernel in a build without CUDA"); }
 }  // namespace
 
-void rms_norm_forward(Exec&, View, ConstView, ConstView, float) { unreachable(); }
-void residual_rms_norm_forward(Exec&, View, View, ConstView, ConstView, ConstView, float) { unreachable(); }
-void rms_norm_backward(Exec&, RmsNormGrads, ConstView, ConstView, ConstView, float, View) { unreachable(); }
+void rms_norm_forward(Exec&, View, ConstView, ConstView, NormSpec) { unreachable(); }
+void residual_rms_norm_forward(Exec&, View, View, ConstView, ConstView, ConstView, NormSpec) { unreachable(); }
+void rms_norm_backward(Exec&, RmsNormGrads, ConstView, ConstView, ConstView, NormSpec, View) { unreachable(); }
 
-void rope(Exec&, View, ConstView, ConstView, Rotation) { unreachable(); }
+void rope(Exec&, View, ConstView, ConstView, Rotation, RopePairs) { unreachable(); }
 
-void swiglu_forward(Exec&, View, ConstView) { unreachable(); }
-void swiglu_backward(Exec&, View, View, ConstView, ConstView) { unreachable(); }
+void swiglu_forward(Exec&, View, ConstView, Gate) { unreachable(); }
+void swiglu_backward(Exec&, View, View, ConstView, ConstView, Gate) { unreachable(); }
 void swiglu_forward_fp8(Exec&, const Fp8Forms&, ConstView) { unreachable(); }
 void swiglu_backward_fp8(Exec&, const Fp8Forms&, const Fp8Forms&, ConstView, ConstView) { unreachable(); }
 void quantise_fp8(Exec&, const Fp8Forms&, ConstView) { unreachable(); }
@@ -64,6 +64,8 @@ void sample(Exec&, View, ConstView, const SampleSpec&) { unreachable(); }
 void add_bias(Exec&, View, ConstView) { unreachable(); }
 void bias_backward(Exec&, View, Grad, ConstView, View) { unreachable(); }
 void add(Exec&, View, ConstView) { unreachable(); }
+void scale(Exec&, View, ConstView, float) { unreachable(); }
+void softcap(Exec&, View, float) { unreachable(); }
 void cast(Exec&, View, ConstView) { unreachable(); }
 void scale_rows(Exec&, View, ConstView) { unreachable(); }
 void gather_rows(Exec&, View, ConstView, ConstView) { unreachable(); }

@@ -19,16 +19,16 @@ void check_norm(std::string_view op, ConstView out, ConstView x, ConstView weigh
 
 }  // namespace
 
-void rms_norm_forward(Exec& exec, View out, ConstView x, ConstView weight, float eps) {
+void rms_norm_forward(Exec& exec, View out, ConstView x, ConstView weight, NormSpec norm) {
   check_norm("rms_norm_forward", out, x, weight);
   exec.count_bytes({x, out});
   if (exec.planning() || x.size() == 0) return;
-  if (exec.on_cuda()) return cuda::rms_norm_forward(exec, out, x, weight, eps);
-  cpu::kernels().rms_norm_forward(exec, out, x, weight, eps);
+  if (exec.on_cuda()) return cuda::rms_norm_forward(exec, out, x, weight, norm);
+  cpu::kernels().rms_norm_forward(exec, out, x, weight, norm);
 }
 
 void residual_rms_norm_forward(Exec& exec, View out, View sum, ConstView x, ConstView delta, ConstView weight,
-                               float eps) {
+                               NormSpec norm) {
   constexpr std::string_view op = "residual_rms_norm_forward";
   check_norm(op, out, x, weight);
   check_shape(op, "sum", sum, x.shape());
@@ -37,11 +37,11 @@ void residual_rms_norm_forward(Exec& exec, View out, View sum, ConstView x, Cons
   check_dtype(op, "delta", delta, x.dtype());
   exec.count_bytes({x, delta, sum, out});
   if (exec.planning() || x.size() == 0) return;
-  if (exec.on_cuda()) return cuda::residual_rms_norm_forward(exec, out, sum, x, delta, weight, eps);
-  cpu::kernels().residual_rms_norm_forward(exec, out, sum, x, delta, weight, eps);
+  if (exec.on_cuda()) return cuda::residual_rms_norm_forward(exec, out, sum, x, delta, weight, norm);
+  cpu::kernels().residual_rms_norm_forward(exec, out, sum, x, delta, weight, norm);
 }
 
-void rms_norm_backward(Exec& exec, RmsNormGrads grads, ConstView dout, ConstView x, ConstView weight, float eps) {
+void rms_norm_backward(Exec& exec, RmsNormGrads grads, ConstView dout, ConstView x, ConstView weight, NormSpec norm) {
   constexpr std::string_view op = "rms_norm_backward";
   check_norm(op, dout, x, weight);
   if (grads.dx_mode != Grad::skip) {
@@ -64,8 +64,8 @@ void rms_norm_backward(Exec& exec, RmsNormGrads grads, ConstView dout, ConstView
     return;
   }
   if (grads.dx_mode == Grad::skip && !wants_dweight) return;
-  if (exec.on_cuda()) return cuda::rms_norm_backward(exec, grads, dout, x, weight, eps, scratch);
-  cpu::kernels().rms_norm_backward(exec, grads, dout, x, weight, eps, scratch);
+  if (exec.on_cuda()) return cuda::rms_norm_backward(exec, grads, dout, x, weight, norm, scratch);
+  cpu::kernels().rms_norm_backward(exec, grads, dout, x, weight, norm, scratch);
 }
 
 }  // namespace inlay::ops

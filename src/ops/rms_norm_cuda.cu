@@ -56,7 +56,8 @@ struct ForwardArgs {
   const T* weight;
   std::uint32_t rows;
   int cols;
-  float inverse_cols, eps;
+  float inverse_cols;
+  NormSpec norm;
 };
 
 template <class T, int V, int P, bool residual>
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(512) forward(ForwardArgs<T> args) {
     if (column(p) < cols) weight[p].load(args.weight + column(p));
   }
   sums = row_sums(sums, partials);
-  const float rstd = rsqrtf(sums.squares * args.inverse_cols + args.eps);
+  const float rstd = rsqrtf(sums.squares * args.inverse_cols + args.norm.eps);
   T* out_row = args.out[row];
 #pragma unroll
   for (int p = 0; p < P; ++p) {
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(512) forward(ForwardArgs<T> args) {
     held[p].get(x);
     weight[p].get(w);
 #pragma unroll
-    for (int i = 0; i < V; ++i) x[i] *= rstd * w[i];
+    for (int i = 0; i < V; ++i) x[i] *= rstd * (w[i] + args.norm.offset);
     store(out_row + column(p), x);
   }
 }
@@ -128,7 +129,8 @@ struct BackwardArgs {
   float* dweight_partials;  // [gridDim.x, cols]
   std::uint32_t rows;
   int cols;
-  float inverse_cols, eps;
+  float inverse_cols;
+  NormSpec norm;
 };
 
 // Threads of a row at most, and blocks a multiprocessor should hold: what the registers of a row leave room for.
@@ -140,8 +142,8 @@ inline constexpr int backward_residents = backward_threads<T, V> == 512 ? 1
                                           : P <= 4                      ? 2
                                                                         : 1;
 
-// y = x · rstd · w: dx = rstd · (dy · w) - x · rstd³ / cols · Σ dy · w · x;  dw = Σ over rows of dy · x · rstd.
-// A block walks over its rows and adds up its share of dw in registers, in the order of the rows.
+// y = x · rstd · w with w = offset + weight: dx = rstd · (dy · w) - x · rstd³ / cols · Σ dy · w · x;  dw = Σ over rows
+// of dy · x · rstd. A block walks over its rows and adds up its share of dw in registers, in the order of the rows.
 template <class T, int V, int P, bool wants_dweight>
 __global__ void __launch_bounds__(backward_threads<T, V>, backward_residents<T, V, P>) backward(BackwardArgs<T> args) {
   __shared__ RowSums partials[2][32];
@@ -179,12 +181,12 @@ __global__ void __launch_bounds__(backward_threads<T, V>, backward_residents<T, 
 #pragma unroll
       for (int i = 0; i < V; ++i) {
         sums.squares += x[i] * x[i];
-        sums.products += dout[i] * w[i] * x[i];
+        sums.products += dout[i] * (w[i] + args.norm.offset) * x[i];
       }
     }
     sums = row_sums(sums, partials[turn]);
     turn ^= 1;
-    const float rstd = rsqrtf(sums.squares * args.inverse_cols + args.eps);
+    const float rstd = rsqrtf(sums.squares * args.inverse_cols + args.norm.eps);
     const float along = sums.products * args.inverse_cols * rstd * rstd * rstd;
 #pragma unroll
     for (int p = 0; p < P; ++p) {
@@ -201,7 +203,9 @@ __global__ void __launch_bounds__(backward_threads<T, V>, backward_residents<T, 
       weight[p].get(w);
       held_dx[p].get(dx);
 #pragma unroll
-      for (int i = 0; i < V; ++i) dx[i] += rstd * (dout[i] * w[i]) - along * x[i];  // += onto what was loaded, or 0
+      for (int i = 0; i < V; ++i) {  // += onto what was loaded, or 0
+        dx[i] += rstd * (dout[i] * (w[i] + args.norm.offset)) - along * x[i];
+      }
       store(dx_row + column(p), dx);
     }
   }
@@ -268,7 +272,7 @@ void with_per_thread(int per, const Body& body) {
 }
 
 template <bool residual>
-void launch_forward(Exec& exec, View out, View sum, ConstView x, ConstView delta, ConstView weight, float eps) {
+void launch_forward(Exec& exec, View out, View sum, ConstView x, ConstView delta, ConstView weight, NormSpec norm) {
   with_activation_type(x.dtype(), [&](auto type) {
     using T = decltype(type);
     const bool vectors =
@@ -285,7 +289,7 @@ void launch_forward(Exec& exec, View out, View sum, ConstView x, ConstView delta
                                 .rows = rows,
                                 .cols = cols,
                                 .inverse_cols = 1.0f / static_cast<float>(cols),
-                                .eps = eps};
+                                .norm = norm};
       const auto blocks = (rows + static_cast<unsigned>(shape.down) - 1) / static_cast<unsigned>(shape.down);
       const dim3 threads(static_cast<unsigned>(shape.across), static_cast<unsigned>(shape.down));
       with_per_thread<width>(shape.per, [&](auto per) {
@@ -319,16 +323,16 @@ std::int64_t launch_backward(Exec& exec, const BackwardArgs<T>& args, RowShape s
 
 }  // namespace
 
-void rms_norm_forward(Exec& exec, View out, ConstView x, ConstView weight, float eps) {
-  launch_forward<false>(exec, out, View(), x, ConstView(), weight, eps);
+void rms_norm_forward(Exec& exec, View out, ConstView x, ConstView weight, NormSpec norm) {
+  launch_forward<false>(exec, out, View(), x, ConstView(), weight, norm);
 }
 
 void residual_rms_norm_forward(Exec& exec, View out, View sum, ConstView x, ConstView delta, ConstView weight,
-                               float eps) {
-  launch_forward<true>(exec, out, sum, x, delta, weight, eps);
+                               NormSpec norm) {
+  launch_forward<true>(exec, out, sum, x, delta, weight, norm);
 }
 
-void rms_norm_backward(Exec& exec, RmsNormGrads grads, ConstView dout, ConstView x, ConstView weight, float eps,
+void rms_norm_backward(Exec& exec, RmsNormGrads grads, ConstView dout, ConstView x, ConstView weight, NormSpec norm,
                        View scratch) {
   const bool wants_dx = grads.dx_mode != Grad::skip, wants_dweight = grads.dweight_mode != Grad::skip;
   std::int64_t partial_rows = 0;
@@ -348,7 +352,7 @@ void rms_norm_backward(Exec& exec, RmsNormGrads grads, ConstView dout, ConstView
                                  .rows = static_cast<std::uint32_t>(x.rows()),
                                  .cols = cols,
                                  .inverse_cols = 1.0f / static_cast<float>(cols),
-                                 .eps = eps};
+                                 .norm = norm};
       with_per_thread<width>(shape.per, [&](auto per) {
         partial_rows = wants_dweight ? launch_backward<T, width, per, true>(exec, args, shape, scratch.dim(0))
                                      : launch_backward<T, width, per, false>(exec, args, shape, 0);

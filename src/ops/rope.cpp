@@ -4,7 +4,7 @@
 
 namespace inlay::ops {
 
-void rope(Exec& exec, View x, ConstView positions, ConstView table, Rotation rotation) {
+void rope(Exec& exec, View x, ConstView positions, ConstView table, Rotation rotation, RopePairs pairs) {
   constexpr std::string_view op = "rope";
   check_activation(op, "x", x);
   INLAY_ASSERT(x.rank() == 3, "rope: x is {}, expected [T, heads, D]", x.shape().str());
@@ -15,8 +15,8 @@ void rope(Exec& exec, View x, ConstView positions, ConstView table, Rotation rot
                "rope: table is {}, expected [positions, R/2, 2] with R at most {}", table.shape().str(), x.dim(2));
   exec.count_bytes({x, x});
   if (exec.planning() || x.size() == 0 || table.size() == 0) return;
-  if (exec.on_cuda()) return cuda::rope(exec, x, positions, table, rotation);
-  cpu::kernels().rope(exec, x, positions, table, rotation);
+  if (exec.on_cuda()) return cuda::rope(exec, x, positions, table, rotation, pairs);
+  cpu::kernels().rope(exec, x, positions, table, rotation, pairs);
 }
 
 }  // namespace inlay::ops

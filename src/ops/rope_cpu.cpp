@@ -34,10 +34,33 @@ void rotate(View x, ConstView positions, ConstView table, float sign) {
   });
 }
 
+template <class T>
+void rotate_neighbours(View x, ConstView positions, ConstView table, float sign) {
+  const std::int64_t heads = x.dim(1), half = table.dim(1);
+  const auto* position = positions.as<std::int32_t>();
+  parallel_for(x.dim(0), row_grain(heads * x.dim(2)), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t token = begin; token < end; ++token) {
+      const float* turn = table.as<float>() + position[token] * half * 2;
+      for (std::int64_t head = 0; head < heads; ++head) {
+        T* pair = x.as<T>() + token * x.stride(0) + head * x.stride(1);
+        for (std::int64_t i = 0; i < 2 * half; i += 2) {
+          const auto a = static_cast<float>(pair[i]), b = static_cast<float>(pair[i + 1]);
+          const float c = turn[i], s = sign * turn[i + 1];
+          pair[i] = T(a * c - b * s);
+          pair[i + 1] = T(b * c + a * s);
+        }
+      }
+    }
+  });
+}
+
 }  // namespace
 
-void rope(Exec&, View x, ConstView positions, ConstView table, Rotation rotation) {
+void rope(Exec&, View x, ConstView positions, ConstView table, Rotation rotation, RopePairs pairs) {
   const float sign = rotation == Rotation::forward ? 1.0f : -1.0f;
+  if (pairs == RopePairs::neighbours) {
+    return with_activation(x.dtype(), [&](auto type) { rotate_neighbours<decltype(type)>(x, positions, table, sign); });
+  }
   with_activation(x.dtype(), [&](auto type) { rotate<decltype(type)>(x, positions, table, sign); });
 }
 

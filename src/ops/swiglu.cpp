@@ -14,27 +14,28 @@ void check_pair(std::string_view op, std::string_view tensor, ConstView act, Con
   check_dtype(op, tensor, act, gate_up.dtype());
 }
 
-// Whether one kernel does it all: in bf16, where every block of 128 columns lies in one half of gate_up and knows its
-// own scales.
-bool in_one_pass(const Exec& exec, const Fp8Forms& forms, ConstView gate_up) {
+// Whether one kernel does it all: silu in bf16, where every block of 128 columns lies in one half of gate_up and knows
+// its own scales.
+bool in_one_pass(const Exec& exec, const Fp8Forms& forms, ConstView gate_up, Gate gate) {
   const Fp8Matrix& any = forms.rows.absent() ? forms.columns : forms.rows;
   const bool blocks = any.scaling == Fp8Scaling::vector || any.scaling == Fp8Scaling::square;
-  return exec.on_cuda() && gate_up.dtype() == DType::bf16 && blocks && gate_up.dim(1) / 2 % backend::fp8_block == 0;
+  return exec.on_cuda() && gate == Gate::silu && gate_up.dtype() == DType::bf16 && blocks &&
+         gate_up.dim(1) / 2 % backend::fp8_block == 0;
 }
 
 void count_forms(Exec& exec, const Fp8Forms& forms) { exec.count_bytes({forms.rows.codes, forms.columns.codes}); }
 
 }  // namespace
 
-void swiglu_forward(Exec& exec, View act, ConstView gate_up) {
+void swiglu_forward(Exec& exec, View act, ConstView gate_up, Gate gate) {
   check_pair("swiglu_forward", "act", act, gate_up);
   exec.count_bytes({gate_up, act});
   if (exec.planning() || gate_up.size() == 0) return;
-  if (exec.on_cuda()) return cuda::swiglu_forward(exec, act, gate_up);
-  cpu::kernels().swiglu_forward(exec, act, gate_up);
+  if (exec.on_cuda()) return cuda::swiglu_forward(exec, act, gate_up, gate);
+  cpu::kernels().swiglu_forward(exec, act, gate_up, gate);
 }
 
-void swiglu_backward(Exec& exec, View dgate_up, View act, ConstView dact, ConstView gate_up) {
+void swiglu_backward(Exec& exec, View dgate_up, View act, ConstView dact, ConstView gate_up, Gate gate) {
   constexpr std::string_view op = "swiglu_backward";
   check_pair(op, "dact", dact, gate_up);
   if (act) check_pair(op, "act", act, gate_up);
@@ -42,15 +43,15 @@ void swiglu_backward(Exec& exec, View dgate_up, View act, ConstView dact, ConstV
   check_dtype(op, "dgate_up", dgate_up, gate_up.dtype());
   exec.count_bytes({dact, gate_up, dgate_up, act});
   if (exec.planning() || gate_up.size() == 0) return;
-  if (exec.on_cuda()) return cuda::swiglu_backward(exec, dgate_up, act, dact, gate_up);
-  cpu::kernels().swiglu_backward(exec, dgate_up, act, dact, gate_up);
+  if (exec.on_cuda()) return cuda::swiglu_backward(exec, dgate_up, act, dact, gate_up, gate);
+  cpu::kernels().swiglu_backward(exec, dgate_up, act, dact, gate_up, gate);
 }
 
-void swiglu_forward_fp8(Exec& exec, const Fp8Forms& act, ConstView gate_up) {
-  if (!in_one_pass(exec, act, gate_up)) {
+void swiglu_forward_fp8(Exec& exec, const Fp8Forms& act, ConstView gate_up, Gate gate) {
+  if (!in_one_pass(exec, act, gate_up, gate)) {
     const ScratchScope scope(exec.arena());
     View plain = exec.arena().scratch("mlp activation", gate_up.dtype(), {gate_up.dim(0), gate_up.dim(1) / 2});
-    swiglu_forward(exec, plain, gate_up);
+    swiglu_forward(exec, plain, gate_up, gate);
     return quantise_fp8(exec, act, plain);
   }
   check_activation("swiglu_forward_fp8", "gate_up", gate_up);
@@ -59,13 +60,14 @@ void swiglu_forward_fp8(Exec& exec, const Fp8Forms& act, ConstView gate_up) {
   if (!exec.planning() && gate_up.size() != 0) cuda::swiglu_forward_fp8(exec, act, gate_up);
 }
 
-void swiglu_backward_fp8(Exec& exec, const Fp8Forms& dgate_up, const Fp8Forms& act, ConstView dact, ConstView gate_up) {
+void swiglu_backward_fp8(Exec& exec, const Fp8Forms& dgate_up, const Fp8Forms& act, ConstView dact, ConstView gate_up,
+                         Gate gate) {
   constexpr std::string_view op = "swiglu_backward_fp8";
-  if (!in_one_pass(exec, dgate_up, gate_up)) {
+  if (!in_one_pass(exec, dgate_up, gate_up, gate)) {
     const ScratchScope scope(exec.arena());
     View gradient = exec.arena().scratch("gate and up gradient", gate_up.dtype(), gate_up.shape());
     View plain = exec.arena().scratch("mlp activation", gate_up.dtype(), dact.shape());
-    swiglu_backward(exec, gradient, plain, dact, gate_up);
+    swiglu_backward(exec, gradient, plain, dact, gate_up, gate);
     quantise_fp8(exec, dgate_up, gradient);
     return quantise_fp8(exec, act, plain);
   }

@@ -7,7 +7,17 @@ namespace {
 
 using backend::cpu::sigmoid;
 
-template <class T>
+// What the sigmoid is taken of, and its derivative.
+template <Gate kind>
+f32v exponent(f32v x) {
+  return kind == Gate::silu ? x : x * (gelu_linear + gelu_cubic * x * x);
+}
+template <Gate kind>
+f32v exponent_slope(f32v x) {
+  return kind == Gate::silu ? backend::cpu::splat(1.0f) : gelu_linear + 3.0f * gelu_cubic * x * x;
+}
+
+template <class T, Gate kind>
 void forward(View act, ConstView gate_up) {
   const std::int64_t width = act.cols();
   const Rows<T> act_rows(act);
@@ -18,14 +28,14 @@ void forward(View act, ConstView gate_up) {
       T* out = act_rows[row];
       each_vector(0, width, [&](std::int64_t i, auto part) {
         const f32v g = load(gate + i, part);
-        store(out + i, g * sigmoid(g) * load(up + i, part), part);
+        store(out + i, g * sigmoid(exponent<kind>(g)) * load(up + i, part), part);
       });
     }
   });
 }
 
 // Every element is read before anything is written at its place: outputs may be the inputs.
-template <class T, bool write_act>
+template <class T, Gate kind, bool write_act>
 void backward(View dgate_up, View act, ConstView dact, ConstView gate_up) {
   const std::int64_t width = dact.cols();
   const Rows<const T> in_rows(gate_up), dact_rows(dact);
@@ -36,25 +46,37 @@ void backward(View dgate_up, View act, ConstView dact, ConstView gate_up) {
       T *dgate = out_rows[row], *dup = dgate + width, *out = act_rows[row];
       each_vector(0, width, [&](std::int64_t i, auto part) {
         const f32v g = load(gate + i, part), u = load(up + i, part), upstream = load(d + i, part);
-        const f32v s = sigmoid(g), silu = g * s;
-        store(dgate + i, upstream * u * (s + silu * (1.0f - s)), part);
-        store(dup + i, upstream * silu, part);
-        if constexpr (write_act) store(out + i, silu * u, part);
+        const f32v s = sigmoid(exponent<kind>(g)), opened = g * s;
+        store(dgate + i, upstream * u * (s + opened * (1.0f - s) * exponent_slope<kind>(g)), part);
+        store(dup + i, upstream * opened, part);
+        if constexpr (write_act) store(out + i, opened * u, part);
       });
     }
   });
 }
 
-}  // namespace
-
-void swiglu_forward(Exec&, View act, ConstView gate_up) {
-  with_activation(act.dtype(), [&](auto type) { forward<decltype(type)>(act, gate_up); });
+// Calls body with the gate as a constant.
+template <class Body>
+void with_gate(Gate gate, const Body& body) {
+  if (gate == Gate::silu) return body(std::integral_constant<Gate, Gate::silu>{});
+  body(std::integral_constant<Gate, Gate::gelu_tanh>{});
 }
 
-void swiglu_backward(Exec&, View dgate_up, View act, ConstView dact, ConstView gate_up) {
-  with_activation(dact.dtype(), [&](auto type) {
-    using T = decltype(type);
-    act ? backward<T, true>(dgate_up, act, dact, gate_up) : backward<T, false>(dgate_up, act, dact, gate_up);
+}  // namespace
+
+void swiglu_forward(Exec&, View act, ConstView gate_up, Gate gate) {
+  with_gate(gate, [&](auto kind) {
+    with_activation(act.dtype(), [&](auto type) { forward<decltype(type), kind>(act, gate_up); });
+  });
+}
+
+void swiglu_backward(Exec&, View dgate_up, View act, ConstView dact, ConstView gate_up, Gate gate) {
+  with_gate(gate, [&](auto kind) {
+    with_activation(dact.dtype(), [&](auto type) {
+      using T = decltype(type);
+      act ? backward<T, kind, true>(dgate_up, act, dact, gate_up)
+          : backward<T, kind, false>(dgate_up, act, dact, gate_up);
+    });
   });
 }
 

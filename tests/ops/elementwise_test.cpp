@@ -64,6 +64,42 @@ TEST_P(OpsElementwise, BiasGradientIsTheColumnSum) {
   }
 }
 
+TEST_P(OpsElementwise, ScaleIsRoundedOnce) {
+  constexpr float factor = 0.22f;
+  for (const auto& [rows, cols] : awkward_shapes()) {
+    SCOPED_TRACE(fmt::format("{} x {}", rows, cols));
+    TestBench bench(device());
+    const auto x = values(rows * cols, 5);
+    std::vector<double> expected;
+    for (const double value : x) expected.push_back(static_cast<float>(value) * factor);
+    expected = rounded(expected, dtype());
+    const View dense = bench.tensor(dtype(), {rows, cols}, x), out = bench.poisoned(dtype(), {rows, cols});
+    const Window wide = strided(bench, dtype(), rows, cols), wide_x = strided(bench, dtype(), rows, cols, x);
+    scale(bench.exec, out, dense, factor);
+    EXPECT_EQ(bench.read(out), expected);
+    EXPECT_EQ(bench.read(dense), x) << "x was written";
+    scale(bench.exec, wide.view, wide_x.view, factor);
+    EXPECT_EQ(bench.read(wide.view), expected);
+    EXPECT_TRUE(surroundings_intact(bench, wide));
+    scale(bench.exec, dense, dense, factor);
+    EXPECT_EQ(bench.read(dense), expected) << "in place";
+  }
+}
+
+TEST_P(OpsElementwise, SoftcapFollowsTanh) {
+  if (dtype() != DType::f32) GTEST_SKIP() << "logits are fp32";
+  for (const auto& [rows, cols] : awkward_shapes()) {
+    SCOPED_TRACE(fmt::format("{} x {}", rows, cols));
+    TestBench bench(device());
+    const auto x = rounded(random_values(rows * cols, 6, 20.0), DType::f32);
+    const View view = bench.tensor(DType::f32, {rows, cols}, x);
+    softcap(bench.exec, view, 7.5f);
+    std::vector<double> expected;
+    for (const double value : x) expected.push_back(7.5 * std::tanh(value / 7.5));
+    EXPECT_LT(relative_error(bench.read(view), expected), 1e-6);
+  }
+}
+
 TEST_P(OpsElementwise, AddIsRoundedOnce) {
   for (const auto& [rows, cols] : awkward_shapes()) {
     SCOPED_TRACE(fmt::format("{} x {}", rows, cols));

@@ -81,6 +81,50 @@ TEST_P(OpsRmsNorm, ForwardMatchesTheReference) {
   }
 }
 
+// offset + weight is what the plain norm calls its weight; in fp32 where the weights are eighths, it is so exactly.
+TEST_P(OpsRmsNorm, AnOffsetIsAddedToTheWeights) {
+  for (const auto& [rows, cols] : awkward_shapes()) {
+    SCOPED_TRACE(fmt::format("{} x {}", rows, cols));
+    TestBench bench(device());
+    const NormSpec norm{eps, 1.0f};
+    std::vector<double> weight, more;
+    for (std::int64_t i = 0; i < cols; ++i) {
+      weight.push_back(static_cast<double>(i % 5 - 2) / 8);
+      more.push_back(weight.back() + 1);
+    }
+    const auto x = values(rows * cols, 1, 3.0), dout = values(rows * cols, 2);
+    const View in = bench.tensor(dtype(), {rows, cols}, x), d = bench.tensor(dtype(), {rows, cols}, dout);
+    const View w = bench.tensor(dtype(), {cols}, weight), w_more = bench.tensor(dtype(), {cols}, more);
+    const View out = bench.poisoned(dtype(), {rows, cols}), same = bench.poisoned(dtype(), {rows, cols});
+    rms_norm_forward(bench.exec, out, in, w, norm);
+    rms_norm_forward(bench.exec, same, in, w_more, eps);
+    EXPECT_EQ(bench.read(out), bench.read(same));
+    std::vector<double> expected(x.size());
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const auto at = static_cast<std::size_t>(row * cols);
+      reference::rms_norm<double>(std::span(expected).subspan(at, static_cast<std::size_t>(cols)), row_of(x, row, cols),
+                                  weight, static_cast<double>(eps), 1.0);
+    }
+    EXPECT_LT(relative_error(bench.read(out), expected), tolerance(dtype()));
+
+    const View sum = bench.poisoned(dtype(), {rows, cols}), other = bench.poisoned(dtype(), {rows, cols});
+    residual_rms_norm_forward(bench.exec, out, sum, in, d, w, norm);
+    residual_rms_norm_forward(bench.exec, same, other, in, d, w_more, eps);
+    EXPECT_EQ(bench.read(out), bench.read(same));
+
+    const View dw = bench.poisoned(DType::f32, {cols}), dw_same = bench.poisoned(DType::f32, {cols});
+    rms_norm_backward(bench.exec, {out, Grad::overwrite, dw, Grad::overwrite}, d, in, w, norm);
+    rms_norm_backward(bench.exec, {same, Grad::overwrite, dw_same, Grad::overwrite}, d, in, w_more, eps);
+    EXPECT_EQ(bench.read(out), bench.read(same));
+    EXPECT_EQ(bench.read(dw), bench.read(dw_same));
+
+    const View place = bench.tensor(dtype(), {rows, cols}, x);  // out in x's place
+    rms_norm_forward(bench.exec, place, place, w, norm);
+    rms_norm_forward(bench.exec, out, in, w, norm);
+    EXPECT_EQ(bench.read(place), bench.read(out));
+  }
+}
+
 TEST_P(OpsRmsNorm, ReadsAndWritesStridedRows) {
   for (const auto& [rows, cols] : awkward_shapes()) {
     SCOPED_TRACE(fmt::format("{} x {}", rows, cols));

@@ -10,9 +10,20 @@ using namespace inlay::testing;  // NOLINT
 
 struct RopeCase {
   std::int64_t tokens, heads, head, rotated;
+  RopePairs pairs = RopePairs::halves;
 };
-const RopeCase cases[] = {{1, 1, 2, 2},      {3, 2, 10, 10},   {5, 3, 64, 64},   {7, 2, 24, 16},
-                          {11, 4, 128, 128}, {2, 1, 256, 256}, {130, 2, 96, 32}, {4, 3, 80, 0}};
+const RopeCase cases[] = {{1, 1, 2, 2},
+                          {3, 2, 10, 10},
+                          {5, 3, 64, 64},
+                          {7, 2, 24, 16},
+                          {11, 4, 128, 128},
+                          {2, 1, 256, 256},
+                          {130, 2, 96, 32},
+                          {4, 3, 80, 0},
+                          {1, 1, 2, 2, RopePairs::neighbours},
+                          {3, 2, 10, 6, RopePairs::neighbours},
+                          {7, 2, 24, 16, RopePairs::neighbours},
+                          {130, 3, 128, 64, RopePairs::neighbours}};
 
 // Positions restart, skip and repeat.
 std::vector<std::int32_t> positions_for(std::int64_t tokens, std::int32_t limit) {
@@ -53,8 +64,12 @@ void reference_rope(std::vector<S>& x, const RopeCase& c, const std::vector<std:
   for (std::int64_t row = 0; row < c.tokens * c.heads; ++row) {
     const std::int32_t position = positions[static_cast<std::size_t>(row / c.heads)];
     const auto cosines = table.column(position, 0), sines = table.column(position, 1);
-    reference::rope<S>(std::span(x).subspan(static_cast<std::size_t>(row * c.head), static_cast<std::size_t>(c.head)),
-                       cosines, sines);
+    const auto head = std::span(x).subspan(static_cast<std::size_t>(row * c.head), static_cast<std::size_t>(c.head));
+    if (c.pairs == RopePairs::halves) {
+      reference::rope<S>(head, cosines, sines);
+    } else {
+      reference::rope_neighbours<S>(head, cosines, sines);
+    }
   }
 }
 
@@ -71,8 +86,8 @@ TEST_P(OpsRope, ForwardMatchesTheReference) {
     const View position_view = bench.indices(positions);
     const View dense = bench.tensor(dtype(), {c.tokens, c.heads, c.head}, x);
     const Window wide = strided(bench, dtype(), c.tokens, c.heads * c.head, x);
-    rope(bench.exec, dense, position_view, table_view, Rotation::forward);
-    rope(bench.exec, wide.view.split_cols(c.heads), position_view, table_view, Rotation::forward);
+    rope(bench.exec, dense, position_view, table_view, Rotation::forward, c.pairs);
+    rope(bench.exec, wide.view.split_cols(c.heads), position_view, table_view, Rotation::forward, c.pairs);
     const auto before = x;
     reference_rope(x, c, positions, table);
     EXPECT_LT(relative_error(bench.read(dense), x), tolerance(dtype()));
@@ -105,7 +120,7 @@ TEST_P(OpsRope, BackwardMatchesComplexStep) {
     });
     const View d = bench.tensor(dtype(), {c.tokens, c.heads, c.head}, dout);
     rope(bench.exec, d, bench.indices(positions), bench.tensor(DType::f32, {13, c.rotated / 2, 2}, table.values),
-         Rotation::backward);
+         Rotation::backward, c.pairs);
     EXPECT_LT(relative_error(bench.read(d), expected), tolerance(dtype()));
   }
 }

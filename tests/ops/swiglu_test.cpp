@@ -12,9 +12,14 @@ struct Expected {
   std::vector<double> act, dgate_up;
 };
 
+template <class S>
+S reference_of(Gate gate, const S& g, const S& u) {
+  return gate == Gate::silu ? reference::swiglu(g, u) : reference::geglu(g, u);
+}
+
 // Forward, and by complex step the gradient of Σ dact · act.
 Expected reference_swiglu(const std::vector<double>& gate_up, const std::vector<double>& dact, std::int64_t rows,
-                          std::int64_t width) {
+                          std::int64_t width, Gate gate) {
   Expected expected{std::vector<double>(dact.size()), std::vector<double>(gate_up.size())};
   constexpr double h = 1e-40;
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -22,9 +27,9 @@ Expected reference_swiglu(const std::vector<double>& gate_up, const std::vector<
       const auto at = static_cast<std::size_t>(row * 2 * width + col), up_at = at + static_cast<std::size_t>(width);
       const auto out = static_cast<std::size_t>(row * width + col);
       const double g = gate_up[at], u = gate_up[up_at];
-      expected.act[out] = reference::swiglu(g, u);
-      expected.dgate_up[at] = dact[out] * reference::swiglu(Complex(g, h), Complex(u)).imag() / h;
-      expected.dgate_up[up_at] = dact[out] * reference::swiglu(Complex(g), Complex(u, h)).imag() / h;
+      expected.act[out] = reference_of(gate, g, u);
+      expected.dgate_up[at] = dact[out] * reference_of(gate, Complex(g, h), Complex(u)).imag() / h;
+      expected.dgate_up[up_at] = dact[out] * reference_of(gate, Complex(g), Complex(u, h)).imag() / h;
     }
   }
   return expected;
@@ -39,60 +44,69 @@ class OpsSwiglu : public DeviceDType {
 
 TEST_P(OpsSwiglu, ForwardMatchesTheReference) {
   for (const auto& [rows, cols] : awkward_shapes()) {
-    SCOPED_TRACE(fmt::format("{} x {}", rows, cols));
-    TestBench bench(device());
-    const auto gate_up = values(rows * 2 * cols, 1, 4.0);
-    const auto expected =
-        reference_swiglu(gate_up, std::vector<double>(static_cast<std::size_t>(rows * cols)), rows, cols);
-    const View out = bench.poisoned(dtype(), {rows, cols});
-    swiglu_forward(bench.exec, out, bench.tensor(dtype(), {rows, 2 * cols}, gate_up));
-    EXPECT_LT(relative_error(bench.read(out), expected.act), tolerance(dtype()));
-    const Window in = strided(bench, dtype(), rows, 2 * cols, gate_up), to = strided(bench, dtype(), rows, cols);
-    swiglu_forward(bench.exec, to.view, in.view);
-    EXPECT_EQ(bench.read(to.view), bench.read(out));
-    EXPECT_TRUE(surroundings_intact(bench, to));
+    for (const Gate gate : {Gate::silu, Gate::gelu_tanh}) {
+      SCOPED_TRACE(fmt::format("{} x {}, gate {}", rows, cols, static_cast<int>(gate)));
+      TestBench bench(device());
+      const auto gate_up = values(rows * 2 * cols, 1, 4.0);
+      const auto expected =
+          reference_swiglu(gate_up, std::vector<double>(static_cast<std::size_t>(rows * cols)), rows, cols, gate);
+      const View out = bench.poisoned(dtype(), {rows, cols});
+      swiglu_forward(bench.exec, out, bench.tensor(dtype(), {rows, 2 * cols}, gate_up), gate);
+      EXPECT_LT(relative_error(bench.read(out), expected.act), tolerance(dtype()));
+      const Window in = strided(bench, dtype(), rows, 2 * cols, gate_up), to = strided(bench, dtype(), rows, cols);
+      swiglu_forward(bench.exec, to.view, in.view, gate);
+      EXPECT_EQ(bench.read(to.view), bench.read(out));
+      EXPECT_TRUE(surroundings_intact(bench, to));
+    }
   }
 }
 
 TEST_P(OpsSwiglu, LargeGatesSaturate) {
-  TestBench bench(device());
-  const View out = bench.poisoned(dtype(), {1, 4});
-  swiglu_forward(bench.exec, out, bench.tensor(dtype(), {1, 8}, {200, -200, 30000, -30000, 1, 1, 1, 1}));
-  const auto act = bench.read(out);
-  EXPECT_NEAR(act[0], 200, 1e-3);
-  EXPECT_NEAR(act[1], 0, 1e-30);
-  EXPECT_NEAR(act[2], rounded({30000}, dtype())[0], 1e-3);
-  EXPECT_NEAR(act[3], 0, 1e-30);
+  for (const Gate gate : {Gate::silu, Gate::gelu_tanh}) {
+    TestBench bench(device());
+    const View out = bench.poisoned(dtype(), {1, 4}), d = bench.tensor(dtype(), {1, 4}, {1, 1, 1, 1});
+    const View in = bench.tensor(dtype(), {1, 8}, {200, -200, 30000, -30000, 1, 1, 1, 1});
+    swiglu_forward(bench.exec, out, in, gate);
+    const auto act = bench.read(out);
+    EXPECT_NEAR(act[0], 200, 1e-3);
+    EXPECT_NEAR(act[1], 0, 1e-30);
+    EXPECT_NEAR(act[2], rounded({30000}, dtype())[0], 1e-3);
+    EXPECT_NEAR(act[3], 0, 1e-30);
+    swiglu_backward(bench.exec, in, {}, d, in, gate);
+    const auto slopes = bench.read(in);
+    for (int i = 0; i < 4; ++i) EXPECT_NEAR(slopes[static_cast<std::size_t>(i)], i % 2 == 0 ? 1 : 0, 1e-6);
+  }
 }
 
 TEST_P(OpsSwiglu, BackwardMatchesComplexStep) {
   for (const auto& [rows, cols] : awkward_shapes()) {
-    SCOPED_TRACE(fmt::format("{} x {}", rows, cols));
+    const Gate gate = rows % 2 == 0 ? Gate::silu : Gate::gelu_tanh;
+    SCOPED_TRACE(fmt::format("{} x {}, gate {}", rows, cols, static_cast<int>(gate)));
     TestBench bench(device());
     const auto gate_up = values(rows * 2 * cols, 2, 3.0), dact = values(rows * cols, 3);
-    const auto expected = reference_swiglu(gate_up, dact, rows, cols);
+    const auto expected = reference_swiglu(gate_up, dact, rows, cols, gate);
     const auto same = [&](ConstView dgate_up, ConstView act) {
       EXPECT_LT(relative_error(bench.read(dgate_up), expected.dgate_up), tolerance(dtype()));
       EXPECT_LT(relative_error(bench.read(act), expected.act), tolerance(dtype()));
     };
     const View in = bench.tensor(dtype(), {rows, 2 * cols}, gate_up), d = bench.tensor(dtype(), {rows, cols}, dact);
     const View dgate_up = bench.poisoned(dtype(), {rows, 2 * cols}), act = bench.poisoned(dtype(), {rows, cols});
-    swiglu_backward(bench.exec, dgate_up, act, d, in);
+    swiglu_backward(bench.exec, dgate_up, act, d, in, gate);
     same(dgate_up, act);
     EXPECT_EQ(bench.read(in), gate_up) << "gate_up was written";
     EXPECT_EQ(bench.read(d), dact) << "dact was written";
 
     const View again = bench.poisoned(dtype(), {rows, 2 * cols});  // without act
-    swiglu_backward(bench.exec, again, {}, d, in);
+    swiglu_backward(bench.exec, again, {}, d, in, gate);
     EXPECT_EQ(bench.read(again), bench.read(dgate_up));
 
     const Window wide_in = strided(bench, dtype(), rows, 2 * cols, gate_up),
                  wide_d = strided(bench, dtype(), rows, cols, dact);
-    swiglu_backward(bench.exec, wide_in.view, wide_d.view, wide_d.view, wide_in.view);  // in place, strided
+    swiglu_backward(bench.exec, wide_in.view, wide_d.view, wide_d.view, wide_in.view, gate);  // in place, strided
     same(wide_in.view, wide_d.view);
     EXPECT_TRUE(surroundings_intact(bench, wide_in) && surroundings_intact(bench, wide_d));
 
-    swiglu_backward(bench.exec, in, d, d, in);  // in place
+    swiglu_backward(bench.exec, in, d, d, in, gate);  // in place
     same(in, d);
   }
 }

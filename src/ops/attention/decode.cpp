@@ -26,7 +26,8 @@ void check(const ConstView& out, const ConstView& q, const ConstView& k, const C
   for (const ConstView& view : {out, k, v}) check_dtype(op, "out, k or v", view, q.dtype());
   INLAY_ASSERT(spec.length >= 1 && spec.length <= k.dim(2), "{}: {} positions in a cache for {}", op, spec.length,
                k.dim(2));
-  INLAY_ASSERT(spec.window >= 0, "{}: window {} is negative", op, spec.window);
+  INLAY_ASSERT(spec.window >= 0 && spec.softcap >= 0, "{}: window {} or softcap {} is negative", op, spec.window,
+               spec.softcap);
   if (spec.sinks.absent()) return;
   check_shape(op, "sinks", spec.sinks, {heads});
   check_dtype(op, "sinks", spec.sinks, q.dtype());

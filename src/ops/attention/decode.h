@@ -14,6 +14,7 @@ struct DecodeSpec {
   std::int64_t length = 0;  // positions in the cache; the new token is the last of them
   std::int64_t window = 0;  // of positions seen, the token's own included; 0: unlimited
   ConstView sinks;          // [heads] in q's dtype, as in ops/attention/attention.h; absent: none
+  float softcap = 0;        // scores become softcap · tanh(score / softcap); 0: they stay
 };
 
 // out, q [B, heads, D]; k, v [B, kv_heads, capacity, D]. out = attention of q over the last positions of k and v.

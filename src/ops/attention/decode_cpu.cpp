@@ -12,10 +12,10 @@ namespace {
 
 constexpr float no_sink = -std::numeric_limits<float>::infinity();
 
-// scores[j] = scale · q·k[j], and −∞ up to a whole vector. As many keys at a time as a vector is long: their partial
-// sums, a vector each, are turned into one vector.
+// scores[j] = scale · q·k[j], capped where there is a cap, and −∞ up to a whole vector. As many keys at a time as a
+// vector is long: their partial sums, a vector each, are turned into one vector.
 template <class T>
-void score_keys(float* scores, const T* q, const Rows<const T>& keys, float scale) {
+void score_keys(float* scores, const T* q, const Rows<const T>& keys, const DecodeSpec& spec) {
   for (std::int64_t begin = 0; begin < keys.count; begin += lanes) {
     const std::int64_t count = std::min(lanes, keys.count - begin);
     u32v sums[lanes] = {};
@@ -31,7 +31,9 @@ void score_keys(float* scores, const T* q, const Rows<const T>& keys, float scal
     for (std::int64_t width = lanes / 2; width > 0; width /= 2) {
       for (std::int64_t i = 0; i < width; ++i) sums[i] = (u32v)((f32v)sums[i] + (f32v)sums[i + width]);
     }
-    backend::cpu::store(scores + begin, (f32v)sums[0] * scale);
+    f32v found = (f32v)sums[0] * spec.scale;
+    if (spec.softcap > 0) found = spec.softcap * backend::cpu::tanh(found / spec.softcap);
+    backend::cpu::store(scores + begin, found);
   }
   std::fill(scores + keys.count, scores + padded(keys.count, lanes), -std::numeric_limits<float>::infinity());
 }
@@ -100,7 +102,7 @@ void attend(View out, ConstView q, ConstView k, ConstView v, const DecodeSpec& s
       const Rows<const T> keys = seen(k, sequence, kv_head), values = seen(v, sequence, kv_head);
       for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
         float* row = scores.as<float>() + sequence * scores.stride(0) + head * scores.stride(1);
-        score_keys(row, q.as<T>() + sequence * q.stride(0) + head * q.stride(1), keys, spec.scale);
+        score_keys(row, q.as<T>() + sequence * q.stride(0) + head * q.stride(1), keys, spec);
         const float sink = spec.sinks ? static_cast<float>(spec.sinks.as<T>()[head]) : no_sink;
         const float factor = soften(row, count, sink);
         weigh_values(out.as<T>() + sequence * out.stride(0) + head * out.stride(1), row, values, factor);

@@ -31,7 +31,8 @@ struct Task {
   const T *q, *k, *v;
   Strides out_strides, q_strides, k_strides, v_strides;
   int group, width, first, length;
-  float scale;     // into powers of two
+  float scale;     // into powers of two; with a cap, into multiples of it
+  float cap;       // in powers of two; 0: none
   const T* sinks;  // or null
 };
 
@@ -100,6 +101,7 @@ __device__ __forceinline__ void see(Seen& seen, const Task<T>& task, const float
 #pragma unroll
     for (int i = 0; i < per_lane; ++i) product += q[i] * x[i];
     product = warp_sum(product, lanes) * task.scale;
+    if (task.cap > 0) product = task.cap * tanhf(product);
     scores[n] = key + n * step < task.length ? product : -INFINITY;
     top = fmaxf(top, scores[n]);
   }
@@ -209,7 +211,8 @@ void decode_attention(Exec& exec, View out, ConstView q, ConstView k, ConstView 
                        width,
                        static_cast<int>(first),
                        static_cast<int>(spec.length),
-                       spec.scale * log2_e,
+                       spec.softcap > 0 ? spec.scale / spec.softcap : spec.scale * log2_e,
+                       spec.softcap * log2_e,
                        pointer<T>(spec.sinks)};
     with_width<T>(vectors_fit(full_vector<T>, q, k, v), [&](auto vector) {
       decode<T, vector>

@@ -70,6 +70,18 @@ struct Cache {
   const DecodeCase& c;
 };
 
+// Heads of an even size have their scores capped.
+float softcap_of(const DecodeCase& c) { return c.head_size % 2 == 0 ? 1.5f : 0.0f; }
+
+struct Capped : reference::CausalWindow {
+  double cap;
+  template <class S>
+  S score(const reference::AttentionPair&, const S& s) const {
+    using std::tanh;
+    return cap > 0 ? S(cap) * tanh(s / S(cap)) : s;
+  }
+};
+
 // The last row of causal attention over the whole sequence.
 std::vector<double> reference_out(const DecodeCase& c, const std::vector<double>& q, const Cache& k, const Cache& v,
                                   double scale, const std::vector<double>& sinks) {
@@ -81,7 +93,8 @@ std::vector<double> reference_out(const DecodeCase& c, const std::vector<double>
     std::vector<double> queries(static_cast<std::size_t>(c.length * width)), out, lse;
     std::copy_n(q.begin() + sequence * width, width, queries.end() - width);
     reference::attention_forward(
-        out, lse, queries, k.seen(sequence), v.seen(sequence), shape, [](double x) { return x; }, sinks);
+        out, lse, queries, k.seen(sequence), v.seen(sequence), shape, [](double x) { return x; }, sinks,
+        Capped{{c.window}, static_cast<double>(softcap_of(c))});
     result.insert(result.end(), out.end() - width, out.end());
   }
   return result;
@@ -102,7 +115,7 @@ TEST_P(OpsDecodeAttention, IsTheLastRowOfTheReference) {
     const Window query = strided(bench, dtype(), c.sequences, width, q);
     const Window wide = strided(bench, dtype(), c.sequences, width);
     const auto sinks = with_sinks ? rounded(random_values(c.heads, 4, 4.0), dtype()) : std::vector<double>();
-    DecodeSpec spec = {.scale = scale, .length = c.length, .window = c.window};
+    DecodeSpec spec = {.scale = scale, .length = c.length, .window = c.window, .softcap = softcap_of(c)};
     if (with_sinks) spec.sinks = bench.tensor(dtype(), {c.heads}, sinks);
     decode_attention(bench.exec, dense, bench.tensor(dtype(), {c.sequences, c.heads, c.head_size}, q), keys, values,
                      spec);
