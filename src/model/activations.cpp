@@ -9,8 +9,8 @@
 namespace inlay::model {
 
 namespace {
-constexpr std::array<std::string_view, activation_count> names = {"input",    "attention_norm", "qkv",    "attention",
-                                                                  "residual", "mlp_norm",       "gate_up"};
+constexpr std::array<std::string_view, activation_count> names = {
+    "input", "attention_norm", "qkv", "attention", "residual", "mlp_norm", "gate_up", "attention_answer", "mlp_answer"};
 
 // A list of activations to keep.
 LayerPolicy parse_kept(std::string_view text) {
@@ -21,7 +21,7 @@ LayerPolicy parse_kept(std::string_view text) {
       user_error(
           "activation policy '{}' is unknown; write keep, recompute_norms, recompute_mlp, recompute, "
           "offload_attention, offload, offload_half, or the names to keep among attention_norm, qkv, attention, "
-          "residual, mlp_norm, gate_up, separated by commas",
+          "residual, mlp_norm, gate_up, attention_answer, mlp_answer, separated by commas",
           name);
     }
     policy = policy.with(static_cast<Activation>(found - names.begin()), Storage::keep);

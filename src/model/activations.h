@@ -17,8 +17,11 @@ enum class Activation : std::uint8_t {
   residual,        // the residual stream between attention and MLP
   mlp_norm,        // normed input of the gate/up product
   gate_up,         // gate and up before the activation
+  // Of models with norms behind the blocks: what these norms see.
+  attention_answer,
+  mlp_answer,
 };
-inline constexpr std::size_t activation_count = 7;
+inline constexpr std::size_t activation_count = 9;
 std::string_view name_of(Activation activation);
 
 // Kept on the device, computed again (an input: from the layer before), or on the host between the passes. Inputs and

@@ -7,7 +7,6 @@
 #include "ops/attention/decode.h"
 #include "ops/elementwise.h"
 #include "ops/rms_norm.h"
-#include "ops/rope.h"
 
 namespace inlay::model {
 
@@ -31,9 +30,12 @@ AttentionBlock::AttentionBlock(Exec& exec, const ModelConfig& config, const Laye
       parameters_(parameters),
       qkv_(make_weight(exec, parameters.qkv)),
       output_(make_weight(exec, parameters.output)),
-      rule_(attention_rule(config.attention, config.heads, layer.window)) {}
+      answer_(config, parameters.output_norm),
+      rule_(attention_rule(config.attention, config.heads, layer.window, config.score_softcap)) {}
 
-float AttentionBlock::scale() const { return 1.0f / std::sqrt(static_cast<float>(config_.head_dim)); }
+float AttentionBlock::scale() const {
+  return config_.score_scale > 0 ? config_.score_scale : 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+}
 
 ops::AttentionSpec AttentionBlock::spec(const LayerContext& context) const {
   return {.scale = scale(),
@@ -56,32 +58,42 @@ ops::AttentionTensors AttentionBlock::tensors(View rotated, const Saved& saved) 
           .lse = saved.lse};
 }
 
-View AttentionBlock::normed(Exec& exec, ConstView x) {
+ConstView AttentionBlock::normed(Exec& exec, ConstView x) {
+  if (!config_.input_norms) return x;
   View norm = exec.arena().scratch("attention norm", x.dtype(), x.shape());
-  ops::rms_norm_forward(exec, norm, x, parameters_.norm.value, config_.norm_eps);
+  ops::rms_norm_forward(exec, norm, x, parameters_.norm.value, norm_spec());
   return norm;
+}
+
+View AttentionBlock::norm_rows(View part, std::int64_t heads) const {
+  return config_.qk_norm == QkNorm::heads ? part.split_cols(heads) : part;
+}
+
+void AttentionBlock::rotate(Exec& exec, View qk, const LayerContext& context, ops::Rotation rotation) {
+  if (layer_.rope == LayerRope::none) return;
+  const bool local = layer_.rope == LayerRope::local;
+  const RopeConfig& rope = local ? config_.local_rope : config_.rope;
+  ops::rope(exec, qk.split_cols(config_.heads + config_.kv_heads), context.batch.positions,
+            context.rope_tables[local ? 1 : 0], rotation,
+            rope.neighbours ? ops::RopePairs::neighbours : ops::RopePairs::halves);
 }
 
 void AttentionBlock::project(Exec& exec, View qkv, ConstView norm, const LayerContext& context) {
   qkv_->forward(exec, qkv, Grad::overwrite, norm);
   if (config_.qkv_bias) ops::add_bias(exec, qkv, parameters_.qkv_bias.value);
-  if (config_.qk_norm) return;  // the rotation then works on the normed copies
-  const View qk = qkv.slice_cols(0, config_.q_width() + config_.kv_width());
-  ops::rope(exec, qk.split_cols(config_.heads + config_.kv_heads), context.batch.positions, context.rope_table,
-            ops::Rotation::forward);
+  if (config_.qk_norm != QkNorm::none) return;  // the rotation then works on the normed copies
+  rotate(exec, qkv.slice_cols(0, config_.q_width() + config_.kv_width()), context, ops::Rotation::forward);
 }
 
 View AttentionBlock::rotated(Exec& exec, View qkv, const LayerContext& context) {
-  if (!config_.qk_norm) return qkv;
+  if (config_.qk_norm == QkNorm::none) return qkv;
   const std::int64_t q = config_.q_width(), kv = config_.kv_width();
   View qk = exec.arena().scratch("normed queries and keys", qkv.dtype(), {qkv.dim(0), q + kv});
-  ops::rms_norm_forward(exec, qk.slice_cols(0, q).split_cols(config_.heads),
-                        qkv.slice_cols(0, q).split_cols(config_.heads), parameters_.q_norm.value, config_.norm_eps);
-  ops::rms_norm_forward(exec, qk.slice_cols(q, q + kv).split_cols(config_.kv_heads),
-                        qkv.slice_cols(q, q + kv).split_cols(config_.kv_heads), parameters_.k_norm.value,
-                        config_.norm_eps);
-  ops::rope(exec, qk.split_cols(config_.heads + config_.kv_heads), context.batch.positions, context.rope_table,
-            ops::Rotation::forward);
+  ops::rms_norm_forward(exec, norm_rows(qk.slice_cols(0, q), config_.heads),
+                        norm_rows(qkv.slice_cols(0, q), config_.heads), parameters_.q_norm.value, norm_spec());
+  ops::rms_norm_forward(exec, norm_rows(qk.slice_cols(q, q + kv), config_.kv_heads),
+                        norm_rows(qkv.slice_cols(q, q + kv), config_.kv_heads), parameters_.k_norm.value, norm_spec());
+  rotate(exec, qk, context, ops::Rotation::forward);
   return qk;
 }
 
@@ -89,9 +101,14 @@ void AttentionBlock::attend(Exec& exec, View rotated, const LayerContext& contex
   ops::attention_forward(exec, tensors(rotated, saved), spec(context));
 }
 
+void AttentionBlock::multiply_out(Exec& exec, View answer, const Saved& saved) {
+  output_->forward(exec, answer, Grad::overwrite, saved.out);
+  if (config_.output_bias) ops::add_bias(exec, answer, parameters_.output_bias.value);
+}
+
 void AttentionBlock::output(Exec& exec, View delta, const Saved& saved) {
-  output_->forward(exec, delta, Grad::overwrite, saved.out);
-  if (config_.output_bias) ops::add_bias(exec, delta, parameters_.output_bias.value);
+  if (saved.answer.absent()) multiply_out(exec, delta, saved);
+  answer_.forward(exec, delta, saved.answer.absent() ? delta : saved.answer);
 }
 
 void AttentionBlock::forward(Exec& exec, View delta, ConstView x, const LayerContext& context,
@@ -107,17 +124,24 @@ void AttentionBlock::forward(Exec& exec, View delta, ConstView x, const LayerCon
   View out = take(saved.out, Activation::attention, "attention output", x.dtype(), {tokens, config_.q_width()});
   View lse = take(saved.lse, Activation::attention, "attention log-sum-exp", DType::f32, {tokens, config_.heads});
   View qkv = take({}, Activation::qkv, "qkv", x.dtype(), {tokens, config_.qkv_width()});
-  {
+  if (config_.input_norms) {
     const ScratchScope norm_scope(arena);
     View norm = take({}, Activation::attention_norm, "attention norm", x.dtype(), x.shape());
-    ops::rms_norm_forward(exec, norm, x, parameters_.norm.value, config_.norm_eps);
+    ops::rms_norm_forward(exec, norm, x, parameters_.norm.value, norm_spec());
     project(exec, qkv, norm, context);
     if (policy.keeps(Activation::attention_norm)) saved.norm = norm;
+  } else {
+    project(exec, qkv, x, context);
   }
-  const Saved working = {.norm = {}, .qkv = qkv, .out = out, .lse = lse};
+  Saved working = {.norm = {}, .qkv = qkv, .out = out, .lse = lse, .answer = {}};
   {
     const ScratchScope rotated_scope(arena);
     attend(exec, rotated(exec, qkv, context), context, working);
+  }
+  if (answer_.is_needed() && policy.keeps(Activation::attention_answer)) {
+    saved.answer = arena.keep(MemoryClass::activations, "attention answer", x.dtype(), x.shape());
+    multiply_out(exec, saved.answer, working);
+    working.answer = saved.answer;
   }
   output(exec, delta, working);
   if (policy.keeps(Activation::qkv)) saved.qkv = qkv;
@@ -143,9 +167,13 @@ void AttentionBlock::decode(Exec& exec, View delta, ConstView x, const LayerCont
     const View qk = rotated(exec, qkv, context);
     ops::cast(exec, cache.key(position), qk.slice_cols(q, q + kv).split_cols(config_.kv_heads));
     ops::cast(exec, cache.value(position), qkv.slice_cols(q + kv, q + 2 * kv).split_cols(config_.kv_heads));
-    ops::decode_attention(
-        exec, out.split_cols(config_.heads), qk.slice_cols(0, q).split_cols(config_.heads), cache.keys, cache.values,
-        {.scale = scale(), .length = position + 1, .window = layer_.window, .sinks = parameters_.sinks.value});
+    ops::decode_attention(exec, out.split_cols(config_.heads), qk.slice_cols(0, q).split_cols(config_.heads),
+                          cache.keys, cache.values,
+                          {.scale = scale(),
+                           .length = position + 1,
+                           .window = layer_.window,
+                           .sinks = parameters_.sinks.value,
+                           .softcap = config_.score_softcap});
   }
   output(exec, delta, {.out = out});
 }
@@ -165,6 +193,10 @@ void AttentionBlock::recompute(Exec& exec, ConstView x, const LayerContext& cont
     const ScratchScope scope(arena);
     attend(exec, rotated(exec, saved.qkv, context), context, saved);
   }
+  if (answer_.is_needed() && saved.answer.absent()) {
+    saved.answer = arena.scratch("attention answer", x.dtype(), x.shape());
+    multiply_out(exec, saved.answer, saved);
+  }
 }
 
 void AttentionBlock::backward(Exec& exec, View grad, ConstView x, const LayerContext& context, const Saved& saved) {
@@ -180,8 +212,12 @@ void AttentionBlock::backward(Exec& exec, View grad, ConstView x, const LayerCon
   {
     const ScratchScope attention_scope(arena);
     View dout = arena.scratch("attention output gradient", x.dtype(), {tokens, q});
-    backward_bias(exec, parameters_.output_bias, grad);
-    output_->backward(exec, dout, Grad::overwrite, grad, saved.out);
+    {
+      const ScratchScope answer_scope(arena);
+      const ConstView danswer = answer_.backward(exec, grad, saved.answer);
+      backward_bias(exec, parameters_.output_bias, danswer);
+      output_->backward(exec, dout, Grad::overwrite, danswer, saved.out);
+    }
 
     const View qk = again([&] { return rotated(exec, saved.qkv, context); });
     const View dq = dqkv.slice_cols(0, q).split_cols(config_.heads);
@@ -191,23 +227,28 @@ void AttentionBlock::backward(Exec& exec, View grad, ConstView x, const LayerCon
     ops::attention_backward(exec,
                             {.dq = dq, .dk = dk, .dv = dv, .dsinks = sinks.grad, .dsinks_mode = sinks.next_grad_mode()},
                             dout.split_cols(config_.heads), tensors(qk, saved), spec(context));
-    ops::rope(exec, dqkv.slice_cols(0, q + kv).split_cols(config_.heads + config_.kv_heads), context.batch.positions,
-              context.rope_table, ops::Rotation::backward);
-    if (config_.qk_norm) {
-      ops::rms_norm_backward(exec, norm_grads(dq, Grad::overwrite, parameters_.q_norm), dq,
-                             saved.qkv.slice_cols(0, q).split_cols(config_.heads), parameters_.q_norm.value,
-                             config_.norm_eps);
-      ops::rms_norm_backward(exec, norm_grads(dk, Grad::overwrite, parameters_.k_norm), dk,
-                             saved.qkv.slice_cols(q, q + kv).split_cols(config_.kv_heads), parameters_.k_norm.value,
-                             config_.norm_eps);
+    rotate(exec, dqkv.slice_cols(0, q + kv), context, ops::Rotation::backward);
+    const auto backward_norm = [&](weights::Parameter& norm, std::int64_t begin, std::int64_t end, std::int64_t heads) {
+      const View d = norm_rows(dqkv.slice_cols(begin, end), heads);
+      ops::rms_norm_backward(exec, norm_grads(d, Grad::overwrite, norm), d,
+                             norm_rows(saved.qkv.slice_cols(begin, end), heads), norm.value, norm_spec());
+    };
+    if (config_.qk_norm != QkNorm::none) {
+      backward_norm(parameters_.q_norm, 0, q, config_.heads);
+      backward_norm(parameters_.k_norm, q, q + kv, config_.kv_heads);
     }
   }
   backward_bias(exec, parameters_.qkv_bias, dqkv);
-  const View norm = again([&] { return saved.norm.absent() ? normed(exec, x) : saved.norm; });
+  if (!config_.input_norms) return qkv_->backward(exec, grad, Grad::accumulate, dqkv, x);
+  View norm = saved.norm;
+  if (norm.absent()) {
+    norm = arena.scratch("attention norm", x.dtype(), x.shape());
+    again([&] { ops::rms_norm_forward(exec, norm, x, parameters_.norm.value, norm_spec()); });
+  }
   const View dnorm = norm;  // will have served: its memory takes the gradient
   qkv_->backward(exec, dnorm, Grad::overwrite, dqkv, norm);
   ops::rms_norm_backward(exec, norm_grads(grad, Grad::accumulate, parameters_.norm), dnorm, x, parameters_.norm.value,
-                         config_.norm_eps);
+                         norm_spec());
 }
 
 }  // namespace inlay::model

@@ -28,10 +28,12 @@ std::int64_t ModelConfig::expert_layers() const {
 }
 
 std::int64_t ModelConfig::parameter_count() const {
-  std::int64_t attention = attention_matrix_size(*this) + 2 * hidden;
+  std::int64_t attention =
+      attention_matrix_size(*this) + (input_norms ? 2 * hidden : 0) + (output_norms ? 2 * hidden : 0);
   if (qkv_bias) attention += qkv_width();
   if (output_bias) attention += hidden;
-  if (qk_norm) attention += 2 * head_dim;
+  if (qk_norm == QkNorm::heads) attention += 2 * head_dim;
+  if (qk_norm == QkNorm::whole) attention += q_width() + kv_width();
   if (sinks) attention += heads;
   const std::int64_t sparse = expert_layers(), dense = layer_count() - sparse;
   return attention * layer_count() + dense * mlp_size(*this) + (sparse > 0 ? sparse * experts_size(*this) : 0) +

@@ -9,7 +9,7 @@
 // What a model is, in terms that no family name appears in: the blocks read this and nothing else.
 namespace inlay::model {
 
-enum class RopeKind : std::uint8_t { plain, linear, llama3, yarn };
+enum class RopeKind : std::uint8_t { plain, linear, llama3, yarn, longrope };
 
 struct RopeConfig {
   RopeKind kind = RopeKind::plain;
@@ -18,9 +18,13 @@ struct RopeConfig {
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
   double beta_fast = 32.0, beta_slow = 1.0;              // yarn
   bool truncate = true;                                  // yarn: round the correction range to whole dimensions
-  double attention_factor = 0.0;                         // yarn: scales cosine and sine; 0 means 0.1·ln(factor) + 1
+  double attention_factor = 0.0;  // yarn, longrope: scales cosine and sine; 0 means 0.1·ln(factor) + 1
+  // longrope: what each pair's frequency is divided by, in documents of up to original_positions tokens and in longer
+  // ones.
+  std::vector<double> short_factors, long_factors;
   std::int64_t original_positions = 0;
   std::int64_t rotary_dim = 0;  // how much of a head rotates
+  bool neighbours = false;      // pairs are (2i, 2i + 1), else (i, i + rotary_dim / 2)
 };
 
 // A mixture of experts in place of a layer's MLP.
@@ -35,9 +39,12 @@ struct ExpertsConfig {
   double balance = 0;  // factor of the load-balancing loss; 0: none
 };
 
+enum class LayerRope : std::uint8_t { none, model, local };  // no rotation, the model's, or its local one
+
 struct LayerConfig {
   std::int64_t window = 0;  // sliding attention window, 0: none
   bool experts = false;     // a mixture of experts, else one MLP
+  LayerRope rope = LayerRope::model;
 };
 
 // How a checkpoint spells its tensors; "{}" stands for the layer. Linears are named without ".weight" and ".bias".
@@ -49,12 +56,16 @@ struct NameMap {
   std::string q = "model.layers.{}.self_attn.q_proj";
   std::string k = "model.layers.{}.self_attn.k_proj";
   std::string v = "model.layers.{}.self_attn.v_proj";
+  std::string qkv;  // the three in one tensor, where it is not empty
   std::string output = "model.layers.{}.self_attn.o_proj";
   std::string q_norm = "model.layers.{}.self_attn.q_norm.weight";
   std::string k_norm = "model.layers.{}.self_attn.k_norm.weight";
+  std::string attention_output_norm = "model.layers.{}.post_attention_layernorm.weight";
   std::string mlp_norm = "model.layers.{}.post_attention_layernorm.weight";
+  std::string mlp_output_norm = "model.layers.{}.post_feedforward_layernorm.weight";
   std::string gate = "model.layers.{}.mlp.gate_proj";
   std::string up = "model.layers.{}.mlp.up_proj";
+  std::string gate_up;  // both in one tensor, where it is not empty
   std::string down = "model.layers.{}.mlp.down_proj";
   std::string sinks = "model.layers.{}.self_attn.sinks";
   std::string router = "model.layers.{}.mlp.router";
@@ -78,17 +89,30 @@ struct AttentionText {
   bool operator==(const AttentionText&) const = default;
 };
 
+enum class QkNorm : std::uint8_t { none, heads, whole };  // of every query and key head, or of all of them at once
+
 struct ModelConfig {
   std::string model_type;  // as in config.json
   std::int64_t hidden = 0, intermediate = 0, vocab = 0;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t max_positions = 0;
   float norm_eps = 1e-6f;
-  RopeConfig rope;
+  float norm_offset = 0;                // norms multiply by offset + weight
+  bool input_norms = true;              // before attention and MLP
+  bool output_norms = false;            // behind them, before what they answer joins the residual stream
+  RopeConfig rope, local_rope;          // the second where layers say so
+  float embedding_scale = 1;            // of embeddings as the layers see them
+  bool embedding_scale_rounds = false;  // to the dtype of the computation
+  float residual_scale = 1;             // of what attention and MLP answer
+  float score_scale = 0;                // of q·k; 0: 1 / sqrt(head_dim)
+  float score_softcap = 0;              // scores become cap · tanh(score / cap); 0: they stay
+  float head_scale = 1;                 // of the final hidden state, and so of the logits
+  float logit_softcap = 0;
+  bool gelu = false;  // the MLP's gate is gelu by tanh, else silu
   bool tied_embeddings = false;
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
-  bool qk_norm = false;  // RMS norm on every query and key head
-  bool sinks = false;    // a learned logit beside every head's scores
+  QkNorm qk_norm = QkNorm::none;
+  bool sinks = false;  // a learned logit beside every head's scores
   AttentionText attention;
   ExpertsConfig experts;
   DType dtype = DType::f32;  // of the checkpoint

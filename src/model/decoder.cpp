@@ -53,9 +53,15 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
   if (!config_.tied_embeddings) head_ = make_weight(exec, parameters_.head);
   if (options_.host_layers > 0 || options_.mesh.many()) open_traffic(exec);
 
-  const Shape table_shape{options_.max_positions, config_.rope.rotary_dim / 2, 2};
-  rope_table_ = arena.keep(MemoryClass::batch, "rope table", DType::f32, table_shape);
-  if (!exec.planning()) exec.upload(rope_table_, rope_table(config_.rope, options_.max_positions).data());
+  const auto make_table = [&](const RopeConfig& rope) {
+    const std::int64_t positions = options_.max_positions;
+    const Shape shape{rope_rows(rope, positions), rope.rotary_dim / 2, 2};
+    const View table = arena.keep(MemoryClass::batch, "rope table", DType::f32, shape);
+    if (!exec.planning()) exec.upload(table, rope_table(rope, positions).data());
+    return table;
+  };
+  rope_tables_[0] = make_table(config_.rope);
+  if (config_.local_rope.rotary_dim > 0) rope_tables_[1] = make_table(config_.local_rope);
   if (const std::vector<float>& bias = config_.attention.head_bias; !bias.empty()) {
     head_bias_ = arena.keep(MemoryClass::batch, "attention head bias", DType::f32, {config_.heads});
     if (!exec.planning()) exec.upload(head_bias_, bias.data());
@@ -147,9 +153,33 @@ Decoder::Layer::Layer(Exec& exec, const ModelConfig& config, const LayerConfig& 
 
 LayerContext Decoder::context(const DeviceBatch& batch) const {
   return {.batch = batch,
-          .rope_table = rope_table_,
+          .rope_tables = {rope_tables_[0], rope_tables_[1]},
           .head_bias = head_bias_,
           .deterministic_attention = options_.deterministic_attention};
+}
+
+DeviceBatch Decoder::to_device(Exec& exec, const PackedBatch& batch) const {
+  return upload(exec, batch, long_row(config_.rope));
+}
+
+float Decoder::embedding_scale() const {
+  const float scale = config_.embedding_scale;
+  return config_.embedding_scale_rounds && options_.compute == DType::bf16 ? static_cast<float>(bf16(scale)) : scale;
+}
+
+void Decoder::embed(Exec& exec, View x, ConstView tokens) {
+  embedding_->lookup(exec, x, tokens);
+  if (config_.embedding_scale != 1) ops::scale(exec, x, x, embedding_scale());
+}
+
+void Decoder::final_hidden(Exec& exec, View hidden, ConstView x) {
+  ops::rms_norm_forward(exec, hidden, x, parameters_.final_norm.value, norm_spec());
+  if (config_.head_scale != 1) ops::scale(exec, hidden, hidden, config_.head_scale);
+}
+
+void Decoder::head_logits(Exec& exec, View logits, ConstView hidden) {
+  head().forward(exec, logits, Grad::overwrite, hidden);
+  if (config_.logit_softcap > 0) ops::softcap(exec, logits, config_.logit_softcap);
 }
 
 void Decoder::for_each_trained(const std::function<void(weights::Parameter&)>& visit) {
@@ -238,8 +268,10 @@ void Decoder::head_loss(Exec& exec, View hidden, const DeviceBatch& batch, doubl
     outputs.dhidden = hidden;
     outputs.head_gradient = head().trainable();
   }
-  ops::LossOptions loss = {
-      .reduction = ops::Reduction::mean, .normalizer = normalizer, .chunk_tokens = options_.loss.chunk};
+  ops::LossOptions loss = {.softcap = config_.logit_softcap,
+                           .reduction = ops::Reduction::mean,
+                           .normalizer = normalizer,
+                           .chunk_tokens = options_.loss.chunk};
   if (gradients) {
     loss.label_smoothing = static_cast<float>(options_.loss.label_smoothing);
     loss.z_loss = static_cast<float>(options_.loss.z_loss);
@@ -256,7 +288,7 @@ View Decoder::forward_only(Exec& exec, const DeviceBatch& batch) {
   View x = arena.scratch("hidden state", options_.compute, stream_shape);
   View next = arena.scratch("next hidden state", options_.compute, stream_shape);
   access_->acquire(exec, weights::WeightAccess::embedding, weights::Pass::forward);
-  embedding_->lookup(exec, x, batch.tokens);
+  embed(exec, x, batch.tokens);
   access_->release(exec, weights::WeightAccess::embedding, weights::Pass::forward);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     access_->acquire(exec, static_cast<std::int64_t>(l), weights::Pass::forward);
@@ -265,7 +297,7 @@ View Decoder::forward_only(Exec& exec, const DeviceBatch& batch) {
     std::swap(x, next);
     access_->release(exec, static_cast<std::int64_t>(l), weights::Pass::forward);
   }
-  ops::rms_norm_forward(exec, next, x, parameters_.final_norm.value, config_.norm_eps);
+  final_hidden(exec, next, x);
   return next;
 }
 
@@ -279,7 +311,7 @@ void Decoder::observe(Exec& exec, const std::vector<PackedBatch>& batches, Layer
     const Shape shape{packed.token_count(), config_.hidden};
     streams.push_back(arena.keep(MemoryClass::activations, "residual stream", options_.compute, shape));
     const std::size_t batch_mark = arena.mark();
-    embedding_->lookup(exec, streams.back(), upload(exec, packed).tokens);
+    embed(exec, streams.back(), to_device(exec, packed).tokens);
     exec.synchronize();
     arena.release_to(batch_mark);
   }
@@ -288,7 +320,7 @@ void Decoder::observe(Exec& exec, const std::vector<PackedBatch>& batches, Layer
     for (std::size_t i = 0; i < batches.size(); ++i) {
       const ScratchScope scope(arena);
       const std::size_t batch_mark = arena.mark();
-      body(streams[i], upload(exec, batches[i]));
+      body(streams[i], to_device(exec, batches[i]));
       arena.release_to(batch_mark);
     }
   };
@@ -309,7 +341,7 @@ void Decoder::observe(Exec& exec, const std::vector<PackedBatch>& batches, Layer
   observer.begin_head(exec);
   for_each_batch([&](View stream, const DeviceBatch&) {
     View hidden = arena.scratch("final hidden state", options_.compute, stream.shape());
-    ops::rms_norm_forward(exec, hidden, stream, parameters_.final_norm.value, config_.norm_eps);
+    final_hidden(exec, hidden, stream);
     observer.final_hidden(exec, hidden);
   });
   observer.end_head(exec);
@@ -322,7 +354,7 @@ void Decoder::evaluate(Exec& exec, const PackedBatch& packed, double normalizer)
   arena.begin_phase("evaluation");
   {
     const ScratchScope scope(arena);
-    const DeviceBatch batch = upload(exec, packed);
+    const DeviceBatch batch = to_device(exec, packed);
     const View hidden = forward_only(exec, batch);
     acquire_head(exec, weights::Pass::forward);
     head_loss(exec, hidden, batch, normalizer, false);
@@ -342,12 +374,15 @@ void Decoder::decode(Exec& exec, View logits, ConstView tokens, const KvCache& c
   DeviceBatch batch;
   batch.positions = cache.origin();
   LayerContext layer_context = context(batch);
-  layer_context.rope_table = rope_table_.slice_rows(position, position + 1);
+  const std::int64_t row = position + cache.first_row();
+  for (ConstView& table : layer_context.rope_tables) {
+    if (!table.absent()) table = table.slice_rows(row, row + 1);
+  }
 
   const Shape stream_shape{tokens.dim(0), config_.hidden};
   View x = arena.scratch("hidden state", options_.compute, stream_shape);
   View next = arena.scratch("next hidden state", options_.compute, stream_shape);
-  embedding_->lookup(exec, x, tokens);
+  embed(exec, x, tokens);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     access_->acquire(exec, static_cast<std::int64_t>(l), weights::Pass::forward);
     decode_layer(exec, l, next, x, layer_context, cache, position);
@@ -355,8 +390,8 @@ void Decoder::decode(Exec& exec, View logits, ConstView tokens, const KvCache& c
     access_->release(exec, static_cast<std::int64_t>(l), weights::Pass::forward);
   }
   if (logits.absent()) return;
-  ops::rms_norm_forward(exec, next, x, parameters_.final_norm.value, config_.norm_eps);
-  head().forward(exec, logits, Grad::overwrite, next);
+  final_hidden(exec, next, x);
+  head_logits(exec, logits, next);
 }
 
 std::vector<float> Decoder::row_losses(Exec& exec, const PackedBatch& packed) {
@@ -366,12 +401,13 @@ std::vector<float> Decoder::row_losses(Exec& exec, const PackedBatch& packed) {
   std::vector<float> result(static_cast<std::size_t>(packed.token_count()));
   {
     const ScratchScope scope(arena);
-    const DeviceBatch batch = upload(exec, packed);
+    const DeviceBatch batch = to_device(exec, packed);
     const View hidden = forward_only(exec, batch);
     const View losses = arena.scratch("row losses", DType::f32, {batch.token_count});
     acquire_head(exec, weights::Pass::forward);
-    ops::fused_linear_ce(exec, head(), {.hidden = hidden, .targets = batch.targets, .rows = batch.valid_rows},
-                         {.loss = losses}, {.reduction = ops::Reduction::none, .chunk_tokens = options_.loss.chunk});
+    ops::fused_linear_ce(
+        exec, head(), {.hidden = hidden, .targets = batch.targets, .rows = batch.valid_rows}, {.loss = losses},
+        {.softcap = config_.logit_softcap, .reduction = ops::Reduction::none, .chunk_tokens = options_.loss.chunk});
     release_head(exec, weights::Pass::forward);
     exec.download(result.data(), losses);
   }
@@ -386,7 +422,7 @@ std::vector<float> Decoder::logits(Exec& exec, const PackedBatch& packed, const 
   std::vector<float> result(rows.size() * static_cast<std::size_t>(config_.vocab));
   {
     const ScratchScope scope(arena);
-    const DeviceBatch batch = upload(exec, packed);
+    const DeviceBatch batch = to_device(exec, packed);
     const View hidden = forward_only(exec, batch);
     const auto count = static_cast<std::int64_t>(rows.size());
     const std::int64_t most = std::min(chunk, std::max<std::int64_t>(count, 1));
@@ -397,7 +433,7 @@ std::vector<float> Decoder::logits(Exec& exec, const PackedBatch& packed, const 
       const std::int64_t n = std::min(most, count - begin);
       exec.upload(index.slice_rows(0, n), rows.data() + begin);
       ops::gather_rows(exec, picked.slice_rows(0, n), hidden, index.slice_rows(0, n));
-      head().forward(exec, slab.slice_rows(0, n), Grad::overwrite, picked.slice_rows(0, n));
+      head_logits(exec, slab.slice_rows(0, n), picked.slice_rows(0, n));
       exec.download(result.data() + begin * config_.vocab, slab.slice_rows(0, n));
     }
   }
@@ -410,7 +446,7 @@ void Decoder::next_logits(Exec& exec, View logits, const PackedBatch& packed) {
   const std::size_t mark = arena.mark();
   {
     const ScratchScope scope(arena);
-    const DeviceBatch batch = upload(exec, packed);
+    const DeviceBatch batch = to_device(exec, packed);
     const View hidden = forward_only(exec, batch);
     std::vector<std::int32_t> last(packed.cu_seqlens.begin() + 1, packed.cu_seqlens.end());
     for (std::int32_t& row : last) --row;
@@ -419,7 +455,7 @@ void Decoder::next_logits(Exec& exec, View logits, const PackedBatch& packed) {
     const View picked = arena.scratch("picked hidden states", options_.compute, {documents, config_.hidden});
     exec.upload(index, last.data());
     ops::gather_rows(exec, picked, hidden, index);
-    head().forward(exec, logits, Grad::overwrite, picked);
+    head_logits(exec, logits, picked);
   }
   arena.release_to(mark);
 }

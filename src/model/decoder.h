@@ -136,6 +136,15 @@ class Decoder {
   void release_head(Exec& exec, weights::Pass pass);
   weights::Weight& head() { return head_ != nullptr ? *head_ : *embedding_; }
   LayerContext context(const DeviceBatch& batch) const;
+  DeviceBatch to_device(Exec& exec, const PackedBatch& batch) const;
+  // The embeddings of tokens as the first layer sees them.
+  void embed(Exec& exec, View x, ConstView tokens);
+  // The residual stream as the head sees it.
+  void final_hidden(Exec& exec, View hidden, ConstView x);
+  // fp32, after what the model does to them.
+  void head_logits(Exec& exec, View logits, ConstView hidden);
+  ops::NormSpec norm_spec() const { return {config_.norm_eps, config_.norm_offset}; }
+  float embedding_scale() const;
   // x_{l+1} from x_l, keeping what the policy says.
   void forward_layer(Exec& exec, std::size_t layer, View out, ConstView x, const LayerContext& context,
                      const LayerPolicy& policy, LayerSaved& saved);
@@ -163,7 +172,8 @@ class Decoder {
   std::unique_ptr<weights::WeightAccess> access_ = std::make_unique<weights::ResidentWeights>();
   weights::WeightTraffic* traffic_ = nullptr;
   StashPlace stash_place_;
-  View rope_table_, head_bias_, loss_, z_loss_, correct_;
+  std::array<View, 2> rope_tables_;  // the second where the model has a local rotation
+  View head_bias_, loss_, z_loss_, correct_;
   RouterBalance balance_;  // of the micro-batch at hand
 };
 

@@ -68,7 +68,7 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
   access_->begin_pass(last);
   const CostScope forward(exec, StepPart::forward);
   arena.begin_phase("forward");
-  const DeviceBatch batch = upload(exec, packed);
+  const DeviceBatch batch = to_device(exec, packed);
   const LayerContext layer_context = context(batch);
   const Shape stream_shape{batch.token_count, config_.hidden};
   const auto layers = static_cast<std::int64_t>(layers_.size());
@@ -79,7 +79,7 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
   begin_balance(exec);
   View x = inputs.open(exec, 0);
   access_->acquire(exec, WeightAccess::embedding, Pass::forward);
-  embedding_->lookup(exec, x, batch.tokens);
+  embed(exec, x, batch.tokens);
   access_->release(exec, WeightAccess::embedding, Pass::forward);
   inputs.written(exec, 0);
   for (std::int64_t l = 0; l < layers; ++l) {
@@ -104,10 +104,11 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
     View hidden = arena.scratch("final hidden state", options_.compute, stream_shape);
     weights::Parameter& norm = parameters_.final_norm;
     acquire_head(exec, Pass::backward);
-    ops::rms_norm_forward(exec, hidden, x, norm.value, config_.norm_eps);
+    final_hidden(exec, hidden, x);
     head_loss(exec, hidden, batch, normalizer, true);  // hidden becomes its own gradient
     const CostScope backward(exec, StepPart::backward);
-    ops::rms_norm_backward(exec, norm_grads(grad, Grad::overwrite, norm), hidden, x, norm.value, config_.norm_eps);
+    if (config_.head_scale != 1) ops::scale(exec, hidden, hidden, config_.head_scale);
+    ops::rms_norm_backward(exec, norm_grads(grad, Grad::overwrite, norm), hidden, x, norm.value, norm_spec());
     release_head(exec, Pass::backward);
   }
   inputs.backward_done(exec, layers);
@@ -129,7 +130,10 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
   }
   const bool tied = head_ == nullptr;
   if (!tied) access_->acquire(exec, WeightAccess::embedding, Pass::gradients);
-  if (embedding_->trainable()) embedding_->accumulate_lookup(exec, grad, batch.token_groups);
+  if (embedding_->trainable()) {
+    if (config_.embedding_scale != 1) ops::scale(exec, grad, grad, embedding_scale());
+    embedding_->accumulate_lookup(exec, grad, batch.token_groups);
+  }
   access_->release(exec, WeightAccess::embedding, tied ? Pass::backward : Pass::gradients);
   arena.release_to(mark);
   exec.host().arena().release_to(host_mark);

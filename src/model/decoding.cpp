@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/rope_table.h"
 #include "ops/sample.h"
 
 namespace inlay::model {
@@ -36,8 +37,9 @@ bool all_stopped(const std::vector<std::vector<std::int32_t>>& texts, std::int32
 
 }  // namespace
 
-KvCache::KvCache(Exec& exec, const ModelConfig& config, DType dtype, std::int64_t sequences, std::int64_t capacity)
-    : arena_(exec.arena()), mark_(arena_.mark()), capacity_(capacity) {
+KvCache::KvCache(Exec& exec, const ModelConfig& config, DType dtype, std::int64_t sequences, std::int64_t capacity,
+                 std::int64_t first_row)
+    : arena_(exec.arena()), mark_(arena_.mark()), capacity_(capacity), first_row_(first_row) {
   const Shape shape{sequences, config.kv_heads, capacity, config.head_dim};
   const auto keep = [&](std::string_view name) { return arena_.keep(MemoryClass::activations, name, dtype, shape); };
   for (std::int64_t l = 0; l < config.layer_count(); ++l) {
@@ -49,9 +51,12 @@ KvCache::KvCache(Exec& exec, const ModelConfig& config, DType dtype, std::int64_
 
 Continuation::Continuation(Exec& exec, Decoder& decoder, std::int64_t sequences, std::int64_t capacity,
                            std::int64_t prefix)
-    : decoder_(decoder), sequences_(sequences), prefix_(prefix) {
-  if (decoder.config().attention.given()) return;
-  cache_.emplace(exec, decoder.config(), decoder.options().compute, sequences, capacity);
+    : arena_(exec.arena()), mark_(arena_.mark()), decoder_(decoder), sequences_(sequences), prefix_(prefix) {
+  const std::int64_t long_texts = long_row(decoder.config().rope);
+  const bool begins_long = long_texts > 0 && prefix > long_texts;
+  const bool becomes_long = long_texts > 0 && capacity > long_texts && !begins_long;
+  if (decoder.config().attention.given() || becomes_long) return;
+  cache_.emplace(exec, decoder.config(), decoder.options().compute, sequences, capacity, begins_long ? long_texts : 0);
 }
 
 // As training would pack them: what was made is learned, and what was given is not.

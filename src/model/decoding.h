@@ -32,29 +32,37 @@ struct LayerCache {
 // the bottom of the arena, and given back at the end with everything that was taken after it.
 class KvCache {
  public:
-  KvCache(Exec& exec, const ModelConfig& config, DType dtype, std::int64_t sequences, std::int64_t capacity);
+  // first_row: of the rotary table, where position 0 is (model/rope_table.h).
+  KvCache(Exec& exec, const ModelConfig& config, DType dtype, std::int64_t sequences, std::int64_t capacity,
+          std::int64_t first_row = 0);
   ~KvCache() { arena_.release_to(mark_); }
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
   const LayerCache& layer(std::size_t index) const { return layers_[index]; }
   std::int64_t capacity() const { return capacity_; }
+  std::int64_t first_row() const { return first_row_; }
   ConstView origin() const { return origin_; }  // int32 [sequences], zeros
 
  private:
   Arena& arena_;
   std::size_t mark_;
-  std::int64_t capacity_;
+  std::int64_t capacity_, first_row_;
   std::vector<LayerCache> layers_;
   View origin_;
 };
 
 // Sequences of one length that grow by a token at a time. Keys and values are kept; where the model attends by a rule,
-// which may change what earlier tokens see, the whole text passes again for every token.
+// which may change what earlier tokens see, or where the text grows from a length at which the model rotates in one way
+// to one at which it rotates in another, the whole text passes again for every token.
 class Continuation {
  public:
   // prefix: how many of the first tokens are given and not made, for rules that speak of them.
   Continuation(Exec& exec, Decoder& decoder, std::int64_t sequences, std::int64_t capacity, std::int64_t prefix);
+  // As a cache does, with one or without: what was taken from the bottom of the arena since is given back.
+  ~Continuation() { arena_.release_to(mark_); }
+  Continuation(const Continuation&) = delete;
+  Continuation& operator=(const Continuation&) = delete;
 
   // One token of every sequence, int32 [sequences] on the device, at `position`. logits, fp32 [sequences, vocab],
   // become those of the tokens that follow; absent where nobody asks. Planning may begin at any position.
@@ -63,6 +71,8 @@ class Continuation {
  private:
   PackedBatch texts(std::int64_t length) const;
 
+  Arena& arena_;
+  std::size_t mark_;
   Decoder& decoder_;
   std::int64_t sequences_, prefix_;
   std::optional<KvCache> cache_;

@@ -49,9 +49,19 @@ Groups group(const PackedBatch& batch) {
   return groups;
 }
 
+std::vector<std::int32_t> table_rows(const PackedBatch& batch, std::int64_t long_row) {
+  std::vector<std::int32_t> rows = batch.positions;
+  for (std::size_t d = 0; long_row > 0 && d + 1 < batch.cu_seqlens.size(); ++d) {
+    const std::int32_t begin = batch.cu_seqlens[d], end = batch.cu_seqlens[d + 1];
+    if (end - begin <= long_row) continue;
+    for (std::int32_t i = begin; i < end; ++i) rows[static_cast<std::size_t>(i)] += static_cast<std::int32_t>(long_row);
+  }
+  return rows;
+}
+
 }  // namespace
 
-DeviceBatch upload(Exec& exec, const PackedBatch& batch) {
+DeviceBatch upload(Exec& exec, const PackedBatch& batch, std::int64_t long_row) {
   const std::int64_t tokens = batch.token_count();
   // The order decides about no byte: a plan need not sort.
   const Groups groups = exec.planning() ? Groups{batch.tokens, {0}, {}} : group(batch);
@@ -59,7 +69,7 @@ DeviceBatch upload(Exec& exec, const PackedBatch& batch) {
   DeviceBatch result;
   result.tokens = slabs.upload("batch.tokens", batch.tokens);
   result.targets = slabs.upload("batch.targets", batch.targets);
-  result.positions = slabs.upload("batch.positions", batch.positions);
+  result.positions = slabs.upload("batch.positions", table_rows(batch, long_row));
   result.cu_seqlens = slabs.upload("batch.cu_seqlens", batch.cu_seqlens, 1);
   result.valid_rows = slabs.upload("batch.valid_rows", batch.valid_rows);
   result.prefix_lengths = slabs.upload("batch.prefix_lengths", batch.prefix_lengths());

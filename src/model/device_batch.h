@@ -22,7 +22,8 @@ struct DeviceBatch {
   std::int64_t token_count = 0, valid_count = 0;
 };
 
-// Takes memory from the bottom of the arena; the caller releases it to the mark from before.
-DeviceBatch upload(Exec& exec, const PackedBatch& batch);
+// Takes memory from the bottom of the arena; the caller releases it to the mark from before. Where long_row > 0, the
+// positions of documents of more tokens than that count from long_row on (model/rope_table.h).
+DeviceBatch upload(Exec& exec, const PackedBatch& batch, std::int64_t long_row = 0);
 
 }  // namespace inlay::model

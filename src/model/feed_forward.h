@@ -18,6 +18,7 @@ class FeedForward {
   // Kept tensors; those the policy does not keep are absent between forward and backward.
   struct Saved {
     View residual, norm, gate_up;
+    View answer;            // before its norm, where the model has one
     View experts, weights;  // kept with gate_up, whose rows are in the experts' order
   };
 

@@ -1,16 +1,20 @@
 #pragma once
 
+#include "model/block_answer.h"
 #include "model/config.h"
 #include "model/feed_forward.h"
+#include "ops/swiglu.h"
 
 namespace inlay::model {
 
 struct MlpParameters {
-  weights::Parameter norm, gate_up, down;
+  weights::Parameter norm, gate_up, down;      // norm, too, has an empty shape where the model has none
   weights::Parameter gate_up_bias, down_bias;  // empty shape where the model has none
+  weights::Parameter output_norm;
 };
 
-// Residual addition, norm, gate/up product, SwiGLU, down product, residual addition.
+// Residual addition, norm, gate/up product, SwiGLU or GeGLU, down product, what the model does to the answer, residual
+// addition.
 class MlpBlock final : public FeedForward {
  public:
   MlpBlock(Exec& exec, const ModelConfig& config, MlpParameters& parameters, const weights::WeightFactory& make_weight);
@@ -21,15 +25,24 @@ class MlpBlock final : public FeedForward {
 
  private:
   void project(Exec& exec, View gate_up, ConstView norm, std::int64_t row);
-  // out = swiglu(gate_up) · downᵀ, without its bias; in the caller's scratch.
-  void project_down(Exec& exec, View out, ConstView gate_up, std::int64_t row);
-  // dnorm, and the gradients of both matrices and their biases, from dout. The plain one overwrites gate_up.
-  void backward_plainly(Exec& exec, View dnorm, ConstView dout, View gate_up, ConstView norm, std::int64_t row);
-  void backward_in_fp8(Exec& exec, View dnorm, ConstView dout, ConstView gate_up, ConstView norm, std::int64_t row);
+  void multiply_down(Exec& exec, View answer, ConstView gate_up, std::int64_t row);
+  // din = or += the gradient of the gate/up product's input, and the gradients of both matrices and their biases, from
+  // that of the answer. The plain one overwrites gate_up.
+  struct InputGrad {
+    View din;
+    backend::Grad mode;
+  };
+  void backward_plainly(Exec& exec, const InputGrad& to, ConstView danswer, View gate_up, ConstView input,
+                        std::int64_t row);
+  void backward_in_fp8(Exec& exec, const InputGrad& to, ConstView danswer, ConstView gate_up, ConstView input,
+                       std::int64_t row);
+  ops::Gate gate() const { return config_.gelu ? ops::Gate::gelu_tanh : ops::Gate::silu; }
+  ops::NormSpec norm_spec() const { return {config_.norm_eps, config_.norm_offset}; }
 
   const ModelConfig& config_;
   MlpParameters& parameters_;
   std::unique_ptr<weights::Weight> gate_up_, down_;
+  BlockAnswer answer_;
 };
 
 }  // namespace inlay::model

@@ -18,7 +18,10 @@ MoeBlock::MoeBlock(Exec& exec, const ModelConfig& config, MoeParameters& paramet
       balance_(balance),
       router_(make_weight(exec, parameters.router)),
       gate_up_(exec, parameters.gate_up, make_weight),
-      down_(exec, parameters.down, make_weight) {}
+      down_(exec, parameters.down, make_weight) {
+  INLAY_ASSERT(config.input_norms && !config.output_norms && config.residual_scale == 1 && config.norm_offset == 0,
+               "experts of {} would need norms or factors that they do not have yet", config.model_type);
+}
 
 ops::RouteWeights MoeBlock::weighting() const {
   return config_.experts.normalized ? ops::RouteWeights::softmax_of_chosen : ops::RouteWeights::chosen_of_softmax;

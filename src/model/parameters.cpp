@@ -25,14 +25,16 @@ Parameter single(Role role, std::string name, const std::string& checkpoint_name
   return parameter;
 }
 
+// Names of checkpoint tensors, and how many rows each has.
+using Pieces = std::vector<std::pair<std::string, std::int64_t>>;
+
 // Several checkpoint tensors stacked along their rows; columns 0 makes a vector (a bias).
-Parameter stacked(Role role, std::string name, std::vector<std::pair<std::string, std::int64_t>> pieces,
-                  std::int64_t columns) {
+Parameter stacked(Role role, std::string name, Pieces parts, std::int64_t columns) {
   Parameter parameter;
   parameter.role = role;
   parameter.name = std::move(name);
   std::int64_t rows = 0;
-  for (auto& [checkpoint_name, count] : pieces) {
+  for (auto& [checkpoint_name, count] : parts) {
     parameter.parts.push_back({std::move(checkpoint_name), rows, count});
     rows += count;
   }
@@ -99,11 +101,12 @@ std::unique_ptr<LayerParameters> layer_parameters(const ModelConfig& c, std::int
 
   auto result = std::make_unique<LayerParameters>();
   AttentionParameters& a = result->attention;
-  a.norm = single(Role::norm, ours + "attention.norm", named(names.attention_norm), {c.hidden});
+  if (c.input_norms) a.norm = single(Role::norm, ours + "attention.norm", named(names.attention_norm), {c.hidden});
   const auto qkv = [&](const std::string& suffix) {
-    return std::vector<std::pair<std::string, std::int64_t>>{{named(names.q) + suffix, c.q_width()},
-                                                             {named(names.k) + suffix, c.kv_width()},
-                                                             {named(names.v) + suffix, c.kv_width()}};
+    if (!names.qkv.empty()) return Pieces{{named(names.qkv) + suffix, c.qkv_width()}};
+    return Pieces{{named(names.q) + suffix, c.q_width()},
+                  {named(names.k) + suffix, c.kv_width()},
+                  {named(names.v) + suffix, c.kv_width()}};
   };
   a.qkv = stacked(Role::qkv, ours + "attention.qkv", qkv(".weight"), c.hidden);
   if (c.qkv_bias) a.qkv_bias = stacked(Role::bias, ours + "attention.qkv_bias", qkv(".bias"), 0);
@@ -111,11 +114,14 @@ std::unique_ptr<LayerParameters> layer_parameters(const ModelConfig& c, std::int
                     {c.hidden, c.q_width()});
   if (c.output_bias)
     a.output_bias = single(Role::bias, ours + "attention.output_bias", named(names.output) + ".bias", {c.hidden});
-  if (c.qk_norm) {
-    a.q_norm = single(Role::norm, ours + "attention.q_norm", named(names.q_norm), {c.head_dim});
-    a.k_norm = single(Role::norm, ours + "attention.k_norm", named(names.k_norm), {c.head_dim});
+  if (c.qk_norm != QkNorm::none) {
+    const bool heads = c.qk_norm == QkNorm::heads;
+    a.q_norm = single(Role::norm, ours + "attention.q_norm", named(names.q_norm), {heads ? c.head_dim : c.q_width()});
+    a.k_norm = single(Role::norm, ours + "attention.k_norm", named(names.k_norm), {heads ? c.head_dim : c.kv_width()});
   }
-
+  if (c.output_norms) {
+    a.output_norm = single(Role::norm, ours + "attention.output_norm", named(names.attention_output_norm), {c.hidden});
+  }
   if (c.sinks) a.sinks = single(Role::sinks, ours + "attention.sinks", named(names.sinks), {c.heads});
 
   if (c.layers[static_cast<std::size_t>(layer)].experts) {
@@ -123,13 +129,16 @@ std::unique_ptr<LayerParameters> layer_parameters(const ModelConfig& c, std::int
     return result;
   }
   MlpParameters& m = result->mlp;
-  m.norm = single(Role::norm, ours + "mlp.norm", named(names.mlp_norm), {c.hidden});
+  if (c.input_norms) m.norm = single(Role::norm, ours + "mlp.norm", named(names.mlp_norm), {c.hidden});
   const auto gate_up = [&](const std::string& suffix) {
-    return std::vector<std::pair<std::string, std::int64_t>>{{named(names.gate) + suffix, c.intermediate},
-                                                             {named(names.up) + suffix, c.intermediate}};
+    if (!names.gate_up.empty()) return Pieces{{named(names.gate_up) + suffix, 2 * c.intermediate}};
+    return Pieces{{named(names.gate) + suffix, c.intermediate}, {named(names.up) + suffix, c.intermediate}};
   };
   m.gate_up = stacked(Role::gate_up, ours + "mlp.gate_up", gate_up(".weight"), c.hidden);
   m.down = single(Role::down, ours + "mlp.down", named(names.down) + ".weight", {c.hidden, c.intermediate});
+  if (c.output_norms) {
+    m.output_norm = single(Role::norm, ours + "mlp.output_norm", named(names.mlp_output_norm), {c.hidden});
+  }
   if (c.mlp_bias) {
     m.gate_up_bias = stacked(Role::bias, ours + "mlp.gate_up_bias", gate_up(".bias"), 0);
     m.down_bias = single(Role::bias, ours + "mlp.down_bias", named(names.down) + ".bias", {c.hidden});
@@ -153,10 +162,12 @@ void ModelParameters::for_each_in_layers(const std::function<void(std::int64_t, 
       if (parameter.shape.rank() > 0) visit(static_cast<std::int64_t>(i), parameter);
     };
     AttentionParameters& a = layers[i]->attention;
-    for (Parameter* p : {&a.norm, &a.qkv, &a.qkv_bias, &a.q_norm, &a.k_norm, &a.sinks, &a.output, &a.output_bias})
+    for (Parameter* p :
+         {&a.norm, &a.qkv, &a.qkv_bias, &a.q_norm, &a.k_norm, &a.sinks, &a.output, &a.output_bias, &a.output_norm})
       visit_present(*p);
     MlpParameters& m = layers[i]->mlp;
-    for (Parameter* p : {&m.norm, &m.gate_up, &m.gate_up_bias, &m.down, &m.down_bias}) visit_present(*p);
+    for (Parameter* p : {&m.norm, &m.gate_up, &m.gate_up_bias, &m.down, &m.down_bias, &m.output_norm})
+      visit_present(*p);
     MoeParameters& x = layers[i]->moe;
     for (Parameter* p : {&x.norm, &x.router, &x.router_bias}) visit_present(*p);
     for (Parameter& p : x.gate_up) visit_present(p);

@@ -39,6 +39,20 @@ constexpr PublishedShape published[] = {
   "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": false,
   "hidden_act": "silu", "torch_dtype": "bfloat16"
 })"},
+    {"gemma-3-4b", "Gemma 3 4B, its text model", R"({
+  "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+  "num_hidden_layers": 34, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208,
+  "max_position_embeddings": 131072, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0,
+  "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "sliding_window": 1024, "sliding_window_pattern": 6,
+  "query_pre_attn_scalar": 256, "bos_token_id": 2, "tie_word_embeddings": true,
+  "hidden_activation": "gelu_pytorch_tanh", "torch_dtype": "bfloat16"
+})"},
+    {"phi-4-mini", "Phi-4-mini, documents of up to 4096 tokens", R"({
+  "architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "hidden_size": 3072, "intermediate_size": 8192,
+  "num_hidden_layers": 32, "num_attention_heads": 24, "num_key_value_heads": 8, "vocab_size": 200064,
+  "max_position_embeddings": 4096, "partial_rotary_factor": 0.75, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+  "bos_token_id": 199999, "tie_word_embeddings": true, "hidden_act": "silu", "torch_dtype": "bfloat16"
+})"},
     {"gpt-oss-20b", "GPT-OSS 20B, experts in bf16", R"({
   "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880,
   "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 201088,
@@ -75,9 +89,10 @@ std::vector<std::byte> encode(const std::vector<float>& values, DType dtype) {
   return encode<float>(values);
 }
 
-// The deviation of a parameter's initial values; 0 stands for all ones (norms), and negative for zeros (biases).
+// The deviation of a parameter's initial values; 0 stands for all ones (norms), and negative for zeros (biases, and
+// norms that add one themselves).
 double deviation(const ModelConfig& config, const weights::Parameter& parameter) {
-  if (parameter.role == weights::Role::norm) return 0;
+  if (parameter.role == weights::Role::norm) return config.norm_offset == 0 ? 0 : -1;
   if (!parameter.is_matrix()) return -1;
   const bool writes_stream = parameter.role == weights::Role::attention_output || parameter.role == weights::Role::down;
   return writes_stream ? 0.02 / std::sqrt(2.0 * static_cast<double>(config.layer_count())) : 0.02;

@@ -53,14 +53,14 @@ class YarnRamp {
 };
 
 double table_scale(const RopeConfig& rope) {
-  if (rope.kind != RopeKind::yarn) return 1.0;
+  if (rope.kind != RopeKind::yarn && rope.kind != RopeKind::longrope) return 1.0;
   if (rope.attention_factor > 0.0) return rope.attention_factor;
   return rope.factor <= 1.0 ? 1.0 : 0.1 * std::log(rope.factor) + 1.0;
 }
 
 }  // namespace
 
-std::vector<float> rope_frequencies(const RopeConfig& rope) {
+std::vector<float> rope_frequencies(const RopeConfig& rope, bool long_document) {
   INLAY_ASSERT(rope.rotary_dim > 0 && rope.rotary_dim % 2 == 0, "rotary dimension {}", rope.rotary_dim);
   std::vector<float> frequencies;
   const YarnRamp ramp(rope);
@@ -73,24 +73,38 @@ std::vector<float> rope_frequencies(const RopeConfig& rope) {
       const double keep = ramp.extrapolation(pair);
       frequency = frequency / rope.factor * (1.0 - keep) + frequency * keep;
     }
+    if (rope.kind == RopeKind::longrope) {
+      const std::vector<double>& factors = long_document ? rope.long_factors : rope.short_factors;
+      frequency /= factors[static_cast<std::size_t>(pair)];
+    }
     frequencies.push_back(static_cast<float>(frequency));
   }
   return frequencies;
 }
 
+std::int64_t long_row(const RopeConfig& rope) { return rope.kind == RopeKind::longrope ? rope.original_positions : 0; }
+
+std::int64_t rope_rows(const RopeConfig& rope, std::int64_t positions) {
+  return positions > long_row(rope) ? long_row(rope) + positions : positions;
+}
+
 std::vector<float> rope_table(const RopeConfig& rope, std::int64_t positions) {
-  const std::vector<float> frequencies = rope_frequencies(rope);
   const double scale = table_scale(rope);
   std::vector<float> table;
-  table.reserve(static_cast<std::size_t>(positions) * frequencies.size() * 2);
-  for (std::int64_t position = 0; position < positions; ++position) {
-    for (const float frequency : frequencies) {
-      // The angle is rounded to fp32 as the models' own training code rounds it.
-      const float angle = static_cast<float>(position) * frequency;
-      table.push_back(static_cast<float>(std::cos(static_cast<double>(angle)) * scale));
-      table.push_back(static_cast<float>(std::sin(static_cast<double>(angle)) * scale));
+  const auto add_rows = [&](std::int64_t count, const std::vector<float>& frequencies) {
+    table.reserve(table.size() + static_cast<std::size_t>(count) * frequencies.size() * 2);
+    for (std::int64_t position = 0; position < count; ++position) {
+      for (const float frequency : frequencies) {
+        // The angle is rounded to fp32 as the models' own training code rounds it.
+        const float angle = static_cast<float>(position) * frequency;
+        table.push_back(static_cast<float>(std::cos(static_cast<double>(angle)) * scale));
+        table.push_back(static_cast<float>(std::sin(static_cast<double>(angle)) * scale));
+      }
     }
-  }
+  };
+  const std::int64_t first_long = long_row(rope);
+  if (first_long > 0) add_rows(std::min(positions, first_long), rope_frequencies(rope));
+  if (positions > first_long) add_rows(positions, rope_frequencies(rope, first_long > 0));
   return table;
 }
 

@@ -2,6 +2,7 @@
 
     pip install torch transformers safetensors      # made with torch 2.11, transformers 5.17, on a CPU
     python tests/golden/make_fixtures.py            # rewrites tests/golden/models/, the same bytes every time
+    python tests/golden/make_fixtures.py NAME ...   # these alone
 
 A folder holds a random model as transformers saves it, and
   data.jsonl            documents: input_ids and labels, -100 where nothing is learned
@@ -32,7 +33,9 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import (
-    GptOssConfig, LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig)
+    Gemma2Config, Gemma3TextConfig, GemmaConfig, Glm4Config, GlmConfig, GptOssConfig, GraniteConfig,
+    GraniteMoeHybridConfig, LlamaConfig, MistralConfig, MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config,
+    Qwen3Config, Qwen3MoeConfig, SmolLM3Config)
 
 LENGTHS = [13, 1, 29, 7, 22]
 ADAMW = dict(lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
@@ -46,6 +49,27 @@ def legacy_rope(config):
     config["torch_dtype"] = config.pop("dtype")
     if "type" not in rope and rope["rope_type"] == "linear":
         rope["type"] = rope.pop("rope_type")
+    config["rope_scaling"] = rope
+
+
+def legacy_gemma3(config):
+    """Two thetas, one scaling and a pattern, as the published files have them, and no default spelled out."""
+    ropes = config.pop("rope_parameters")
+    config["rope_theta"] = ropes["full_attention"].pop("rope_theta")
+    config["rope_local_base_freq"] = ropes["sliding_attention"]["rope_theta"]
+    config["rope_scaling"] = ropes["full_attention"]
+    config["sliding_window_pattern"] = 3
+    for key in ("layer_types", "tie_word_embeddings", "hidden_activation", "rms_norm_eps", "attention_bias"):
+        del config[key]
+
+
+def legacy_phi3(config):
+    """As Phi-3's own files: the scaling and its type under their old names, the share of a head beside them."""
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
+    rope.pop("original_max_position_embeddings")
+    rope["type"] = rope.pop("rope_type")
     config["rope_scaling"] = rope
 
 
@@ -117,6 +141,87 @@ MODELS = {
             rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0,
                                  truncate=False, original_max_position_embeddings=16), **COMMON),
         dtype=torch.float32, max_shard_size="60KB", edit=None),
+    # Norms by 1 + weight, GeGLU, embeddings scaled, one head of keys and values.
+    "gemma_scaled": dict(
+        config=GemmaConfig(
+            hidden_size=24, intermediate_size=34, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
+            head_dim=10, vocab_size=61, **COMMON),
+        dtype=torch.float32, max_shard_size="5GB", edit=None),
+    # Norms around both blocks, softcaps low enough to matter, windows on every second layer.
+    "gemma2_softcaps": dict(
+        config=Gemma2Config(
+            hidden_size=28, intermediate_size=38, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=10, vocab_size=67, sliding_window=5, query_pre_attn_scalar=7, attn_logit_softcapping=3.0,
+            final_logit_softcapping=4.0, **COMMON),
+        dtype=torch.float32, max_shard_size="5GB", edit=None),
+    # Two rotations, the one scaled; norms on q and k; a window on two layers of three; the published files' spelling.
+    "gemma3_two_ropes": dict(
+        config=Gemma3TextConfig(
+            hidden_size=24, intermediate_size=38, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=10, vocab_size=59, sliding_window=6, sliding_window_pattern=3, query_pre_attn_scalar=13,
+            max_position_embeddings=128,
+            rope_parameters=dict(
+                full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1000000.0),
+                sliding_attention=dict(rope_type="default", rope_theta=500.0)), **COMMON),
+        dtype=torch.float32, max_shard_size="5GB", edit=legacy_gemma3),
+    # qkv and gate/up in one tensor each, two thirds of a head rotate, some documents longer than the original length.
+    "phi3_longrope": dict(
+        config=Phi3Config(
+            hidden_size=36, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
+            vocab_size=71, rms_norm_eps=1e-5, tie_word_embeddings=True, max_position_embeddings=64,
+            original_max_position_embeddings=16, sliding_window=20, partial_rotary_factor=0.67,
+            rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.67,
+                                 short_factor=[1.0, 1.1, 1.3, 1.7], long_factor=[1.0, 2.5, 6.0, 17.0]), **COMMON),
+        dtype=torch.float32, max_shard_size="5GB", edit=legacy_phi3),
+    # All four multipliers and every bias.
+    "granite_multipliers": dict(
+        config=GraniteConfig(
+            hidden_size=28, intermediate_size=36, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            vocab_size=73, attention_bias=True, mlp_bias=True, embedding_multiplier=6.3, residual_multiplier=0.43,
+            attention_multiplier=0.29, logits_scaling=3.7, tie_word_embeddings=True, head_dim=10, **COMMON),
+        dtype=torch.float32, max_shard_size="5GB", edit=None),
+    # Granite 4 without experts, state-space layers and rotation.
+    "granite_hybrid_dense": dict(
+        config=GraniteMoeHybridConfig(
+            hidden_size=32, intermediate_size=36, shared_intermediate_size=42, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, vocab_size=79, num_local_experts=0, num_experts_per_tok=0,
+            layer_types=["attention", "attention"], position_embedding_type="nope", embedding_multiplier=3.0,
+            residual_multiplier=0.5, attention_multiplier=0.3, logits_scaling=2.5, mamba_n_heads=8, **COMMON),
+        dtype=torch.float32, max_shard_size="5GB", edit=None),
+    # Every second layer without rotation, and with a window instead.
+    "smollm3_no_rope": dict(
+        config=SmolLM3Config(
+            hidden_size=24, intermediate_size=34, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=10, vocab_size=83, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=7, **COMMON),
+        dtype=torch.float32, max_shard_size="5GB", edit=None),
+    # Norms behind the blocks alone, and of all queries and keys of a token at once.
+    "olmo2_norms_behind": dict(
+        config=Olmo2Config(
+            hidden_size=28, intermediate_size=38, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=10, vocab_size=89, attention_bias=True, **COMMON),
+        dtype=torch.bfloat16, max_shard_size="5GB", edit=None),
+    # The same with windows, and a scaled rotation for layers that have none.
+    "olmo3_windows": dict(
+        config=Olmo3Config(
+            hidden_size=24, intermediate_size=34, num_hidden_layers=4, num_attention_heads=3, num_key_value_heads=3,
+            vocab_size=61, sliding_window=6, max_position_embeddings=64,
+            rope_parameters=dict(
+                full_attention=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0,
+                                    original_max_position_embeddings=16),
+                sliding_attention=dict(rope_type="default", rope_theta=10000.0)), **COMMON),
+        dtype=torch.float32, max_shard_size="5GB", edit=None),
+    # Half of a head rotates, in pairs of neighbours; biases on q, k and v.
+    "glm_neighbours": dict(
+        config=GlmConfig(
+            hidden_size=28, intermediate_size=36, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=12, vocab_size=67, **COMMON),
+        dtype=torch.float32, max_shard_size="5GB", edit=None),
+    # The same with norms around both blocks.
+    "glm4_four_norms": dict(
+        config=Glm4Config(
+            hidden_size=28, intermediate_size=36, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1,
+            head_dim=8, vocab_size=59, attention_bias=False, **COMMON),
+        dtype=torch.float32, max_shard_size="5GB", edit=None),
 }
 
 
@@ -133,8 +238,8 @@ def randomise(model, generator):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            if "norm" in name:
-                parameter.copy_(1 + 0.2 * noise)
+            if "norm" in name:  # Gemma's add the one themselves
+                parameter.copy_(0.2 * noise + (0 if model.config.model_type.startswith("gemma") else 1))
             elif parameter.dim() == 1 or name.endswith("bias"):
                 parameter.copy_(0.2 * noise)
             elif "embed_tokens" in name:
@@ -143,11 +248,16 @@ def randomise(model, generator):
                 parameter.copy_(noise / math.sqrt(parameter.shape[1]))
 
 
+def wide_norm(self, x):
+    """Gemma's norm without its casts to fp32."""
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * (1 + self.weight)
+
+
 def decided(model, ids):
     """Whether no token's choice of experts hangs on the rounding of bf16: the last that is chosen and the first that is
     not are well apart, measured by how far the logits spread."""
     chosen = getattr(model.config, "num_experts_per_tok", None)
-    if chosen is None:
+    if not chosen or getattr(model.config, "num_local_experts", None) == 0:
         return True
     with torch.no_grad():
         logits = torch.cat(model(input_ids=ids[None], output_router_logits=True).router_logits)
@@ -168,9 +278,9 @@ def make_documents(model, generator):
 
 
 def load(folder, dtype):
-    # Sinks are beyond PyTorch's own attention.
+    # Sinks and softcaps are beyond PyTorch's own attention.
     kind = json.loads((folder / "config.json").read_text())["model_type"]
-    attention = "eager" if kind == "gpt_oss" else "sdpa"
+    attention = "eager" if kind in ("gpt_oss", "gemma2") else "sdpa"
     model = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, attn_implementation=attention, experts_implementation="eager")
     return model.train()
@@ -208,13 +318,21 @@ def forward(model, documents):
 def evaluate(folder, documents, dtype):
     """All results in one dtype, as fp64 tensors, and the number of labels that count."""
     modeling = __import__(type(load(folder, dtype)).__module__, fromlist=["torch"])
-    modeling.torch = DoubleTorch() if dtype == torch.float64 else torch
+    norm = next((value for name, value in vars(modeling).items() if name.endswith("RMSNorm")), None)
+    casts = norm is not None and norm.__name__.startswith("Gemma")
+    usual = norm.forward if casts else None
+    if dtype == torch.float64:
+        modeling.torch = DoubleTorch()
+        if casts:
+            norm.forward = wide_norm
     try:
         model = load(folder, dtype)
         loss, entropies, logits, valid = forward(model, documents)
         loss.backward()
     finally:
         modeling.torch = torch
+        if casts:
+            norm.forward = usual
     results = {"loss": loss, "entropies": entropies, "logits": torch.cat(logits)}
     results |= {f"logits.{i}": tensor for i, tensor in enumerate(logits)}
     results |= {f"grad.{name}": parameter.grad for name, parameter in model.named_parameters()}
@@ -278,11 +396,14 @@ def make(name, spec, folder, seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "models")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="make these alone")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     transformers.utils.logging.disable_progress_bar()
     for seed, (name, spec) in enumerate(MODELS.items()):
+        if arguments.names and name not in arguments.names:
+            continue
         make(name, spec, arguments.out / name, seed=1000 + seed)
 
 

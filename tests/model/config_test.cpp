@@ -3,8 +3,11 @@
 
 #include <cmath>
 
+#include <nlohmann/json.hpp>
+
 #include "io/json.h"
 #include "model/families/family.h"
+#include "model/parameters.h"
 #include "model/presets.h"
 #include "model/rope_table.h"
 #include "support/files.h"
@@ -57,7 +60,8 @@ TEST(ModelConfigs, MistakesNameFileAndKey) {
   EXPECT_THAT(error_of(llama(R"(,"hidden_act":"gelu")")), HasSubstr("hidden_act"));
   EXPECT_THAT(error_of(llama(R"(,"head_dim":7)")), HasSubstr("head_dim"));
   EXPECT_THAT(error_of(llama(R"(,"head_dim":512)")), HasSubstr("256"));
-  EXPECT_THAT(error_of(llama(R"(,"rope_scaling":{"rope_type":"longrope","factor":2.0})")), HasSubstr("longrope"));
+  EXPECT_THAT(error_of(llama(R"(,"rope_scaling":{"rope_type":"longrope","factor":2.0})")),
+              HasSubstr("rope_scaling.short_factor"));
   EXPECT_THAT(error_of(llama(R"(,"rope_scaling":{"rope_type":"llama3","factor":8.0})")), HasSubstr("low_freq_factor"));
   EXPECT_THAT(error_of(llama(R"(,"dtype":"int4")")), HasSubstr("int4"));
   EXPECT_THAT(error_of(llama(R"(,"attention_dropout":0.1)")), HasSubstr("attention_dropout"));
@@ -101,7 +105,6 @@ TEST(ModelConfigs, WhatAFileLeavesOutIsTheFamilysOwn) {
   };
   EXPECT_THAT(error("llama", R"(,"per_layer_config":{"0":{"hidden_size":32}})"),
               ::testing::HasSubstr("per_layer_config: layers that differ"));
-  EXPECT_THAT(error("qwen3_moe", R"(,"use_sliding_window":true)"), ::testing::HasSubstr("use_sliding_window"));
   EXPECT_THAT(error("mistral", R"(,"layer_types":["chunked_attention","full_attention","full_attention"])"),
               ::testing::HasSubstr("layer_types[0]: 'chunked_attention'"));
 }
@@ -119,6 +122,44 @@ TEST(ModelConfigs, QwenWindowsApplyOnlyWhereTheyAreOn) {
   EXPECT_FALSE(on.output_bias);
 }
 
+// A chunk less what its neighbours share of it is what plain attention does as well.
+TEST(ModelConfigs, DualChunkAttentionBoundsTheLength) {
+  const std::string base =
+      R"({"model_type":"qwen2","hidden_size":64,"intermediate_size":96,"vocab_size":100,"num_attention_heads":4,)"
+      R"("num_key_value_heads":4,"num_hidden_layers":2,"max_position_embeddings":1010000,)"
+      R"("dual_chunk_attention_config":)";
+  const auto parse = [&](const std::string& dual) {
+    return model::parse_qwen2(io::Json::parse(base + dual + "}", "config.json"));
+  };
+  EXPECT_EQ(parse(R"({"chunk_size":262144,"local_size":8192,"original_max_position_embeddings":262144})").max_positions,
+            253952);
+  EXPECT_THAT(user_error_of([&] { parse(R"({"chunk_size":64,"local_size":64})"); }),
+              ::testing::HasSubstr("dual_chunk_attention_config.local_size: 64 is not below chunk_size, 64"));
+}
+
+TEST(ModelConfigs, WhatNewerFamiliesCannotDoIsSaid) {
+  using ::testing::HasSubstr;
+  const auto error = [](const std::string& type, const std::string& more) {
+    std::string text = llama(R"(,"num_key_value_heads":4)" + more);
+    text.replace(text.find("llama"), 5, type);
+    return user_error_of([&] { model::parse_config(io::Json::parse(text, "config.json")); });
+  };
+  EXPECT_THAT(error("gemma2", R"(,"hidden_activation":"gelu")"),
+              HasSubstr("hidden_activation: 'gelu' is not supported"));
+  EXPECT_THAT(error("gemma2", R"(,"use_bidirectional_attention":true)"), HasSubstr("use_bidirectional_attention"));
+  EXPECT_THAT(error("gemma3_text", R"(,"attn_logit_softcapping":50.0)"), HasSubstr("attn_logit_softcapping"));
+  EXPECT_THAT(error("gemma3_text", R"(,"rope_parameters":{"rope_theta":5e5})"), HasSubstr("one for sliding_attention"));
+  EXPECT_THAT(error("granitemoehybrid", ""), HasSubstr("num_local_experts: experts of this family are not supported"));
+  EXPECT_THAT(error("granitemoehybrid", R"(,"num_local_experts":0,"layer_types":["mamba","attention","mamba"])"),
+              HasSubstr("layer_types: state-space layers (Mamba) are not supported"));
+  EXPECT_THAT(error("phi3", R"(,"resid_pdrop":0.1)"), HasSubstr("resid_pdrop: dropout is not supported"));
+  EXPECT_THAT(error("phi3", R"(,"rope_scaling":{"type":"linear","factor":2.0})"), HasSubstr("expected longrope"));
+  EXPECT_THAT(error("phi3", R"(,"rope_scaling":{"type":"su","short_factor":[1],"long_factor":[1]})"),
+              HasSubstr("short_factor: has 1 numbers, expected 8, one per pair that rotates"));
+  EXPECT_THAT(error("phi3", R"(,"partial_rotary_factor":1.5)"), HasSubstr("partial_rotary_factor: 1.5 of a head"));
+  EXPECT_THAT(error("smollm3", R"(,"no_rope_layers":[1,0])"), HasSubstr("no_rope_layers: names 2 layers"));
+}
+
 TEST(ModelConfigs, RealConfigurationsHaveTheirParameterCounts) {
   const auto data = test_data();
   if (!data) GTEST_SKIP() << "the shared test data is not available";
@@ -132,9 +173,43 @@ TEST(ModelConfigs, RealConfigurationsHaveTheirParameterCounts) {
   EXPECT_EQ(model::load_config(folder / "openai--gpt-oss-20b_config.json").parameter_count(), 20914757184);
 }
 
+// Read as the family that has most of its tensors.
+TEST(ModelConfigs, AnUnknownFamilyIsHeldAgainstTheKnownOnes) {
+  using ::testing::AllOf, ::testing::HasSubstr;
+  const auto fixture = source_folder() / "tests/golden/models/qwen3_mixed_window";
+  nlohmann::json config = nlohmann::json::parse(read_text(fixture / "config.json"));
+  config["model_type"] = "stranger";
+  config["use_parallel_block"] = true;
+  const io::Json json = io::Json::parse(config.dump(), "config.json");
+  EXPECT_FALSE(model::is_known(json));
+  EXPECT_TRUE(model::is_known(io::Json::read(fixture / "config.json")));
+  EXPECT_THAT(model::describe_unknown(json, fixture),
+              AllOf(HasSubstr("'stranger' is not a family"), HasSubstr("families: gemma, gemma2"),
+                    HasSubstr("keys that none of them has: use_parallel_block\n"),
+                    HasSubstr("its tensors have the names of qwen3")));
+  EXPECT_THAT(model::describe_unknown(json, "no such folder"), HasSubstr("no weights here"));
+  EXPECT_THAT(model::describe_unknown(json, source_folder() / "tests/golden/models/olmo2_norms_behind"),
+              AllOf(HasSubstr("nearest by the names of tensors: olmo"), HasSubstr("it has in addition: ")));
+}
+
+TEST(ModelConfigs, PublishedModelsHaveTheirParameterCounts) {
+  const auto models = nlohmann::json::parse(read_text(source_folder() / "tests/golden/published_configs.json"));
+  for (const auto& one : models.at("models")) {
+    SCOPED_TRACE(one.at("name").get<std::string>());
+    const ModelConfig c = model::parse_config(io::Json::parse(one.at("config").dump(), "config.json"));
+    EXPECT_EQ(c.parameter_count(), one.at("parameters"));
+    model::ModelParameters parameters(c);  // what a plan is made of
+    std::int64_t count = 0;
+    parameters.for_each([&](const weights::Parameter& p) { count += p.size(); });
+    EXPECT_EQ(count, one.at("parameters"));
+  }
+}
+
 TEST(ModelConfigs, PublishedShapesAreThoseOfTheModels) {
   EXPECT_EQ(model::shape_or_config("llama-8b").parameter_count(), 8030261248);
   EXPECT_EQ(model::shape_or_config("qwen3-30b-a3b").parameter_count(), 30532122624);
+  EXPECT_EQ(model::shape_or_config("gemma-3-4b").parameter_count(), 3880263168);
+  EXPECT_EQ(model::shape_or_config("phi-4-mini").parameter_count(), 3836021760);
   const model::ModelConfig oss = model::shape_or_config("gpt-oss-20b");
   EXPECT_EQ(oss.parameter_count(), 20914757184);
   EXPECT_EQ(oss.layers[0].window, 128);

@@ -49,8 +49,8 @@ TEST_P(ModelInvariance, PoliciesGiveTheSameBits) {
     const Fixture fixture(folder);
     const std::vector<PackedBatch> batch = {pack(fixture.documents)};
     const Gradients kept = gradients(fixture, batch);
-    for (const char* policy :
-         {"recompute", "recompute_norms", "recompute_mlp", "attention", "qkv", "residual,mlp_norm", "gate_up"}) {
+    for (const char* policy : {"recompute", "recompute_norms", "recompute_mlp", "attention", "qkv", "residual,mlp_norm",
+                               "gate_up", "mlp_answer", "attention_answer,gate_up"}) {
       EXPECT_EQ(gradients(fixture, batch, policy), kept) << folder << " " << policy;
     }
   }

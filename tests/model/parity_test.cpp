@@ -12,10 +12,11 @@ class ModelParity : public ::testing::TestWithParam<FixtureCase> {
   // PyTorch's own error in bf16, by which ours is judged; absent in fixtures that only know fp32.
   static double bf16_allowance(const Fixture& fixture, const std::string& what) {
     const auto& error = fixture.expected.at("bf16");
-    // PyTorch's error of the loss may be small by luck: what counts is how large such an error is in general.
-    const double theirs = what == "loss"
-                              ? std::max(error.at("loss").get<double>(), error.at("loss_typical").get<double>())
-                              : error.at(what).get<double>();
+    // PyTorch's error of the loss may be small by luck: what counts is how large such an error is in general. That of a
+    // short document's logits may be small or large by luck.
+    double theirs = error.at(what);
+    if (what == "loss") theirs = std::max(theirs, error.at("loss_typical").get<double>());
+    if (what.starts_with("logits.")) theirs = std::max(theirs, error.at("logits").get<double>());
     return 2.0 * theirs + 1e-4;
   }
 
@@ -34,9 +35,7 @@ class ModelParity : public ::testing::TestWithParam<FixtureCase> {
         fixture.engine({.device = device, .compute = compute, .optimizer_state = false, .logit_rows = 64});
     for (std::size_t d = 0; d < fixture.documents.size(); ++d) {
       const std::string key = "logits." + std::to_string(d);
-      EXPECT_LE(relative_error(logits(*engine, fixture.documents[d]), fixture.tensor(key)),
-                allowed(half ? "logits" : key))
-          << key;
+      EXPECT_LE(relative_error(logits(*engine, fixture.documents[d]), fixture.tensor(key)), allowed(key)) << key;
     }
     engine->gradients({pack(fixture.documents)});
     const double loss = engine->decoder().read_loss(engine->exec()).loss, expected = fixture.expected.at("loss");

@@ -29,7 +29,10 @@ std::vector<fs::path> model_fixtures() {
   }
   std::sort(found.begin(), found.end());
   std::stable_partition(found.begin(), found.end(), [](const fs::path& folder) {
-    return !io::Json::read(folder / "config.json").has("num_experts_per_tok");
+    return io::Json::read(folder / "config.json").find_integer("num_experts_per_tok").value_or(0) == 0;
+  });
+  std::stable_partition(found.begin(), found.end(), [](const fs::path& folder) {
+    return io::Json::read(folder / "config.json").string("model_type") == "llama";
   });
   return found;
 }

@@ -17,7 +17,7 @@ namespace inlay::testing {
 
 // Models made by transformers, with what PyTorch computed for them: those of tests/golden, and those of the shared test
 // data where it is there.
-// Dense models come first.
+// Llamas come first, being the plainest, then other dense models.
 std::vector<std::filesystem::path> model_fixtures();
 std::filesystem::path model_fixture(const std::string& name);
 

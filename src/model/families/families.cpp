@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -8,10 +9,24 @@
 namespace inlay::model {
 
 namespace {
-constexpr std::array table = {Family{"gpt_oss", parse_gpt_oss},    Family{"llama", parse_llama},
-                              Family{"mistral", parse_mistral},    Family{"mixtral", parse_mixtral},
-                              Family{"qwen2", parse_qwen2},        Family{"qwen3", parse_qwen3},
-                              Family{"qwen3_moe", parse_qwen3_moe}};
+constexpr std::array table = {Family{"gemma", parse_gemma},
+                              Family{"gemma2", parse_gemma2},
+                              Family{"gemma3_text", parse_gemma3_text},
+                              Family{"glm", parse_glm},
+                              Family{"glm4", parse_glm4},
+                              Family{"gpt_oss", parse_gpt_oss},
+                              Family{"granite", parse_granite},
+                              Family{"granitemoehybrid", parse_granite_hybrid},
+                              Family{"llama", parse_llama},
+                              Family{"mistral", parse_mistral},
+                              Family{"mixtral", parse_mixtral},
+                              Family{"olmo2", parse_olmo2},
+                              Family{"olmo3", parse_olmo3},
+                              Family{"phi3", parse_phi3},
+                              Family{"qwen2", parse_qwen2},
+                              Family{"qwen3", parse_qwen3},
+                              Family{"qwen3_moe", parse_qwen3_moe},
+                              Family{"smollm3", parse_smollm3}};
 }
 
 std::span<const Family> families() { return table; }
@@ -39,6 +54,11 @@ AttentionText parse_attention(const io::Json& json) {
 
 }  // namespace
 
+bool is_known(const io::Json& json) {
+  const std::string type = json.string("model_type");
+  return std::ranges::any_of(table, [&](const Family& family) { return family.model_type == type; });
+}
+
 ModelConfig parse_config(const io::Json& json) {
   const std::string type = json.string("model_type");
   std::string known;
@@ -51,7 +71,8 @@ ModelConfig parse_config(const io::Json& json) {
     }
     known += (known.empty() ? "" : ", ") + std::string(family.model_type);
   }
-  json.fail("model_type", fmt::format("'{}' is not a family that inlay trains; known are {}", type, known));
+  json.fail("model_type",
+            fmt::format("'{}' is not a family that inlay trains; known are {} (inlay info says more)", type, known));
 }
 
 ModelConfig load_config(const std::filesystem::path& folder_or_file) {

@@ -7,15 +7,6 @@ namespace inlay::model {
 
 namespace {
 
-// Window and full attention in turn, beginning with a window, unless layer_types says otherwise.
-void parse_windows(const io::Json& json, ModelConfig& c) {
-  const std::int64_t window = parse_window(json, 128);
-  const auto types = parse_layer_types(json, c.layers.size());
-  for (std::size_t l = 0; l < c.layers.size(); ++l) {
-    if (types ? (*types)[l] : l % 2 == 0) c.layers[l].window = window;
-  }
-}
-
 RopeConfig published_rope() {
   return {.kind = RopeKind::yarn, .factor = 32, .truncate = false, .original_positions = 4096};
 }
@@ -41,7 +32,8 @@ ModelConfig parse_gpt_oss(const io::Json& json) {
                                       .quantization_known = true});
   c.qkv_bias = c.output_bias = json.find_boolean("attention_bias").value_or(true);
   c.sinks = true;
-  parse_windows(json, c);
+  // Window and full attention in turn, beginning with a window, unless layer_types says otherwise.
+  set_windows(json, c, parse_window(json, 128), [](std::int64_t l) { return l % 2 == 0; });
   check_activation(json);
   if (const auto quantized = json.find_object("quantization_config")) {
     const std::string method = quantized->string("quant_method");

@@ -49,11 +49,9 @@ ModelConfig parse_mixtral(const io::Json& json) {
 ModelConfig parse_qwen3_moe(const io::Json& json) {
   ModelConfig c = parse_common(json, {.max_positions = 32768, .kv_heads = 4});
   c.qkv_bias = c.output_bias = json.find_boolean("attention_bias").value_or(false);
-  c.qk_norm = true;
-  if (json.find_boolean("use_sliding_window").value_or(false)) {
-    json.fail("use_sliding_window",
-              "windows of this family are read differently by transformers' versions; set it to "
-              "false");
+  c.qk_norm = QkNorm::heads;
+  if (json.find_boolean("use_sliding_window").value_or(false)) {  // then all layers have it
+    for (LayerConfig& layer : c.layers) layer.window = parse_window(json, 4096);
   }
   parse_experts(json, c, {.count_keys = {"num_experts", "num_local_experts"}, .balance = 0.001});
   c.experts.intermediate = json.integer("moe_intermediate_size", io::positive_integer);
