@@ -65,7 +65,8 @@ Benchmark osft_benchmark() {
         auto a = std::make_shared<Arguments>();
         add_common(command, *a);
         add_products(command, *a);
-        command.add_option("--model", a->model, "llama-8b, gpt-oss-20b, qwen3-30b-a3b, or a config.json");
+        command.add_option("--model", a->model,
+                           "llama-8b, gemma-3-4b, phi-4-mini, gpt-oss-20b, qwen3-30b-a3b, or a config.json");
         command.add_option("--tokens", a->tokens, "Tokens per step")->check(CLI::PositiveNumber);
         command.add_option("--documents", a->documents, "Documents that the tokens are split into")
             ->check(CLI::PositiveNumber);

@@ -57,30 +57,33 @@ Report run(const Arguments& a) {
 }  // namespace
 
 Benchmark train_step_benchmark() {
-  return {
-      "train-step", "forward, backward and AdamW of a model's shape with random weights",
-      [](CLI::App& command) -> std::function<Report()> {
-        auto a = std::make_shared<Arguments>();
-        add_common(command, *a);
-        add_products(command, *a);
-        command.add_option("--config", a->config, "llama-8b, gpt-oss-20b, qwen3-30b-a3b, or a config.json")->required();
-        command.add_option("--documents", a->documents)->check(CLI::PositiveNumber);
-        command.add_option("--length", a->length)->check(CLI::PositiveNumber);
-        command.add_option("--optimizer", a->optimizer, "adamw, or none: forward and backward only")
-            ->check(CLI::IsMember({"adamw", "none"}));
-        command.add_option("--policy", a->policy, "Activation policy, or auto");
-        command.add_option("--mlp-tile", a->tile, "Rows the MLP works on at once; 0: all; by default what fits");
-        command.add_option("--host-layers", a->host_layers,
-                           "Layers that live on the host; by default as many as necessary");
-        command.add_option("--disk", a->disk, "Folder for what does not fit into host memory");
-        command.add_option("--processes", a->processes, "As one of so many, over a simulated network")
-            ->check(CLI::PositiveNumber);
-        command.add_option("--zero", a->zero, "What they divide: ZeRO 0 to 3")->check(CLI::Range(0, 3));
-        command.add_option("--bandwidth", a->bandwidth, "GB/s that each of them sends");
-        command.add_option("--latency", a->latency, "Microseconds of every exchange");
-        command.add_flag("--nondeterministic", a->nondeterministic, "Let attention's backward pass sum in any order");
-        return [a] { return run(*a); };
-      }};
+  return {"train-step", "forward, backward and AdamW of a model's shape with random weights",
+          [](CLI::App& command) -> std::function<Report()> {
+            auto a = std::make_shared<Arguments>();
+            add_common(command, *a);
+            add_products(command, *a);
+            command
+                .add_option("--config", a->config,
+                            "llama-8b, gemma-3-4b, phi-4-mini, gpt-oss-20b, qwen3-30b-a3b, or a config.json")
+                ->required();
+            command.add_option("--documents", a->documents)->check(CLI::PositiveNumber);
+            command.add_option("--length", a->length)->check(CLI::PositiveNumber);
+            command.add_option("--optimizer", a->optimizer, "adamw, or none: forward and backward only")
+                ->check(CLI::IsMember({"adamw", "none"}));
+            command.add_option("--policy", a->policy, "Activation policy, or auto");
+            command.add_option("--mlp-tile", a->tile, "Rows the MLP works on at once; 0: all; by default what fits");
+            command.add_option("--host-layers", a->host_layers,
+                               "Layers that live on the host; by default as many as necessary");
+            command.add_option("--disk", a->disk, "Folder for what does not fit into host memory");
+            command.add_option("--processes", a->processes, "As one of so many, over a simulated network")
+                ->check(CLI::PositiveNumber);
+            command.add_option("--zero", a->zero, "What they divide: ZeRO 0 to 3")->check(CLI::Range(0, 3));
+            command.add_option("--bandwidth", a->bandwidth, "GB/s that each of them sends");
+            command.add_option("--latency", a->latency, "Microseconds of every exchange");
+            command.add_flag("--nondeterministic", a->nondeterministic,
+                             "Let attention's backward pass sum in any order");
+            return [a] { return run(*a); };
+          }};
 }
 
 }  // namespace inlay::bench

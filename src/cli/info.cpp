@@ -6,6 +6,7 @@
 #include "core/arena.h"
 #include "core/text.h"
 #include "io/checkpoint.h"
+#include "io/json.h"
 #include "io/paths.h"
 #include "model/families/family.h"
 
@@ -19,11 +20,20 @@ std::string_view name_of(model::RopeKind kind) {
     case model::RopeKind::linear: return "linear";
     case model::RopeKind::llama3: return "llama3";
     case model::RopeKind::yarn: return "yarn";
+    case model::RopeKind::longrope: return "longrope";
   }
   return "?";
 }
 
 int run(const std::string& folder, bool as_json) {
+  namespace fs = std::filesystem;
+  const fs::path file = io::is_folder(folder) ? fs::path(folder) / "config.json" : fs::path(folder);
+  if (io::exists(file)) {
+    const io::Json config = io::Json::read(file);
+    if (!model::is_known(config)) {
+      user_error("{}: {}", file.string(), model::describe_unknown(config, file.parent_path()));
+    }
+  }
   const model::ModelConfig c = model::load_config(folder);
   nlohmann::ordered_json json = {
       {"family", c.model_type},
@@ -42,14 +52,13 @@ int run(const std::string& folder, bool as_json) {
       {"tied_embeddings", c.tied_embeddings},
       {"qkv_bias", c.qkv_bias},
       {"mlp_bias", c.mlp_bias},
-      {"qk_norm", c.qk_norm}};
+      {"qk_norm", c.qk_norm != model::QkNorm::none}};
   if (c.expert_layers() > 0) {
     json["experts"] = {{"layers", c.expert_layers()},
                        {"count", c.experts.count},
                        {"chosen", c.experts.chosen},
                        {"intermediate", c.experts.intermediate}};
   }
-  namespace fs = std::filesystem;
   const bool weights = io::exists(fs::path(folder) / "model.safetensors") ||
                        io::exists(fs::path(folder) / "model.safetensors.index.json");
   if (weights) {
@@ -66,7 +75,7 @@ int run(const std::string& folder, bool as_json) {
   fmt::print("  {} layers, hidden {}, intermediate {}, vocabulary {}\n", c.layer_count(), c.hidden, c.intermediate,
              format_count(c.vocab));
   fmt::print("  attention: {} heads of {}, {} key/value heads{}{}\n", c.heads, c.head_dim, c.kv_heads,
-             c.qkv_bias ? ", biases" : "", c.qk_norm ? ", normalized queries and keys" : "");
+             c.qkv_bias ? ", biases" : "", c.qk_norm != model::QkNorm::none ? ", normalized queries and keys" : "");
   if (c.expert_layers() > 0) {
     fmt::print("  experts: {} of {} in {} layers, intermediate {}\n", c.experts.chosen, c.experts.count,
                c.expert_layers(), c.experts.intermediate);

@@ -28,6 +28,18 @@ TEST(CliCommands, ExitCodesTellTheUsersMistakesFromOurs) {
   EXPECT_EQ(inlay({"info", "no-such-folder"}).code, 2);
 }
 
+TEST(CliCommands, InfoSaysHowFarAnUnknownFamilyIs) {
+  const TempFolder folder;
+  const auto file = folder.write("config.json", R"({"model_type": "stranger", "kv_lora_rank": 512})");
+  for (const std::string& place : {folder.path().string(), file.string()}) {
+    const CommandResult info = inlay({"info", place});
+    EXPECT_EQ(info.code, 2);
+    EXPECT_THAT(info.err, HasSubstr("config.json: model_type 'stranger' is not a family that inlay trains"));
+    EXPECT_THAT(info.err, HasSubstr("keys that none of them has: kv_lora_rank"));
+    EXPECT_THAT(info.err, HasSubstr("none of them can read the configuration"));
+  }
+}
+
 TEST(CliCommands, MessagesNameFileKeyAndTensor) {
   const TempFolder folder;
   fs::copy(model, folder / "m");
