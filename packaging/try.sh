@@ -18,7 +18,7 @@ make_root() {  # SYSTEM:SUITE FILE
     [[ -f $key ]] || trust=trusted=yes  # Debian 12 has no package of Ubuntu's keys; the root is for this test alone
     mirror="deb [$trust] http://archive.ubuntu.com/ubuntu ${1#*:} main universe"
   fi
-  mmdebstrap --variant=minbase --include=python3-venv "${1#*:}" "$2" "$mirror"
+  mmdebstrap --variant=minbase --include=apt,python3-venv "${1#*:}" "$2" "$mirror"
 }
 
 seconds() { awk "BEGIN {printf \"%.1f\", $(date +%s.%N) - $1}"; }
@@ -27,7 +27,8 @@ seconds() { awk "BEGIN {printf \"%.1f\", $(date +%s.%N) - $1}"; }
 try() {
   local began
   began=$(date +%s.%N)
-  if unshare --mount --pid --fork --mount-proc="$root/proc" chroot "$root" /bin/sh -ec "$2" >"$root/tmp/log" 2>&1; then
+  if unshare --mount --pid --fork --mount-proc="$root/proc" chroot "$root" \
+    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "${variables[@]}" /bin/sh -ec "$2" >"$root/tmp/log" 2>&1; then
     echo "$system $1: $(seconds "$began") s: $(tail -1 "$root/tmp/log" | cut -c1-80)"
   else
     echo "$system $1: failed"; tail -5 "$root/tmp/log"; failed=1
@@ -48,13 +49,13 @@ for system in "${roots[@]}"; do
   cp dist/* "$root/dist/"
   cp -r "$model/." "$root/model/"
   cp /etc/resolv.conf "$root/etc/resolv.conf"
-  certificates=
-  if [[ -f ${PIP_CERT:-} ]]; then cp "$PIP_CERT" "$root/certificates"; certificates="export PIP_CERT=/certificates;"; fi
+  variables=()
+  if [[ -f ${PIP_CERT:-} ]]; then cp "$PIP_CERT" "$root/certificates"; variables=(PIP_CERT=/certificates); fi
   answer="generate /model --prompt 'Once upon a time' --max-new-tokens 8 --quiet"
   try tarball "cd /opt && tar -xzf /dist/inlay-*.tar.gz && ./inlay-*/bin/inlay $answer"
   try .deb "apt-get -qq update && apt-get -qq install -y --no-install-recommends /dist/inlay_*.deb >/dev/null 2>&1 &&
     inlay $answer"
-  try wheel "$certificates python3 -m venv /venv && /venv/bin/pip install --quiet /dist/inlay-*-\$(python3 -c 'import sys; v = sys.version_info; print(f\"cp3{v[1]}\" if v < (3, 12) else \"cp312-abi3\")')*.whl && /venv/bin/inlay $answer && /venv/bin/python -c 'import inlay; print(inlay.load(\"/model\").generate(\"Once upon a time\", 8))'"
+  try wheel "python3 -m venv /venv && /venv/bin/pip install --quiet /dist/inlay-*-\$(python3 -c 'import sys; v = sys.version_info; print(f\"cp3{v[1]}\" if v < (3, 12) else \"cp312-abi3\")')*.whl && /venv/bin/inlay $answer && /venv/bin/python -c 'import inlay; print(inlay.load(\"/model\").generate(\"Once upon a time\", 8))'"
   rm -rf "$root"
   trap - EXIT
 done
