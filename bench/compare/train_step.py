@@ -3,6 +3,8 @@
     python bench/compare/train_step.py --config config.json --documents 8 --length 256 --device cpu --optimizer adamw
     python bench/compare/train_step.py --config config.json --length 16384 --device cuda --checkpointing
     python bench/compare/train_step.py --config config.json --length 16384 --lora 16 --checkpointing --optimizer adamw
+    python bench/compare/train_step.py --config gemma-3-4b/config.json --length 8192 --optimizer adamw --checkpointing \
+        --attention flash_attention_2  # config.json: inlay init --preset gemma-3-4b --no-weights gemma-3-4b
 
 The model is made from the configuration with random weights. N documents of equal length are a batch of N rows, so
 nothing is padded. What people use today is switched on: Liger's kernels where liger_kernel is installed, cuDNN
@@ -28,6 +30,9 @@ import torch
 import transformers
 
 
+PACKAGES = ["flash_attention_2", "flash_attention_3"]  # attention that transformers takes from elsewhere
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", required=True, help="a config.json")
@@ -42,7 +47,8 @@ def parse_arguments():
     parser.add_argument("--threads", type=int, help="CPU threads (default: PyTorch's own choice)")
     parser.add_argument("--pure", action="store_true", help="bf16 weights on a CPU, instead of autocast")
     parser.add_argument("--no-liger", action="store_true")
-    parser.add_argument("--attention", choices=["cudnn", "flash", "default"], default="cudnn", help="on CUDA")
+    parser.add_argument("--attention", choices=["cudnn", "flash", "default", *PACKAGES], default="cudnn",
+                        help="on CUDA: a backend of PyTorch's own attention, or a package, which knows windows without a mask")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
     parser.add_argument("--lora", type=int, default=0, metavar="RANK", help="PEFT's LoRA on all linear layers")
     parser.add_argument("--layers", type=int, help="instead of the configuration's own number")
@@ -62,7 +68,8 @@ def make_model(arguments, liger):
         from transformers import AutoModelForCausalLM as Model
     torch.manual_seed(0)
     with torch.device(arguments.device):
-        model = Model.from_config(config, dtype=torch.bfloat16 if pure else torch.float32, attn_implementation="sdpa")
+        attention = arguments.attention if arguments.attention in PACKAGES else "sdpa"
+        model = Model.from_config(config, dtype=torch.bfloat16 if pure else torch.float32, attn_implementation=attention)
     model.train()
     if arguments.lora:
         import peft
@@ -79,7 +86,7 @@ def make_model(arguments, liger):
 def attention_context(arguments):
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    if arguments.device != "cuda" or arguments.attention == "default":
+    if arguments.device != "cuda" or arguments.attention in ["default", *PACKAGES]:
         return contextlib.nullcontext()
     return sdpa_kernel(SDPBackend.CUDNN_ATTENTION if arguments.attention == "cudnn" else SDPBackend.FLASH_ATTENTION)
 
