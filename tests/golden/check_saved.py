@@ -20,17 +20,18 @@ from safetensors.torch import load_file
 
 
 def check(inlay, fixture, folder):
+    data = fixture / "data.jsonl"
     options = dict(
-        base_model=str(fixture), output_dir=str(folder / "out"), datasets=[dict(path=str(fixture / "data.jsonl"), type="tokens")],
-        sequence_len=64, max_steps=2, learning_rate=1e-3, dtype="fp32", save_dtype="fp32", device="cpu")
+        base_model=str(fixture), output_dir=str(folder / "out"), datasets=[dict(path=str(data))], sequence_len=64,
+        max_steps=2, learning_rate=1e-3, dtype="fp32", device="cpu")
     (folder / "run.yaml").write_text(json.dumps(options))  # JSON is YAML
     subprocess.run([inlay, "train", folder / "run.yaml", "--quiet"], check=True)
-    subprocess.run([inlay, "grad", folder / "out", "--data", fixture / "data.jsonl", "--out", folder / "grad.safetensors",
-                    "--logits", "--dtype", "fp32", "--device", "cpu", "--quiet"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([inlay, "grad", folder / "out", "--data", data, "--out", folder / "grad.safetensors", "--logits",
+                    "--dtype", "fp32", "--device", "cpu", "--quiet"], check=True, stdout=subprocess.DEVNULL)
     ours = load_file(folder / "grad.safetensors")
     model = load(folder / "out", torch.float32).eval()
     worst = 0.0
-    for number, line in enumerate((fixture / "data.jsonl").read_text().splitlines()):
+    for number, line in enumerate(data.read_text().splitlines()):
         with torch.no_grad():
             theirs = model(input_ids=torch.tensor(json.loads(line)["input_ids"])[None]).logits[0]
         worst = max(worst, float((ours[f"logits.{number}"] - theirs).norm() / theirs.norm()))
