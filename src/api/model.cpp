@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "backend/cpu/threads.h"
 #include "core/interrupt.h"
 #include "model/families/family.h"
 #include "train/generate.h"
@@ -88,7 +87,6 @@ std::vector<std::int32_t> Model::generate(const std::vector<std::int32_t>& promp
     user_error("top_p: expected a number above 0 and at most 1, got {}", sampling.top_p);
   }
   const SignalShield shield;
-  backend::cpu::limit_threads();
   struct Enough {};
   std::vector<std::int32_t> made;
   train::GenerateOptions options{.count = sampling.max_new_tokens,
@@ -114,7 +112,6 @@ std::vector<std::int32_t> Model::generate(const std::vector<std::int32_t>& promp
 std::vector<float> Model::logits(const std::vector<std::int32_t>& tokens) {
   check_tokens(tokens, vocab_size(), "tokens");
   const SignalShield shield;
-  backend::cpu::limit_threads();
   train::Engine& engine = parts_->ready(Use::logits, static_cast<std::int64_t>(tokens.size()));
   const std::vector<Document> alone{{.input_ids = tokens, .labels = tokens}};
   std::vector<std::int32_t> rows(tokens.size());
@@ -146,7 +143,6 @@ Model::Gradients Model::gradients(const std::vector<TrainingDocument>& documents
   const PackedBatch batch = pack(ours);
   if (batch.valid_count() == 0) user_error("gradients: no token of these documents is to be learned");
   const SignalShield shield;
-  backend::cpu::limit_threads();
   train::Engine& engine = parts_->ready(Use::gradients, tokens);
   const train::StepResult step = engine.gradients({batch});
   Gradients result{.loss = engine.decoder().read_loss(engine.exec()).loss, .labels = step.valid};

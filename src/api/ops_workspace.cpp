@@ -4,7 +4,6 @@
 #include <memory>
 #include <new>
 
-#include "backend/cpu/threads.h"
 #include "backend/cuda/context.h"
 #include "core/interrupt.h"
 
@@ -81,7 +80,6 @@ void OpsWorkspace::run(const std::function<void(backend::Exec&)>& work) {
   void* aligned = std::align(Arena::alignment, 0, memory, space);
   exec_.lend(aligned, space, stream);
   const SignalShield shield;
-  if (device_ == Device::cpu) backend::cpu::limit_threads();
   work(exec_);
 }
 

@@ -2,7 +2,6 @@
 
 #include <atomic>
 
-#include "backend/cpu/threads.h"
 #include "core/interrupt.h"
 #include "io/file.h"
 #include "train/run.h"
@@ -34,7 +33,6 @@ Configuration Configuration::read(const std::string& path) {
 
 std::string plan_training(const Configuration& configuration) {
   const SignalShield shield;
-  backend::cpu::limit_threads();
   Console console(true);
   return to_json(train::plan_run(options_of(configuration), {}, console)).dump();
 }
@@ -42,7 +40,6 @@ std::string plan_training(const Configuration& configuration) {
 TrainingEnd train_model(const Configuration& configuration, const TrainingOptions& options) {
   const Turn turn;
   const SignalShield shield;
-  backend::cpu::limit_threads();
   forget_interrupt();
   Console console(options.quiet);
   const auto observe = [&](const std::string& line) {
