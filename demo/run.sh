@@ -29,7 +29,7 @@ heading "2. It is taught two more, one after the other, by three methods"
 cat <<'END'
 mirror: the alphabet backwards (hello -> svool); previous: the letter before (hello -> gdkkn)
 sft is plain fine-tuning; osft-weights is OSFT as published; osft-activations finds what to keep from the model's own
-activations. Several learning rates each, so that none is compared at another's best.
+activations. Two learning rates each, so that none is compared at another's best.
 
 END
 sed "s/^seeds:.*/seeds: [$seed]/" demo/study.yaml > "$out/study.yaml"

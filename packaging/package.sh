@@ -15,9 +15,8 @@ mkdir -p dist
 
 wheels=$build/wheels
 rm -rf "$wheels" && mkdir -p "$wheels/bare"
-# Host code for processors from about 2013 on, unless told otherwise.
 "$python" -m pip wheel . --quiet --no-deps --no-build-isolation --wheel-dir "$wheels/bare" "-Cbuild-dir=$build" \
-  "-Ccmake.define.INLAY_CUDA=$cuda" "-Ccmake.define.INLAY_CPU_ARCH=${INLAY_CPU_ARCH:-x86-64-v3}"
+  "-Ccmake.define.INLAY_CUDA=$cuda"
 # Libraries come along, under names of their own; MPI is the system's, where it has one.
 "$python" -m auditwheel repair --exclude 'libmpi.so*' --wheel-dir dist "$wheels"/bare/*.whl >"$wheels/log" 2>&1 ||
   { cat "$wheels/log" >&2; exit 1; }

@@ -1,7 +1,7 @@
 #include <cstdio>
 #include <optional>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "cli/commands.h"
 #include "cli/model_arguments.h"
@@ -78,7 +78,11 @@ int run(const GenerateArguments& arguments) {
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     options.sequence = static_cast<std::int64_t>(i);
     if (!text) {
-      fmt::print("{}\n", fmt::join(train::generate(*engine, prompts[i], options), " "));
+      std::string ids;
+      for (const std::int32_t id : train::generate(*engine, prompts[i], options)) {
+        ids += fmt::format("{}{}", ids.empty() ? "" : " ", id);
+      }
+      fmt::print("{}\n", ids);
       continue;
     }
     data::TextStream stream(*tokenizer, prompts[i]);

@@ -128,7 +128,7 @@ Value to_json(Runtime& runtime, const Value& input, const Arguments& arguments) 
       const Integer width = std::clamp(parameters.integer(1), Integer{0}, Integer{1000});
       style.indent = std::string(static_cast<std::size_t>(width), ' ');
     }
-    style.item_separator = ",";
+    style.item_separator = std::string(1, ',');
   }
   if (parameters.set(2)) {
     const std::vector<Value> both = items_of(runtime, parameters[2]);

@@ -41,7 +41,8 @@ std::string take_real_end(std::string_view text, std::size_t& at) {
   std::string result;
   if (text.substr(at, 1) == "." && digit_at(text, at + 1, 10)) {
     ++at;
-    result = "." + take_digits(text, at, 10);
+    result += '.';
+    result += take_digits(text, at, 10);
   }
   std::size_t digits = at + 1;
   if (at < text.size() && (text[at] == 'e' || text[at] == 'E')) {

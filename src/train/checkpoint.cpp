@@ -214,7 +214,7 @@ void remove_old_checkpoints(const fs::path& output_dir, std::int64_t keep) {
 void tidy_checkpoints(const fs::path& output_dir) {
   for (const fs::path& entry : io::entries_of(output_dir)) {
     const std::string name = entry.filename().string();
-    if (!name.starts_with("." + std::string(prefix))) continue;
+    if (!name.starts_with('.') || !std::string_view(name).substr(1).starts_with(prefix)) continue;
     for (const std::string_view mark : {partial_mark, before_mark, removed_mark}) {
       if (!name.ends_with(mark)) continue;
       const fs::path checkpoint = output_dir / name.substr(1, name.size() - 1 - mark.size());

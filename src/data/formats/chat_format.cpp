@@ -160,7 +160,7 @@ bool ChatFormat::closes_behind_blocks(const Conversation& conversation) const {
   }
 }
 
-std::vector<ChatFormat::TokenSpan> ChatFormat::generation_spans(const Row& row, const Conversation& conversation,
+std::vector<ChatFormat::TokenSpan> ChatFormat::generation_spans(const Conversation& conversation,
                                                                 const RenderedChat& rendered,
                                                                 const std::vector<std::int32_t>& ids) const {
   const TokenMap map(tokenizer_, rendered.text, ids);
@@ -185,10 +185,9 @@ std::vector<ChatFormat::TokenSpan> ChatFormat::generation_spans(const Row& row, 
   return result;
 }
 
-std::vector<ChatFormat::TokenSpan> ChatFormat::spans(const Row& row, const Conversation& conversation,
-                                                     const RenderedChat& rendered,
+std::vector<ChatFormat::TokenSpan> ChatFormat::spans(const Conversation& conversation, const RenderedChat& rendered,
                                                      const std::vector<std::int32_t>& ids) const {
-  if (uses_generation(conversation, rendered)) return generation_spans(row, conversation, rendered, ids);
+  if (uses_generation(conversation, rendered)) return generation_spans(conversation, rendered, ids);
   const TokenMap map(tokenizer_, rendered.text, ids);
   const std::string_view text = rendered.text;
   const std::vector<Turn>& turns = conversation.turns;
@@ -272,7 +271,7 @@ Document ChatFormat::make(const Row& row) const {
   Document document;
   append(document, tokenizer_.encode(rendered.text, false), false);
   if (document.input_ids.empty()) row.fail("the chat template makes no text of the conversation");
-  const auto found = spans(row, conversation, rendered, document.input_ids);
+  const auto found = spans(conversation, rendered, document.input_ids);
   learn(found, document);
   learn_ends(found, document);
   mask_first(document);

@@ -39,12 +39,12 @@ class ChatFormat final : public RowFormat {
   std::string role_of(const Row& message) const;
   std::optional<Row> find_messages(const Row& row) const;
   bool uses_generation(const Conversation& conversation, const RenderedChat& rendered) const;
-  std::vector<TokenSpan> spans(const Row& row, const Conversation& conversation, const RenderedChat& rendered,
+  std::vector<TokenSpan> spans(const Conversation& conversation, const RenderedChat& rendered,
                                const std::vector<std::int32_t>& ids) const;
   void learn(const std::vector<TokenSpan>& spans, Document& document) const;
   void learn_ends(const std::vector<TokenSpan>& spans, Document& document) const;
-  std::vector<TokenSpan> generation_spans(const Row& row, const Conversation& conversation,
-                                          const RenderedChat& rendered, const std::vector<std::int32_t>& ids) const;
+  std::vector<TokenSpan> generation_spans(const Conversation& conversation, const RenderedChat& rendered,
+                                          const std::vector<std::int32_t>& ids) const;
   bool closes_behind_blocks(const Conversation& conversation) const;
   bool has_special(std::string_view text) const;
   std::optional<std::size_t> find_end(const std::vector<std::int32_t>& ids, const TokenSpan& span) const;
