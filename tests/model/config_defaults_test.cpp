@@ -28,8 +28,8 @@ void expect_rope(const model::RopeConfig& rope, const json& reads, std::int64_t 
   EXPECT_EQ(rope.rotary_dim,
             static_cast<std::int64_t>(static_cast<double>(head_dim) * reads.value("partial_rotary_factor", 1.0)));
   if (type == "longrope") {
-    EXPECT_EQ(rope.short_factors, reads.at("short_factor"));
-    EXPECT_EQ(rope.long_factors, reads.at("long_factor"));
+    EXPECT_EQ(rope.short_factors, reads.at("short_factor").get<std::vector<double>>());
+    EXPECT_EQ(rope.long_factors, reads.at("long_factor").get<std::vector<double>>());
   }
   if (reads.contains("original_max_position_embeddings")) {
     EXPECT_EQ(rope.original_positions, reads.at("original_max_position_embeddings"));
