@@ -81,7 +81,9 @@ class BackendFp8Matmul : public ::testing::TestWithParam<Device> {
           sum += term;
           size += std::abs(term);
         }
-        const double rounding = out == DType::bf16 ? std::abs(sum) * 0x1p-8 : 0;
+        // The library may round the product before C is added, and rounds the sum.
+        const double product = sum - (beta == 0 ? 0 : before[at]);
+        const double rounding = out == DType::bf16 ? (std::abs(sum) + std::abs(product)) * 0x1p-9 : 0;
         worst = std::max(worst, (std::abs(actual[at] - sum) - rounding) / size);
         if (!std::isfinite(actual[at])) return std::numeric_limits<double>::infinity();
       }
@@ -92,9 +94,9 @@ class BackendFp8Matmul : public ::testing::TestWithParam<Device> {
     return worst;
   }
 
-  // The CPU sums in fp32. Hopper's tensor cores keep about 13 bits of a sum of 32 or more products of eight bits
-  // before it is added in fp32: 2⁻¹³ of the terms' magnitudes.
-  double bound() const { return GetParam() == Device::cpu ? 1e-6 : 0x1p-13; }
+  // The CPU sums in fp32. Hopper's tensor cores keep about 13 bits while they sum 32 products, four times before the
+  // sum is added up in fp32: at most four times 2⁻¹³ of the terms' magnitudes. (Seen: up to 3.1e-4.)
+  double bound() const { return GetParam() == Device::cpu ? 1e-6 : 0x1p-11; }
 };
 
 TEST_P(BackendFp8Matmul, MatchesSumsOfWhatTheCodesMean) {
