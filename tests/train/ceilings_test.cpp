@@ -52,7 +52,7 @@ TEST_F(TrainCeilings, ADamagedFileIsNotBelieved) {
   };
   for (const std::string& text :
        {std::string(), whole.substr(0, whole.size() / 2), std::string("[]"), with("3.0", "0.0"), with("3.0", "null"),
-        with("3.0", "\"3\""), with("\"memory\"", "\"memery\""), with("\"version\": 1", "\"version\": 2")}) {
+        with("3.0", "\"3\""), with("\"memory\"", "\"memery\""), with("\"version\": 2", "\"version\": 1")}) {
     std::ofstream(file) << text;
     EXPECT_FALSE(train::read_ceilings(file, "a machine", read)) << text;
   }
