@@ -278,7 +278,14 @@ MemoryChoice resolve_memory(const options::TrainOptions& options, const model::M
     user_error("memory.host_layers: {} of a model with {} layers", *options.memory.host_layers, config.layer_count());
   }
   const MemoryBudget budget = common_budget(budget_of(options, engine.device), engine.mesh, engine.device);
-  return choose_memory_together(config, engine, demands_of(options), budget, options.parallel.zero);
+  MemoryChoice choice = choose_memory_together(config, engine, demands_of(options), budget, options.parallel.zero);
+  if (engine.fp8 && choice.plan.cost.model().products[static_cast<std::size_t>(DType::e4m3)] == 0) {
+    user_error(
+        "matmul_dtype: fp8: no matrix of {} would multiply in it; it takes those of layers, outside experts, whose "
+        "extents are multiples of 16, which are not kept quantised, and which fp8.skip_first and fp8.skip_last leave",
+        options.base_model.empty() ? "this model" : options.base_model);
+  }
+  return choice;
 }
 
 }  // namespace inlay::train
