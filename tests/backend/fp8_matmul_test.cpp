@@ -83,7 +83,7 @@ class BackendFp8Matmul : public ::testing::TestWithParam<Device> {
         }
         // The library may round the product before C is added, and rounds the sum.
         const double product = sum - (beta == 0 ? 0 : before[at]);
-        const double rounding = out == DType::bf16 ? (std::abs(sum) + std::abs(product)) * 0x1p-9 : 0;
+        const double rounding = out == DType::bf16 ? (std::abs(sum) + std::abs(product)) * 0x1p-8 : 0;
         worst = std::max(worst, (std::abs(actual[at] - sum) - rounding) / size);
         if (!std::isfinite(actual[at])) return std::numeric_limits<double>::infinity();
       }
