@@ -30,7 +30,7 @@ struct TrainerState {
   std::string basis_fingerprint;      // of the directions that were found; empty without
   std::string batching;               // the options by which documents became batches
   std::string base_fingerprint;       // of the base model's weights, of which a resumed run takes what does not train
-  std::string compute;                // dtype
+  std::string compute;                // dtype, and what products are made in
   std::string adapter;                // what trains beside the base model, as EngineAdapter::identity(); empty without
 };
 

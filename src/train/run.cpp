@@ -96,7 +96,7 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
   state.basis_fingerprint = engine.basis_fingerprint;
   state.base_fingerprint = engine.base_fingerprint;
   state.batching = batching_of(options, ranks->size());
-  state.compute = name_of(engine.engine->options().compute);
+  state.compute = arithmetic_text(engine.engine->options());
   if (engine.adapter != nullptr) state.adapter = engine.adapter->identity();
   std::int64_t steps = total_steps(options, documents->sampler(), step_micro_batches(state.batching));
   if (resume) {
@@ -105,6 +105,11 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
                        [&] { resumed = resumed_run(options, *documents, state, output, console); });
     load_checkpoint(*ranks, *engine.engine, *output.checkpoint());
     console.line(fmt::format("resuming after step {} from {}", resumed.state.step, output.checkpoint()->string()));
+    if (resumed.state.compute != state.compute) {
+      console.line(
+          fmt::format("so far it was trained in {}, from here on in {}", resumed.state.compute, state.compute));
+      resumed.state.compute = state.compute;
+    }
     state = resumed.state;
     steps = resumed.steps;
   } else {

@@ -106,11 +106,9 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
   const MemoryChoice memory = resolve_memory(options, config, engine);
   run.plan = memory.plan;
   const std::string device = engine.device == Device::cuda ? backend::cuda::device_name() : "CPU";
-  const std::string products =
-      engine.fp8 ? fmt::format(" with products in fp8 ({})", ops::name_of(engine.fp8->settings.recipe)) : "";
-  console.line(fmt::format("model: {}, {} parameters, {}{} on {}, activations: {}, plan: {}", config.model_type,
-                           format_count(config.parameter_count()), name_of(engine.compute), products, device,
-                           engine.policy.str(), format_bytes(run.plan.device_peak)));
+  console.line(fmt::format("model: {}, {} parameters, {} on {}, activations: {}, plan: {}", config.model_type,
+                           format_count(config.parameter_count()), arithmetic_text(engine), device, engine.policy.str(),
+                           format_bytes(run.plan.device_peak)));
   if (config.attention.given()) {
     console.line(fmt::format("attention: mask {}, score {}; other programs will not apply them",
                              config.attention.mask.empty() ? "causal" : config.attention.mask,

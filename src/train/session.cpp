@@ -203,6 +203,12 @@ std::optional<model::Fp8Options> fp8_of(const options::TrainOptions& o, const Ma
                            .skip_last = o.fp8.skip_last};
 }
 
+std::string arithmetic_text(const EngineOptions& engine) {
+  if (!engine.fp8) return std::string(name_of(engine.compute));
+  return fmt::format("{} with products in fp8 ({})", name_of(engine.compute),
+                     ops::name_of(engine.fp8->settings.recipe));
+}
+
 EngineOptions engine_options(const options::TrainOptions& o, const BatchBounds& bounds) {
   const Machine machine = resolve_machine(o.device, o.dtype);
   EngineOptions engine = engine_options(Purpose::training, machine, bounds);

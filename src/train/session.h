@@ -25,6 +25,9 @@ Machine resolve_machine(const std::string& device, const std::string& dtype);
 // the compute dtype.
 std::optional<model::Fp8Options> fp8_of(const options::TrainOptions& options, const Machine& machine);
 
+// "bf16", or "bf16 with products in fp8 (block)".
+std::string arithmetic_text(const EngineOptions& engine);
+
 // What an engine is made for: which passes it must have memory for.
 enum class Purpose : std::uint8_t { training, gradients, gradients_and_logits, evaluation, choices, generation };
 // The one place where engines' options begin. Everything that belongs to the model is in its configuration, so that no

@@ -21,13 +21,15 @@ class CliFp8 : public ::testing::Test {
     for (int i = 0; i < 12; ++i) rows += fmt::format("{{\"text\": \"one, two, {}, four and what comes after\"}}\n", i);
     folder.write("data.jsonl", rows);
   }
-  CommandResult train(const std::string& run, const std::string& more) {
+  CommandResult train(const std::string& run, const std::string& more, const std::vector<std::string>& arguments = {}) {
     folder.write(
         "run.yaml",
         fmt::format("base_model: {}\noutput_dir: {}\ndatasets: [{{path: {}, type: completion}}]\n"
                     "learning_rate: 3e-3\nsequence_len: 64\nmax_steps: 6\ndevice: cpu\ndtype: fp32\n{}",
                     (folder / "base").string(), (folder / run).string(), (folder / "data.jsonl").string(), more));
-    return inlay({"train", folder / "run.yaml"});
+    std::vector<std::string> command = {"train", folder / "run.yaml"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return inlay(command);
   }
   double loss_of(const std::string& run) {
     return nlohmann::json::parse(read_text(std::filesystem::path(folder / run) / "summary.json")).at("loss");
@@ -51,6 +53,17 @@ TEST_F(CliFp8, WhatWouldDoNothingIsAnError) {
   EXPECT_THAT(train("c", "matmul_dtype: bf16\n").err, HasSubstr("leave matmul_dtype out, or change dtype"));
   EXPECT_THAT(train("d", "matmul_dtype: fp8\nfp8: {recipe: rows}\n").err, HasSubstr("one of auto, block, row, tensor"));
   EXPECT_EQ(train("e", "matmul_dtype: fp8\nfp8: {skip_first: 100}\n").code, 2);
+}
+
+// To go on in other arithmetic is allowed, and said.
+TEST_F(CliFp8, AResumedRunSaysThatItsArithmeticChanged) {
+  ASSERT_EQ(train("run", "matmul_dtype: fp8\nsave_steps: 2\n").code, 0);
+  for (const char* file : {"summary.json", "model.safetensors"}) std::filesystem::remove(folder / "run" / file);
+  std::filesystem::remove_all(folder / "run/checkpoint-6");
+  const CommandResult result = train("run", "save_steps: 2\n", {"--resume"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out + result.err,
+              HasSubstr("so far it was trained in fp32 with products in fp8 (block), from here on in fp32"));
 }
 
 // What fp8 does to a model's gradients, before a run does.

@@ -13,16 +13,16 @@
 // The loops around a matrix kernel: blocks for the caches, packing, threads. A Kernel names its types and its register
 // block (mr × nr), how far a sum runs before the block is put down (kc), and packs, multiplies and stores:
 //
-//   In, Packed, Out                      elements of A and B, of the packed operands, of C
-//   mr, nr                               rows and columns of a register block
-//   k_unit                               sums are padded with zeros to a multiple of this
-//   kc                                   longest inner sum, a multiple of k_unit
-//   budget                               bytes of the shared operand as packed, and of sums that are put down
-//   pack_a(to, args, begin, end, k0, k1) rows begin .. end of op(A), panels of mr one behind the other, zeros past the
-//   edge pack_b(to, args, begin, end, k0, k1) columns of op(B) likewise, by nr steps(depth)                         how
-//   often multiply() fetches ahead over a sum multiply(sums, a, b, extent, ahead)  sums[mr × nr] = or += a · b, fp32,
-//   row-major store(args, sums, m, n, stream)      C = alpha · sums + beta · C, inside the edges of C Session what a
-//   thread holds while it works
+//   In, Packed, Out            elements of A and B, of the packed operands, of C
+//   mr, nr                     rows and columns of a register block
+//   k_unit                     sums are padded with zeros to a multiple of this
+//   kc                         longest inner sum, a multiple of k_unit
+//   budget                     bytes of the shared operand as packed, and of sums that are put down
+//   pack_a, pack_b             rows begin .. end of op(A), columns of op(B): panels of mr or nr, zeros past the edge
+//   steps(depth)               how often multiply() fetches ahead over a sum
+//   multiply(sums, a, b, ...)  sums[mr × nr] = or += a · b, fp32, row-major
+//   store(args, sums, ...)     C = alpha · sums + beta · C, inside the edges of C
+//   Session                    what a thread holds while it works
 //
 // One operand is packed by all threads together and shared (the one with fewer rows or columns); the other one is
 // packed by each task for itself, into its own cache, and the shared one streams past it.
