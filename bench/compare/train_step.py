@@ -5,6 +5,7 @@
     python bench/compare/train_step.py --config config.json --length 16384 --lora 16 --checkpointing --optimizer adamw
     python bench/compare/train_step.py --config gemma-3-4b/config.json --length 8192 --optimizer adamw --checkpointing \
         --attention flash_attention_2  # config.json: inlay init --preset gemma-3-4b --no-weights gemma-3-4b
+    python bench/compare/train_step.py --config config.json --length 16384 --checkpointing --compile --fp8 tensorwise
 
 The model is made from the configuration with random weights. N documents of equal length are a batch of N rows, so
 nothing is padded. What people use today is switched on: Liger's kernels where liger_kernel is installed, cuDNN
@@ -30,7 +31,8 @@ import torch
 import transformers
 
 
-PACKAGES = ["flash_attention_2", "flash_attention_3"]  # attention that transformers takes from elsewhere
+# Attention that transformers does not take from torch's scaled_dot_product_attention; these know windows without a mask.
+PACKAGES = ["flash_attention_2", "flash_attention_3", "flex_attention"]
 
 
 def parse_arguments():
@@ -50,6 +52,8 @@ def parse_arguments():
     parser.add_argument("--attention", choices=["cudnn", "flash", "default", *PACKAGES], default="cudnn",
                         help="on CUDA: a backend of PyTorch's own attention, or a package, which knows windows without a mask")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
+    parser.add_argument("--fp8", choices=["tensorwise", "rowwise", "rowwise_with_gw_hp"],
+                        help="a recipe of torchao's fp8 training for every linear layer but the head; wants --compile")
     parser.add_argument("--lora", type=int, default=0, metavar="RANK", help="PEFT's LoRA on all linear layers")
     parser.add_argument("--layers", type=int, help="instead of the configuration's own number")
     parser.add_argument("--allow-amx", action="store_true", help="do not cap oneDNN's instruction set")
@@ -78,6 +82,11 @@ def make_model(arguments, liger):
             model.enable_input_require_grads()
         adapter = peft.LoraConfig(r=arguments.lora, lora_alpha=2 * arguments.lora, target_modules="all-linear")
         model = peft.get_peft_model(model, adapter)
+    if arguments.fp8:
+        from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+        recipe = Float8LinearConfig.from_recipe_name(arguments.fp8)
+        convert_to_float8_training(model, config=recipe, module_filter_fn=lambda _, name: "lm_head" not in name)
     if arguments.checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return model, config
@@ -139,7 +148,8 @@ def main():
     else:
         peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({
-        "peer": "transformers" + (" + peft" if arguments.lora else "") + (" + liger" if liger else "") + (" + compile" if arguments.compile else ""),
+        "peer": "transformers" + (" + peft" if arguments.lora else "") + (" + liger" if liger else "")
+                + (f" + torchao {arguments.fp8}" if arguments.fp8 else "") + (" + compile" if arguments.compile else ""),
         "ms": round(median, 3), "ms_min": round(min(milliseconds), 3), "ms_max": round(max(milliseconds), 3),
         "tokens_per_second": round(1e3 * tokens / median, 1),
         "peak_bytes": peak,

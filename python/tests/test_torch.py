@@ -222,12 +222,14 @@ class Attention(Case):
 
 class Osft(Case):
     def test_learns_and_leaves_old_inputs_alone(self):
-        old = torch.randn(64, 3, generator=torch.Generator().manual_seed(0)) @ torch.randn(3, 8)
+        torch.manual_seed(0)
+        old = torch.randn(64, 3) @ torch.randn(3, 8)
         linear = torch.nn.Linear(8, 5)
         layer = ops.OsftLinear(linear, ops.OsftLinear.directions(old, 0.5))
         torch.testing.assert_close(layer(old), linear(old))
         optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1)
-        x, y = torch.randn(32, 8), torch.randn(32, 5)
+        x = torch.randn(32, 8)
+        y = linear(x).detach() + x @ layer.free.T @ torch.randn(4, 5)  # the free directions can learn all of it
         losses = []
         for _ in range(30):
             optimizer.zero_grad()
@@ -235,7 +237,7 @@ class Osft(Case):
             loss.backward()
             optimizer.step()
             losses.append(float(loss))
-        self.assertLess(losses[-1], 0.8 * losses[0])
+        self.assertLess(losses[-1], 0.1 * losses[0])
         with torch.no_grad():  # the bias trains as a whole; what the matrix says of old inputs stays
             torch.testing.assert_close(layer(old) - layer.bias, old @ linear.weight.T, atol=1e-4, rtol=1e-4)
             torch.testing.assert_close(layer.merged()(x), layer(x))
