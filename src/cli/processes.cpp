@@ -6,7 +6,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
+#include <ctime>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 
 #include "backend/cuda/context.h"
 #include "cli/commands.h"
@@ -71,6 +76,37 @@ pid_t start(const std::vector<std::string>& command, const sigset_t& blocked) {
   std::_Exit(127);
 }
 
+// The parent of a process; 0 where it is gone.
+pid_t parent_of(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  // "PID (NAME) STATE PARENT ...", where the name may hold anything.
+  const std::size_t end = text.rfind(')');
+  if (end == std::string::npos) return 0;
+  std::istringstream rest(text.substr(end + 1));
+  char state = 0;
+  pid_t parent = 0;
+  rest >> state >> parent;
+  return parent;
+}
+
+// Asks the processes of the run to write a checkpoint and end; says whether there are any yet. They are asked
+// themselves: mpirun passes on nothing while it still starts them, and some builds of it nothing at all.
+bool ask_to_end(pid_t mpirun) {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  bool found = false;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const std::string name = entry.path().filename().string();
+    pid_t process = 0;
+    const auto [rest, wrong] = std::from_chars(name.data(), name.data() + name.size(), process);
+    if (wrong != std::errc() || rest != name.data() + name.size() || parent_of(process) != mpirun) continue;
+    if (std::filesystem::read_symlink(entry.path() / "exe", error) != program) continue;
+    found = ::kill(process, SIGUSR1) == 0 || found;
+  }
+  return found;
+}
+
 }  // namespace
 
 std::optional<int> run_as_processes(const std::string& processes, std::vector<std::string> arguments) {
@@ -86,11 +122,16 @@ std::optional<int> run_as_processes(const std::string& processes, std::vector<st
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);
   const pid_t mpirun = start(mpirun_command(count, arguments), signals);
   int asked_by = 0, status = 0;
-  for (int signal = 0; ::waitpid(mpirun, &status, WNOHANG) == 0;) {
-    if (::sigwait(&signals, &signal) != 0 || signal == SIGCHLD) continue;
-    // mpirun passes SIGUSR1 on to the processes, which write a checkpoint and end. Who asks twice means at once.
-    ::kill(mpirun, asked_by == 0 ? SIGUSR1 : SIGTERM);
-    asked_by = signal;
+  bool delivered = true;  // what was asked for
+  while (::waitpid(mpirun, &status, WNOHANG) == 0) {
+    constexpr timespec soon{0, 50'000'000};
+    const int signal = delivered ? ::sigwaitinfo(&signals, nullptr) : ::sigtimedwait(&signals, nullptr, &soon);
+    if (signal > 0 && signal != SIGCHLD) {
+      if (asked_by != 0) ::kill(mpirun, SIGTERM);  // who asks twice means at once
+      delivered = asked_by != 0;
+      asked_by = signal;
+    }
+    if (!delivered) delivered = ask_to_end(mpirun);
   }
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (code == 127) user_error("--processes needs mpirun, which is not on the PATH (Debian: openmpi-bin)");

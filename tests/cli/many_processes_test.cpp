@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -261,6 +262,20 @@ TEST_F(CliManyProcessesSignals, ToTheCommandReachAllRanks) {
       train(3, "run", endless, {.interrupt_when = [this] { return steps_done("run") >= 5; }, .signal = SIGTERM});
   EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
   expect_to_go_on("run");
+}
+
+// While mpirun still starts the processes, or they read the model: nothing is lost, so the run ends all the same.
+TEST_F(CliManyProcessesSignals, BeforeThereAreRanks) {
+  for (const int milliseconds : {20, 100, 300}) {
+    const auto began = std::chrono::steady_clock::now();
+    const auto passed = [&] {
+      return std::chrono::steady_clock::now() - began >= std::chrono::milliseconds(milliseconds);
+    };
+    const std::string name = "early " + std::to_string(milliseconds);
+    const CommandResult result = train(3, name, endless, {.interrupt_when = passed, .signal = SIGTERM});
+    EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(process_of_rank(run(name), rank), 0);
+  }
 }
 
 TEST_F(CliManyProcesses, ARankThatStopsIsNamed) {
