@@ -19,11 +19,13 @@ struct Arguments : Common, Products {
 Report run(const Arguments& a) {
   const model::ModelConfig config = model::shape_or_config(a.config);
   train::EngineOptions options =
-      train::engine_options(a.optimizer == "adamw" ? train::Purpose::training : train::Purpose::gradients,
+      train::engine_options(a.optimizer == "none" ? train::Purpose::gradients : train::Purpose::training,
                             train::resolve_machine(a.device, a.dtype), {a.documents * a.length, a.length});
   options.deterministic = !a.nondeterministic;
   options.fp8 = fp8_of(a);
   options.optimizer.max_grad_norm = 1.0;
+  if (a.optimizer == "muon") options.optimizer.kind = train::OptimizerKind::muon;
+  if (a.optimizer == "adamw_8bit") options.optimizer.moments = DType::u8;
   if (a.processes > 1) {
     options.mesh.all = options.mesh.shards =
         parallel::simulated_process(0, a.processes, a.bandwidth * 1e9, a.latency * 1e-6);
@@ -39,6 +41,7 @@ Report run(const Arguments& a) {
   if (!choice.fits) user_error("{}", choice.reason);
   Report report =
       time_step(config, options, {.documents = a.documents, .length = a.length, .iterations = a.iterations});
+  report["optimizer"] = a.optimizer;
   if (a.processes == 1) return report;
   const train::Ceilings ceilings =
       train::machine_ceilings(options.device, options.compute, train::Remeasure::no, options.messages);
@@ -57,33 +60,33 @@ Report run(const Arguments& a) {
 }  // namespace
 
 Benchmark train_step_benchmark() {
-  return {"train-step", "forward, backward and AdamW of a model's shape with random weights",
-          [](CLI::App& command) -> std::function<Report()> {
-            auto a = std::make_shared<Arguments>();
-            add_common(command, *a);
-            add_products(command, *a);
-            command
-                .add_option("--config", a->config,
-                            "llama-8b, gemma-3-4b, phi-4-mini, gpt-oss-20b, qwen3-30b-a3b, or a config.json")
-                ->required();
-            command.add_option("--documents", a->documents)->check(CLI::PositiveNumber);
-            command.add_option("--length", a->length)->check(CLI::PositiveNumber);
-            command.add_option("--optimizer", a->optimizer, "adamw, or none: forward and backward only")
-                ->check(CLI::IsMember({"adamw", "none"}));
-            command.add_option("--policy", a->policy, "Activation policy, or auto");
-            command.add_option("--mlp-tile", a->tile, "Rows the MLP works on at once; 0: all; by default what fits");
-            command.add_option("--host-layers", a->host_layers,
-                               "Layers that live on the host; by default as many as necessary");
-            command.add_option("--disk", a->disk, "Folder for what does not fit into host memory");
-            command.add_option("--processes", a->processes, "As one of so many, over a simulated network")
-                ->check(CLI::PositiveNumber);
-            command.add_option("--zero", a->zero, "What they divide: ZeRO 0 to 3")->check(CLI::Range(0, 3));
-            command.add_option("--bandwidth", a->bandwidth, "GB/s that each of them sends");
-            command.add_option("--latency", a->latency, "Microseconds of every exchange");
-            command.add_flag("--nondeterministic", a->nondeterministic,
-                             "Let attention's backward pass sum in any order");
-            return [a] { return run(*a); };
-          }};
+  return {
+      "train-step", "forward, backward and optimizer of a model's shape with random weights",
+      [](CLI::App& command) -> std::function<Report()> {
+        auto a = std::make_shared<Arguments>();
+        add_common(command, *a);
+        add_products(command, *a);
+        command
+            .add_option("--config", a->config,
+                        "llama-8b, gemma-3-4b, phi-4-mini, gpt-oss-20b, qwen3-30b-a3b, or a config.json")
+            ->required();
+        command.add_option("--documents", a->documents)->check(CLI::PositiveNumber);
+        command.add_option("--length", a->length)->check(CLI::PositiveNumber);
+        command.add_option("--optimizer", a->optimizer, "adamw, adamw_8bit, muon, or none: forward and backward only")
+            ->check(CLI::IsMember({"adamw", "adamw_8bit", "muon", "none"}));
+        command.add_option("--policy", a->policy, "Activation policy, or auto");
+        command.add_option("--mlp-tile", a->tile, "Rows the MLP works on at once; 0: all; by default what fits");
+        command.add_option("--host-layers", a->host_layers,
+                           "Layers that live on the host; by default as many as necessary");
+        command.add_option("--disk", a->disk, "Folder for what does not fit into host memory");
+        command.add_option("--processes", a->processes, "As one of so many, over a simulated network")
+            ->check(CLI::PositiveNumber);
+        command.add_option("--zero", a->zero, "What they divide: ZeRO 0 to 3")->check(CLI::Range(0, 3));
+        command.add_option("--bandwidth", a->bandwidth, "GB/s that each of them sends");
+        command.add_option("--latency", a->latency, "Microseconds of every exchange");
+        command.add_flag("--nondeterministic", a->nondeterministic, "Let attention's backward pass sum in any order");
+        return [a] { return run(*a); };
+      }};
 }
 
 }  // namespace inlay::bench

@@ -3,6 +3,7 @@
 #include "backend/cuda/rows.cuh"
 #include "backend/cuda/vec.cuh"
 #include "ops/adamw.h"
+#include "ops/flat_vectors.cuh"
 #include "ops/master.cuh"
 
 namespace inlay::ops::cuda {
@@ -10,8 +11,6 @@ namespace inlay::ops::cuda {
 namespace {
 
 using namespace backend::cuda;
-
-constexpr int vector = 8;  // 16 bytes of bf16 weights and of their low halves, 32 of each fp32 tensor
 
 // One vector of a tensor, at these addresses.
 template <class Value, class Moment, class Gradient, int V>
@@ -236,16 +235,6 @@ __global__ void __launch_bounds__(1024)
   *scale = max_norm <= 0.0f || factor >= 1.0f ? 1.0f : factor;  // a NaN stays one
 }
 
-// Calls body with the width that the flat tensors allow.
-template <class Body, class... Views>
-void with_vectors(const Body& body, const Views&... views) {
-  if (vectors_fit(vector, flat(views)...)) {
-    body(std::integral_constant<int, vector>{});
-  } else {
-    body(std::integral_constant<int, 1>{});
-  }
-}
-
 }  // namespace
 
 void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView grad_scale,
@@ -276,7 +265,7 @@ namespace {
 bool fits_vectors(const AdamWSlot& slot) {
   const AdamWState& state = slot.state;
   const View low = state.low ? state.low : state.value;
-  return vectors_fit(vector, flat(state.value), flat(low), flat(state.m), flat(state.v), flat(slot.grad));
+  return vectors_fit(flat_vector, flat(state.value), flat(low), flat(state.m), flat(state.v), flat(slot.grad));
 }
 
 }  // namespace
@@ -315,7 +304,7 @@ void adamw_steps(Exec& exec, std::span<const AdamWSlot* const> slots, ConstView 
   with_activation_type(first.state.value.dtype(), [&](auto value_type) {
     with_activation_type(first.state.m.dtype(), [&](auto moment_type) {
       if (fits_vectors(first)) {
-        launch(value_type, moment_type, std::integral_constant<int, vector>{});
+        launch(value_type, moment_type, std::integral_constant<int, flat_vector>{});
       } else {
         launch(value_type, moment_type, std::integral_constant<int, 1>{});
       }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ops/adamw.h"
+#include "ops/adamw_8bit.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/decode.h"
 #include "ops/attention/sinks.h"
@@ -14,6 +15,7 @@
 #include "ops/loss_rows.h"
 #include "ops/moe_permute.h"
 #include "ops/moe_route.h"
+#include "ops/muon.h"
 #include "ops/quantised.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -31,6 +33,7 @@ namespace inlay::ops::cpu {
   X(attention_forward_scratch_bytes) X(attention_backward_scratch_bytes) X(attention_forward) X(attention_backward)
 #define INLAY_OTHER_KERNELS(X) \
   X(adamw_step) X(adamw_update) X(add_update) X(split_master) X(join_master) X(sum_of_squares) X(clip_scale) \
+  X(adamw_update_8bit) \
   X(attention_sinks_forward) X(attention_sinks_backward) X(decode_attention) \
   X(column_dot) X(scale_columns) X(square_roots) X(quotients) \
   X(dropout) \
@@ -41,6 +44,7 @@ namespace inlay::ops::cpu {
   X(loss_scales) X(finish_loss) X(gather_piece) X(scatter_piece) X(column_sums) \
   X(moe_sort) X(moe_gather) X(moe_combine) X(moe_combine_backward) X(moe_bias_backward) \
   X(moe_route) X(moe_balance_add) X(moe_balance_loss) X(moe_route_backward) \
+  X(muon_momentum) X(normalise) \
   X(quantise_fp8) \
   X(quantise_rows) X(finish_quantising) X(dequantise_rows) \
   X(rms_norm_forward) X(residual_rms_norm_forward) X(rms_norm_backward) \

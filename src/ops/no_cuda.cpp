@@ -1,4 +1,5 @@
 #include "ops/adamw.h"
+#include "ops/adamw_8bit.h"
 #include "ops/attention/decode.h"
 #include "ops/attention/sinks.h"
 #include "ops/columns.h"
@@ -10,6 +11,7 @@
 #include "ops/fp8.h"
 #include "ops/moe_permute.h"
 #include "ops/moe_route.h"
+#include "ops/muon.h"
 #include "ops/quantised.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -23,6 +25,10 @@ namespace inlay::ops::cuda {
 namespace {
 [[noreturn]] void unreachable() { INLAY_ASSERT(false, "a CUDA kernel in a build without CUDA"); }
 }  // namespace
+
+void adamw_update_8bit(Exec&, View, const Moments8&, ConstView, const AdamWFactors&) { unreachable(); }
+void muon_momentum(Exec&, View, View, ConstView, float) { unreachable(); }
+void normalise(Exec&, View, ConstView, ConstView) { unreachable(); }
 
 void rms_norm_forward(Exec&, View, ConstView, ConstView, NormSpec) { unreachable(); }
 void residual_rms_norm_forward(Exec&, View, View, ConstView, ConstView, ConstView, NormSpec) { unreachable(); }

@@ -33,16 +33,17 @@ inline constexpr std::array<float, 16> nf4_values = {
     1.0f,
 };
 
-// The signed dynamic 8-bit map (Dettmers, 2015) that bitsandbytes codes the scales of NF4 blocks by: decades below 1
-// that hold 64, 32, ..., 1 numbers, the middles of as many equal intervals, with both signs; zero; and one. Rounded
-// where bitsandbytes rounds: the ends of the intervals, their sum, and the product with the power of ten.
-constexpr std::array<float, 256> make_dynamic_values() {
+// The dynamic 8-bit map (Dettmers, 2015) that bitsandbytes codes the scales of NF4 blocks and the moments of AdamW by:
+// decades below 1 that hold 64, 32, ..., 1 numbers, the middles of as many equal intervals, with both signs, or twice
+// as many without; zero; and one. Rounded where bitsandbytes rounds: the ends of the intervals, their sum, and the
+// product with the power of ten.
+constexpr std::array<float, 256> make_dynamic_values(bool with_sign) {
   constexpr std::array<float, 7> decades = {1e-6f, 1e-5f, 1e-4f, 1e-3f, 1e-2f, 1e-1f, 1.0f};
   std::array<float, 256> values{};
-  constexpr std::size_t zero = 127;
+  const std::size_t zero = with_sign ? 127 : 0;
   std::size_t magnitude = 1;  // counted from the zero
   for (std::size_t decade = 0; decade < decades.size(); ++decade) {
-    const int intervals = 1 << decade;
+    const int intervals = (with_sign ? 1 : 2) << decade;
     const float width = (1.0f - 0.1f) / static_cast<float>(intervals);
     const auto end = [&](int i) {  // from whichever side is nearer
       if (i < (intervals + 1) / 2) return static_cast<float>(double{0.1f} + double{width} * i);
@@ -51,13 +52,14 @@ constexpr std::array<float, 256> make_dynamic_values() {
     for (int i = 0; i < intervals; ++i, ++magnitude) {
       const float value = decades[decade] * ((end(i) + end(i + 1)) / 2.0f);
       values[zero + magnitude] = value;
-      values[zero - magnitude] = -value;
+      if (with_sign) values[zero - magnitude] = -value;
     }
   }
   values[255] = 1.0f;
   return values;
 }
-inline constexpr std::array<float, 256> dynamic_values = make_dynamic_values();
+inline constexpr std::array<float, 256> dynamic_values = make_dynamic_values(true);
+inline constexpr std::array<float, 256> unsigned_dynamic_values = make_dynamic_values(false);
 
 // Where the nearest of ascending numbers changes from one to the next.
 template <std::size_t count>
@@ -68,8 +70,9 @@ constexpr std::array<float, count - 1> midpoints(const std::array<float, count>&
 }
 inline constexpr std::array<float, 15> nf4_midpoints = midpoints(nf4_values);
 inline constexpr std::array<float, 255> dynamic_midpoints = midpoints(dynamic_values);
+inline constexpr std::array<float, 255> unsigned_dynamic_midpoints = midpoints(unsigned_dynamic_values);
 
-// The code of x in [-1, 1]: how many of the 255 midpoints lie below it.
+// The code of x, at most 1 in magnitude: how many of the 255 midpoints lie below it.
 constexpr std::uint8_t dynamic_code(float x, const float* midpoints) {
   int code = 0;
   for (int step = 128; step > 0; step /= 2) {

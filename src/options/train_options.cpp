@@ -147,8 +147,18 @@ const std::vector<Field>& fields() {
       number("weight_decay", &O::weight_decay, 0, infinity, "AdamW: decoupled weight decay of matrices"),
       boolean("weight_decay_all", &O::weight_decay_all, "also decay norms and biases"),
       number("max_grad_norm", &O::max_grad_norm, 0, infinity, "clip the global gradient norm; 0: never"),
-      choice("optimizer_state", &O::optimizer_state, {{"fp32", DType::f32}, {"bf16", DType::bf16}},
-             "dtype of AdamW's moments"),
+      choice("optimizer", &O::optimizer, {{"adamw", OptimizerKind::adamw}, {"muon", OptimizerKind::muon}},
+             "how matrices of the layers change; everything else always by AdamW"),
+      number(
+          "muon.momentum", [](auto& o) -> auto& { return o.muon.momentum; }, 0, 0.999999,
+          "Muon: decay of the momentum"),
+      choice(
+          "muon.scale", [](auto& o) -> auto& { return o.muon.scale; },
+          {{"adamw", MuonScale::adamw}, {"shape", MuonScale::shape}},
+          "Muon: adamw makes changes as large as AdamW's, so that its learning rates carry over; shape: as published, "
+          "for learning rates about a hundred times higher"),
+      choice("optimizer_state", &O::optimizer_state, {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"8bit", DType::u8}},
+             "what the optimizer's moments are kept in; 8bit: AdamW's of large matrices, embeddings aside"),
       integer("logging_steps", &O::logging_steps, 1, "steps between lines of the log"),
       integer("eval_steps", &O::eval_steps, 0, "steps between evaluations on test_datasets; 0: at the end only"),
       integer("save_steps", &O::save_steps, 0, "steps between checkpoints; 0: only the final model is saved"),
@@ -279,6 +289,9 @@ void validate(const TrainOptions& o, const std::string& source) {
   require(!o.output_dir.empty(), "output_dir", "the folder that the run is written to");
   require(!o.datasets.empty(), "datasets", "a list of {path: FILE}");
   require(o.learning_rate > 0, "learning_rate", "a number above 0");
+  if (o.optimizer == OptimizerKind::muon && o.optimizer_state == DType::u8) {
+    user_error("{}: optimizer: muon keeps one moment, in fp32 or bf16; optimizer_state: 8bit is AdamW's", source);
+  }
   if (o.warmup_steps > 0 && o.warmup_ratio > 0) {
     user_error("{}: warmup_steps and warmup_ratio are both given; one of them is enough", source);
   }

@@ -15,6 +15,7 @@
 #include "model/activations.h"
 #include "model/attention_text.h"
 #include "ops/fp8.h"
+#include "options/optimizer.h"
 #include "osft/options.h"
 #include "parallel/mesh.h"
 
@@ -72,7 +73,12 @@ struct TrainOptions {
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8, weight_decay = 0;
   bool weight_decay_all = false;
   double max_grad_norm = 1.0;
-  DType optimizer_state = DType::f32;  // of AdamW's moments
+  DType optimizer_state = DType::f32;  // of the moments
+  OptimizerKind optimizer = OptimizerKind::adamw;
+  struct Muon {
+    double momentum = 0.95;
+    MuonScale scale = MuonScale::adamw;
+  } muon;
 
   std::int64_t logging_steps = 1;
   std::int64_t eval_steps = 0;

@@ -1,5 +1,11 @@
 #include "train/optimizer.h"
 
+#include <algorithm>
+#include <cmath>
+
+#include "ops/adamw_8bit.h"
+#include "ops/muon.h"
+
 namespace inlay::train {
 
 namespace {
@@ -7,6 +13,22 @@ namespace {
 // The gradient, or AdamW's change in its place.
 void project(Exec& exec, weights::Parameter& p, weights::Projected what) {
   if (p.my_grad().size() > 0) p.owner->project(exec, p, p.my_grad(), what);
+}
+
+// Muon needs all rows of a matrix, where it trains.
+void check_whole(const weights::Parameter& p) {
+  if (p.on_host) {
+    user_error("optimizer: muon works on the device; layers that live on the host (memory.host_layers) need adamw");
+  }
+  if (p.cut == nullptr) return;
+  for (const weights::Part& part : p.parts) {
+    const std::int64_t begin = std::max(part.row, p.first_row()), end = std::min(part.row + part.rows, p.end_row());
+    if (begin < end && end - begin != part.rows) {
+      user_error(
+          "optimizer: muon needs whole matrices, and processes share out the rows of {}; set parallel: {{zero: 0}}",
+          part.label());
+    }
+  }
 }
 
 // So small that launching a kernel for it costs more than running it: these go together.
@@ -17,14 +39,7 @@ bool is_small(const weights::Parameter& p) { return p.my_shape().size() <= std::
 Optimizer::Optimizer(Exec& exec, model::Decoder& decoder, const OptimizerOptions& options)
     : options_(options), mesh_(decoder.options().mesh) {
   decoder.for_each_trained([&](weights::Parameter& p) {
-    Exec& home = p.home(exec);
-    const auto moment = [&](const char* suffix) {
-      View view = home.arena().keep(MemoryClass::optimizer, p.name + suffix, options_.moments, p.my_shape());
-      home.fill_zero(view);
-      return view;
-    };
-    View m = moment(".m"), v = moment(".v");
-    (p.on_host ? host_slots_ : slots_).push_back({&p, m, v});
+    (p.on_host ? host_slots_ : slots_).push_back(make_slot(exec, p));
     projects_ = projects_ || p.projected;
     cut_ = cut_ || p.cut != nullptr;
   });
@@ -36,6 +51,33 @@ Optimizer::Optimizer(Exec& exec, model::Decoder& decoder, const OptimizerOptions
   for (View* view : {&norm_, &scale_, &raw_norm_, &raw_scale_}) {
     *view = arena.keep(MemoryClass::optimizer, "gradient norm", DType::f32, {1});
   }
+}
+
+Optimizer::Slot Optimizer::make_slot(Exec& exec, weights::Parameter& p) const {
+  Exec& home = p.home(exec);
+  const auto keep = [&](const char* suffix, DType dtype, const Shape& shape) {
+    View view = home.arena().keep(MemoryClass::optimizer, p.name + suffix, dtype, shape);
+    home.fill_zero(view);
+    return view;
+  };
+  const Shape shape = p.my_shape();
+  Slot slot{&p, {}, {}, {}, {}};
+  if (keeps_8_bits(p)) {
+    const Shape scales{shape[0], ops::moment_blocks(shape[1])};
+    slot.m = keep(".m", DType::u8, shape);
+    slot.v = keep(".v", DType::u8, shape);
+    slot.m_scale = keep(".m.scale", DType::f32, scales);
+    slot.v_scale = keep(".v.scale", DType::f32, scales);
+    return slot;
+  }
+  const DType moments = options_.moments == DType::u8 ? DType::f32 : options_.moments;
+  slot.m = keep(".m", moments, shape);
+  if (by_muon(p)) {
+    check_whole(p);
+  } else {
+    slot.v = keep(".v", moments, shape);
+  }
+  return slot;
 }
 
 void Optimizer::start_host(Exec& exec, model::Decoder& decoder) {
@@ -55,6 +97,45 @@ void Optimizer::start_host(Exec& exec, model::Decoder& decoder) {
   decoder.traffic()->after_backward = [this](std::int64_t layer, const backend::Signal& arrived) {
     host_->gradients_arriving(layer, arrived);
   };
+}
+
+// Small tensors gain nothing; rows of an embedding are rarely seen, and their moments span too many decades.
+bool Optimizer::keeps_8_bits(const weights::Parameter& p) const {
+  constexpr std::int64_t fewest = 4096;
+  const bool eligible =
+      p.is_matrix() && p.shape.rank() == 2 && p.role != weights::Role::embedding && p.size() >= fewest;
+  if (options_.moments != DType::u8 || !eligible) return false;
+  if (p.on_host) {
+    user_error(
+        "optimizer_state: 8bit is not supported for layers that live on the host (memory.host_layers); use bf16");
+  }
+  return true;
+}
+
+bool Optimizer::by_muon(const weights::Parameter& p) const {
+  using enum weights::Role;
+  const bool in_layer = p.role == qkv || p.role == attention_output || p.role == gate_up || p.role == down;
+  return options_.kind == OptimizerKind::muon && in_layer && p.is_matrix();
+}
+
+// Query, key and value are matrices of their own, however they are stored: so are all parts.
+void Optimizer::make_change(Exec& exec, const Slot& slot, const ops::AdamWSettings& settings) const {
+  const weights::Parameter& p = *slot.parameter;
+  const View grad = p.my_grad();
+  if (slot.in_8_bits()) {
+    return ops::adamw_update_8bit(exec, grad, {slot.m, slot.v, slot.m_scale, slot.v_scale}, scale_, settings);
+  }
+  if (!slot.by_muon()) return ops::adamw_update(exec, grad, slot.m, slot.v, scale_, settings);
+  ops::muon_momentum(exec, grad, slot.m, scale_, static_cast<float>(options_.muon_momentum));
+  for (const weights::Part& part : p.parts) {
+    const std::int64_t begin = std::max(part.row, p.first_row()), end = std::min(part.row + part.rows, p.end_row());
+    if (begin >= end) continue;
+    const auto rows = static_cast<double>(part.rows), columns = static_cast<double>(p.shape[1]);
+    const double scale = options_.muon_scale == MuonScale::shape ? std::sqrt(std::max(1.0, rows / columns))
+                                                                 : 0.2 * std::sqrt(std::max(rows, columns));
+    ops::orthogonalise(exec, grad.slice_rows(begin - p.first_row(), end - p.first_row()),
+                       static_cast<float>(-settings.lr * scale));
+  }
 }
 
 bool Optimizer::decays(const weights::Parameter& p) const {
@@ -127,9 +208,9 @@ void Optimizer::step(Exec& exec, std::int64_t step, double learning_rate) {
     weights::Parameter& p = *slot.parameter;
     const ops::AdamWSettings mine = settings_of(decays(p));
     const ops::AdamWState state{.value = p.my_value(), .low = p.low, .m = slot.m, .v = slot.v};
-    if (p.projected) {
-      ops::adamw_update(exec, p.my_grad(), slot.m, slot.v, scale_, mine);
-      project(exec, p, weights::Projected::change);
+    if (p.projected || slot.by_muon() || slot.in_8_bits()) {
+      make_change(exec, slot, mine);
+      if (p.projected) project(exec, p, weights::Projected::change);
       ops::add_update(exec, p.my_value(), p.low, p.my_grad(), mine);
     } else if (is_small(p)) {
       small[decays(p) ? 1 : 0].push_back({state, p.my_grad()});
@@ -164,13 +245,16 @@ void Optimizer::for_each_state(Exec& exec, bool leads, const VisitState& visit) 
     for (const Slot& slot : *slots) {
       const weights::Parameter& p = *slot.parameter;
       const auto visit_share = [&](const char* suffix, View share, View everywhere = {}) {
-        visit({p.name + suffix, share, everywhere, p.home(exec), p.shape, p.first_row(),
+        visit({p.name + suffix, share, everywhere, p.home(exec), share.shape().with_rows(p.rows()), p.first_row(),
                p.cut != nullptr ? p.first_copy : leads});
       };
       visit_share(".value", p.my_value(), p.holds_value ? View() : p.value);
       if (!p.low.absent()) visit_share(".low", p.low);
       visit_share(".m", slot.m);
-      visit_share(".v", slot.v);
+      if (!slot.by_muon()) visit_share(".v", slot.v);
+      if (!slot.in_8_bits()) continue;
+      visit_share(".m.scale", slot.m_scale);
+      visit_share(".v.scale", slot.v_scale);
     }
   }
 }

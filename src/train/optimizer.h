@@ -6,17 +6,24 @@
 
 #include "model/decoder.h"
 #include "ops/adamw.h"
+#include "options/optimizer.h"
 #include "train/host_optimizer.h"
 
 namespace inlay::train {
 
 using backend::Exec;
 
+using options::MuonScale;
+using options::OptimizerKind;
+
 struct OptimizerOptions {
+  OptimizerKind kind = OptimizerKind::adamw;
+  double muon_momentum = 0.95;
+  MuonScale muon_scale = MuonScale::adamw;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool decay_vectors = false;  // norms and biases are spared, as everybody's trainer does
   double max_grad_norm = 0;    // 0: no clipping
-  DType moments = DType::f32;
+  DType moments = DType::f32;  // u8: those of large matrices in eight bits, embeddings aside; the others in fp32
 };
 
 struct GradientNorms {
@@ -35,9 +42,9 @@ struct StateTensor {
   bool mine_to_write = true;
 };
 
-// AdamW over everything that trains. Clipping needs no host: the factor stays on the device. Where a parameter allows
-// some changes only, its gradient is projected before clipping and AdamW's change after it: AdamW scales every
-// coordinate by itself, which turns the change out of the subspace.
+// AdamW over everything that trains, or Muon over the matrices among it. Clipping needs no host: the factor stays on
+// the device. Where a parameter allows some changes only, its gradient is projected before clipping and AdamW's change
+// after it: AdamW scales every coordinate by itself, which turns the change out of the subspace.
 class Optimizer {
  public:
   Optimizer(Exec& exec, model::Decoder& decoder, const OptimizerOptions& options);
@@ -61,11 +68,19 @@ class Optimizer {
   void start_host(Exec& exec, model::Decoder& decoder);
   ops::AdamWSettings settings(std::int64_t step, double learning_rate) const;
   bool decays(const weights::Parameter& parameter) const;
+  bool by_muon(const weights::Parameter& parameter) const;
+  bool keeps_8_bits(const weights::Parameter& parameter) const;
 
   struct Slot {
     weights::Parameter* parameter;
-    View m, v;
+    View m, v;              // Muon has no second moment
+    View m_scale, v_scale;  // of moments in eight bits
+    bool by_muon() const { return v.absent(); }
+    bool in_8_bits() const { return !m_scale.absent(); }
   };
+  Slot make_slot(Exec& exec, weights::Parameter& parameter) const;
+  // Turns the gradient into the change, decay aside.
+  void make_change(Exec& exec, const Slot& slot, const ops::AdamWSettings& settings) const;
 
   OptimizerOptions options_;
   std::vector<Slot> slots_, host_slots_;  // on the device, and on the host

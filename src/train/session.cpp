@@ -215,7 +215,10 @@ EngineOptions engine_options(const options::TrainOptions& o, const BatchBounds& 
   engine.fp8 = fp8_of(o, machine);
   engine.loss = {.label_smoothing = o.loss.label_smoothing, .z_loss = o.loss.z_loss};
   engine.deterministic = o.deterministic;
-  engine.optimizer = {.beta1 = o.adam_beta1,
+  engine.optimizer = {.kind = o.optimizer,
+                      .muon_momentum = o.muon.momentum,
+                      .muon_scale = o.muon.scale,
+                      .beta1 = o.adam_beta1,
                       .beta2 = o.adam_beta2,
                       .eps = o.adam_epsilon,
                       .weight_decay = o.weight_decay,

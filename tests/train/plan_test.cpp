@@ -36,6 +36,31 @@ TEST_P(TrainPlan, PredictsTheArenaPeak) {
   }
 }
 
+// Whatever the optimizer keeps and borrows.
+TEST_P(TrainPlan, KnowsTheOptimizers) {
+  Fixture fixture(model_fixtures().front());
+  for (Document& document : fixture.documents) document.labels = document.input_ids;
+  const std::vector<PackedBatch> batch = {pack(fixture.documents)};
+  std::vector<std::int64_t> peaks;
+  for (const train::OptimizerOptions& optimizer :
+       {train::OptimizerOptions{}, {.kind = train::OptimizerKind::muon}, {.moments = DType::u8}}) {
+    train::EngineOptions options = {.device = GetParam(),
+                                    .compute = DType::f32,
+                                    .optimizer = optimizer,
+                                    .max_tokens = batch[0].token_count(),
+                                    .max_document = 64};
+    const train::MemoryPlan plan = train::Engine::plan(fixture.config, options);
+    const auto engine = train::Engine::create(fixture.config, options);
+    engine->load(io::Checkpoint(fixture.folder));
+    engine->train_step(batch, 1, 1e-3);
+    EXPECT_LE(engine->exec().arena().peak(), plan.device_peak);
+    EXPECT_GE(static_cast<double>(engine->exec().arena().peak()), 0.99 * static_cast<double>(plan.device_peak));
+    peaks.push_back(plan.device_peak);
+  }
+  EXPECT_LT(peaks[1], peaks[0]);
+  EXPECT_LT(peaks[2], peaks[0]);
+}
+
 TEST(TrainPlanMessages, OutOfMemoryNamesTheTensorAndWhatHoldsTheRest) {
   const Fixture fixture(model_fixtures().front());
   const train::EngineOptions options = {.max_tokens = 64, .max_document = 64};

@@ -1,0 +1,32 @@
+#include "ops/adamw_8bit.h"
+
+#include "ops/kernels.h"
+
+namespace inlay::ops {
+
+void adamw_update_8bit(Exec& exec, View grad, const Moments8& moments, ConstView grad_scale,
+                       const AdamWSettings& settings) {
+  constexpr std::string_view op = "adamw_update_8bit";
+  const auto& [m, v, m_scale, v_scale] = moments;
+  check_dtype(op, "grad", grad, DType::f32);
+  INLAY_ASSERT(grad.rank() == 2, "{}: grad is {}, expected [R, C]", op, grad.shape().str());
+  for (const ConstView& view : {ConstView(m), ConstView(v)}) {
+    check_shape(op, "a moment", view, grad.shape());
+    check_dtype(op, "a moment", view, DType::u8);
+  }
+  for (const ConstView& view : {ConstView(m_scale), ConstView(v_scale)}) {
+    check_shape(op, "a scale", view, {grad.dim(0), moment_blocks(grad.dim(1))});
+    check_dtype(op, "a scale", view, DType::f32);
+  }
+  for (const ConstView& view : {ConstView(grad), ConstView(m), ConstView(v), ConstView(m_scale), ConstView(v_scale)}) {
+    INLAY_ASSERT(view.contiguous(), "{}: a strided tensor", op);
+  }
+  INLAY_ASSERT(settings.step >= 1, "{}: step {}, the first is 1", op, settings.step);
+  exec.count_bytes({grad, grad, m, m, v, v, m_scale, m_scale, v_scale, v_scale});
+  if (exec.planning() || grad.size() == 0) return;
+  const AdamWFactors factors(settings);
+  if (exec.on_cuda()) return cuda::adamw_update_8bit(exec, grad, moments, grad_scale, factors);
+  cpu::kernels().adamw_update_8bit(exec, grad, moments, grad_scale, factors);
+}
+
+}  // namespace inlay::ops

@@ -1,0 +1,128 @@
+#include "ops/adamw_8bit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "op_cases.h"
+#include "ops/quant_codes.h"
+#include "support/fixtures.h"
+
+namespace inlay::ops {
+namespace {
+
+using namespace inlay::testing;  // NOLINT
+
+nlohmann::json fixture() {
+  std::ifstream file(source_folder() / "tests/golden/optimizers.json");
+  return nlohmann::json::parse(file).at("adamw_8bit");
+}
+
+class OpsAdamW8bit : public ::testing::TestWithParam<Device> {
+ protected:
+  static Moments8 zeros(TestBench& bench, std::int64_t rows, std::int64_t cols) {
+    const Shape scales{rows, moment_blocks(cols)};
+    Moments8 moments{bench.exec.arena().keep(MemoryClass::optimizer, "m", DType::u8, {rows, cols}),
+                     bench.exec.arena().keep(MemoryClass::optimizer, "v", DType::u8, {rows, cols}),
+                     bench.exec.arena().keep(MemoryClass::optimizer, "m scale", DType::f32, scales),
+                     bench.exec.arena().keep(MemoryClass::optimizer, "v scale", DType::f32, scales)};
+    for (const View& view : {moments.m, moments.v, moments.m_scale, moments.v_scale}) bench.exec.fill_zero(view);
+    return moments;
+  }
+  // The numbers that are kept.
+  static std::vector<double> open(TestBench& bench, ConstView codes, ConstView scales,
+                                  const std::array<float, 256>& map) {
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(codes.size()));
+    bench.exec.download(bytes.data(), codes);
+    const std::vector<double> scale = bench.read(scales);
+    std::vector<double> result;
+    const std::int64_t cols = codes.dim(1), across = scales.dim(1);
+    for (std::int64_t i = 0; i < codes.size(); ++i) {
+      const std::int64_t block = i / cols * across + i % cols / moment_block;
+      result.push_back(map[bytes[static_cast<std::size_t>(i)]] * scale[static_cast<std::size_t>(block)]);
+    }
+    return result;
+  }
+};
+
+TEST(OpsAdamW8bitMaps, AreThePublishedOnes) {
+  const nlohmann::json expected = fixture();
+  const std::vector<double> with_sign = expected.at("signed_map"), without = expected.at("unsigned_map");
+  for (std::size_t i = 0; i < 256; ++i) {
+    EXPECT_FLOAT_EQ(quant::dynamic_values[i], static_cast<float>(with_sign[i])) << i;
+    EXPECT_FLOAT_EQ(quant::unsigned_dynamic_values[i], static_cast<float>(without[i])) << i;
+  }
+}
+
+// Where a number lies in the middle of two codes the last bit of a quotient decides, so a few may be kept by the
+// neighbouring code, and go on from there.
+TEST_P(OpsAdamW8bit, StepsAreThoseOfTorchao) {
+  TestBench bench(GetParam());
+  const nlohmann::json expected = fixture();
+  const std::int64_t rows = expected.at("shape")[0], cols = expected.at("shape")[1];
+  AdamWSettings settings{.lr = expected.at("lr"),
+                         .beta1 = expected.at("beta1"),
+                         .beta2 = expected.at("beta2"),
+                         .eps = expected.at("eps"),
+                         .weight_decay = expected.at("weight_decay"),
+                         .step = 0};
+  const View value = bench.tensor(DType::f32, {rows, cols}, expected.at("start"));
+  const Moments8 moments = zeros(bench, rows, cols);
+  for (const std::vector<double> gradient : expected.at("gradients")) {
+    ++settings.step;
+    const View grad = bench.tensor(DType::f32, {rows, cols}, gradient);
+    adamw_update_8bit(bench.exec, grad, moments, {}, settings);
+    add_update(bench.exec, value, {}, grad, settings);
+  }
+  EXPECT_LE(relative_error(bench.read(value), expected.at("result")), 1e-5);
+  const auto expect_kept = [](const std::vector<double>& actual, const std::vector<double>& wanted) {
+    std::size_t other = 0;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      if (std::abs(actual[i] - wanted[i]) > 1e-5 * std::abs(wanted[i])) ++other;
+    }
+    EXPECT_LE(other, wanted.size() / 100);
+  };
+  expect_kept(open(bench, moments.m, moments.m_scale, quant::dynamic_values), expected.at("m"));
+  expect_kept(open(bench, moments.v, moments.v_scale, quant::unsigned_dynamic_values), expected.at("v"));
+}
+
+// One step from nothing: the change is AdamW's to rounding, and what is kept is the nearest of the map's numbers.
+TEST_P(OpsAdamW8bit, RaggedRowsKeepTheNearestNumbers) {
+  for (const auto& [rows, cols] :
+       {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 7}, {5, 256}, {2, 257}, {70, 600}}) {
+    TestBench bench(GetParam());
+    const std::vector<double> g = random_values(rows * cols, 5);
+    const View grad = bench.tensor(DType::f32, {rows, cols}, g), scale = bench.tensor(DType::f32, {1}, {0.5});
+    const AdamWSettings settings{.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6, .weight_decay = 0, .step = 1};
+    const Moments8 moments = zeros(bench, rows, cols);
+    adamw_update_8bit(bench.exec, grad, moments, scale, settings);
+    const std::vector<double> change = bench.read(grad);
+    const std::vector<double> m = open(bench, moments.m, moments.m_scale, quant::dynamic_values);
+    const std::vector<double> v = open(bench, moments.v, moments.v_scale, quant::unsigned_dynamic_values);
+    const std::vector<double> m_scale = bench.read(moments.m_scale), v_scale = bench.read(moments.v_scale);
+    const auto nearest = [](double x, double largest, const std::array<float, 256>& map) {
+      double best = map[0] * largest;
+      for (const float value : map) {
+        if (std::abs(value * largest - x) < std::abs(best - x)) best = value * largest;
+      }
+      return std::abs(best - x);
+    };
+    for (std::size_t i = 0; i < g.size(); ++i) {
+      const double x = 0.5 * g[i];
+      EXPECT_NEAR(change[i], -0.1 * x / (std::abs(x) + 1e-6), 2e-6);
+      const auto at = static_cast<std::int64_t>(i);
+      const auto block = static_cast<std::size_t>(at / cols * moment_blocks(cols) + at % cols / moment_block);
+      EXPECT_LE(std::abs(m[i] - 0.1 * x),
+                nearest(0.1 * x, m_scale[block], quant::dynamic_values) + 1e-6 * m_scale[block]);
+      EXPECT_LE(std::abs(v[i] - 0.01 * x * x),
+                nearest(0.01 * x * x, v_scale[block], quant::unsigned_dynamic_values) + 1e-6 * v_scale[block]);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, OpsAdamW8bit, ::testing::ValuesIn(devices()),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace inlay::ops
