@@ -47,7 +47,7 @@ LoadedData load(const DataArguments& arguments, const options::Overrides& overri
     for (std::int64_t d = 0; d < corpus.size(); ++d) {
       const auto labels = corpus.read_labels(d, 0, corpus.length(d));
       file.tokens += corpus.length(d);
-      file.learned += corpus.length(d) - std::ranges::count(labels, ignore_label);
+      file.learned += std::ranges::count_if(labels, is_label);
     }
     loaded.files.push_back(std::move(file));
   }

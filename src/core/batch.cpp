@@ -31,24 +31,63 @@ std::vector<std::int32_t> PackedBatch::prefix_lengths() const {
   return lengths;
 }
 
+namespace {
+
+bool has_sequences(const Document& document) {
+  return !document.labels.empty() && marks_sequence(document.labels.front());
+}
+
+// What is kept of the tokens that each position predicts.
+void pack_kept(PackedBatch& batch, const Document& document) {
+  const auto width = static_cast<std::size_t>(batch.kept.per_token), length = document.input_ids.size();
+  const auto own = static_cast<std::size_t>(document.kept.per_token);
+  for (std::size_t i = 0; i < length; ++i) {
+    for (std::size_t k = 0; k < width; ++k) {
+      const bool known = i + 1 < length && k < own;
+      batch.kept.ids.push_back(known ? document.kept.ids[(i + 1) * own + k] : -1);
+      batch.kept.log_probs.push_back(known ? document.kept.log_probs[(i + 1) * own + k] : 0.0f);
+    }
+  }
+}
+
+}  // namespace
+
 PackedBatch pack(std::span<const Document> documents) {
   PackedBatch batch;
   const bool weighted = std::ranges::any_of(documents, [](const Document& d) { return !d.weights.empty(); });
+  const bool roles = std::ranges::any_of(documents, has_sequences);
+  const bool referred = std::ranges::any_of(documents, [](const Document& d) { return !d.reference.empty(); });
+  for (const Document& d : documents) batch.kept.per_token = std::max(batch.kept.per_token, d.kept.per_token);
   batch.cu_seqlens.push_back(0);
   for (const Document& document : documents) {
     const std::size_t length = document.input_ids.size();
     INLAY_ASSERT(document.labels.size() == length, "{} labels for {} tokens", document.labels.size(), length);
     INLAY_ASSERT(document.weights.empty() || document.weights.size() == length, "{} weights for {} tokens",
                  document.weights.size(), length);
+    std::size_t sequences = 0;
+    std::int32_t position = 0;
     for (std::size_t i = 0; i < length; ++i) {
-      const std::int32_t target = i + 1 < length ? document.labels[i + 1] : ignore_label;
+      if (i == 0 || marks_sequence(document.labels[i])) {
+        if (i > 0) batch.cu_seqlens.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+        const SequenceRole role = has_sequences(document) ? marked_role(document.labels[i]) : SequenceRole::plain;
+        if (roles) batch.roles.push_back(static_cast<std::int32_t>(role));
+        if (referred) {
+          const bool known = sequences < document.reference.size();
+          batch.reference.push_back(known ? document.reference[sequences] : 0.0f);
+        }
+        position = 0;
+        ++sequences;
+      }
+      const std::int32_t target =
+          i + 1 < length && is_label(document.labels[i + 1]) ? document.labels[i + 1] : ignore_label;
       if (target != ignore_label) batch.valid_rows.push_back(static_cast<std::int32_t>(batch.tokens.size()));
       batch.tokens.push_back(document.input_ids[i]);
       batch.targets.push_back(target);
-      batch.positions.push_back(static_cast<std::int32_t>(i));
+      batch.positions.push_back(position++);
       if (weighted)
         batch.weights.push_back(i + 1 < length && !document.weights.empty() ? document.weights[i + 1] : 1.0f);
     }
+    if (batch.kept.per_token > 0) pack_kept(batch, document);
     batch.cu_seqlens.push_back(static_cast<std::int32_t>(batch.tokens.size()));
   }
   return batch;

@@ -4,16 +4,35 @@
 #include <span>
 #include <vector>
 
+#include "core/sequence_role.h"
+
 namespace inlay {
 
 // A document as it comes from data: labels stand at their tokens' positions, ignore_label where nothing is learned.
 // A label counts as much as its weight says.
 inline constexpr std::int32_t ignore_label = -100;
+constexpr bool is_label(std::int32_t value) { return value >= 0; }
+
+// A document of several sequences, which do not see each other but are learned from together: nothing could predict a
+// sequence's first token, so its label says that a sequence begins, and which.
+constexpr std::int32_t sequence_mark(SequenceRole role) { return -1000 - static_cast<std::int32_t>(role); }
+constexpr bool marks_sequence(std::int32_t label) { return label <= sequence_mark(SequenceRole::plain); }
+constexpr SequenceRole marked_role(std::int32_t label) { return static_cast<SequenceRole>(-1000 - label); }
+
+// What another model has predicted at some positions: the likeliest tokens and their log-probabilities, as many for
+// each token of a document or batch; ids of -1 where there are fewer.
+struct KeptPredictions {
+  std::int64_t per_token = 0;
+  std::vector<std::int32_t> ids = {};
+  std::vector<float> log_probs = {};
+};
 
 struct Document {
   std::vector<std::int32_t> input_ids;
   std::vector<std::int32_t> labels;
-  std::vector<float> weights = {};  // one a token; empty: all of them are 1
+  std::vector<float> weights = {};    // one a token; empty: all of them are 1
+  std::vector<float> reference = {};  // of each sequence, its log-probability by the reference model; empty: unknown
+  KeptPredictions kept = {};          // at a token's position, of that token: like its label
 };
 
 // Cuts off what is beyond so many tokens; whether there was any.
@@ -28,6 +47,9 @@ struct PackedBatch {
   std::vector<std::int32_t> cu_seqlens;  // documents + 1 offsets
   std::vector<std::int32_t> valid_rows;  // ascending positions whose target counts
   std::vector<float> weights;            // of the targets; empty: all of them are 1
+  std::vector<std::int32_t> roles;       // SequenceRole of every sequence; empty: all are plain
+  std::vector<float> reference;          // of every sequence; empty: unknown
+  KeptPredictions kept;                  // of the targets
 
   std::int64_t token_count() const { return static_cast<std::int64_t>(tokens.size()); }
   std::int64_t document_count() const { return static_cast<std::int64_t>(cu_seqlens.size()) - 1; }

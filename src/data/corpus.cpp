@@ -139,7 +139,7 @@ void Corpus::Builder::add(const Document& document) {
   };
   for (const std::int32_t id : document.input_ids) count_in(id);
   for (const std::int32_t label : document.labels) {
-    if (label != ignore_label) count_in(label);
+    if (is_label(label)) count_in(label);
   }
   ++header_.documents;
 }

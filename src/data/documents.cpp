@@ -66,12 +66,22 @@ Documents Documents::take_out(double size, std::uint64_t seed) {
 
 Document Documents::read(std::int64_t index) const {
   const Place& place = places_[static_cast<std::size_t>(index)];
-  return corpora_[place.corpus]->read(place.document);
+  return with_reference(corpora_[place.corpus]->read(place.document), index);
 }
 
 Document Documents::read(std::int64_t index, std::int64_t first, std::int64_t count) const {
   const Place& place = places_[static_cast<std::size_t>(index)];
-  return corpora_[place.corpus]->read(place.document, first, count);
+  return with_reference(corpora_[place.corpus]->read(place.document, first, count), index);
+}
+
+void Documents::set_reference(std::vector<std::vector<float>> log_probs) {
+  INLAY_ASSERT(std::ssize(log_probs) == size(), "{} documents with a reference, of {}", log_probs.size(), size());
+  reference_ = std::move(log_probs);
+}
+
+Document Documents::with_reference(Document document, std::int64_t index) const {
+  if (!reference_.empty()) document.reference = reference_[static_cast<std::size_t>(index)];
+  return document;
 }
 
 std::vector<std::int32_t> Documents::read_labels(std::int64_t index, std::int64_t first, std::int64_t count) const {

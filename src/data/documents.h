@@ -31,6 +31,8 @@ class Documents {
   std::vector<std::int32_t> read_labels(std::int64_t index, std::int64_t first, std::int64_t count) const;
   std::vector<float> read_weights(std::int64_t index, std::int64_t first, std::int64_t count) const;  // empty: all 1
   std::vector<std::int64_t> lengths() const;
+  // Of each document, what the reference model says of its sequences: whole documents come with it from here on.
+  void set_reference(std::vector<std::vector<float>> log_probs);
   // All of them, in memory.
   std::vector<Document> read_all() const;
   // Different for other documents, or another order of them.
@@ -44,8 +46,11 @@ class Documents {
     std::int64_t document;
     auto operator<=>(const Place&) const = default;
   };
+  Document with_reference(Document document, std::int64_t index) const;
+
   std::vector<std::shared_ptr<const Corpus>> corpora_;
   std::vector<Place> places_;
+  std::vector<std::vector<float>> reference_;  // empty: unknown
 };
 
 }  // namespace inlay::data

@@ -34,26 +34,28 @@ std::uint64_t file_hash(const fs::path& path, const ReadContext& context) {
 }
 
 std::string described(const FormatOptions& o) {
-  const nlohmann::ordered_json all = {o.type,
-                                      o.field_messages,
-                                      o.field_tools,
-                                      o.field_system,
-                                      o.message_property_mappings,
-                                      o.roles,
-                                      o.chat_template,
-                                      o.roles_to_train,
-                                      o.message_field_training,
-                                      o.message_field_weight,
-                                      o.train_on_eos,
-                                      o.eot_tokens,
-                                      o.field,
-                                      o.drop_system_message,
-                                      o.train_on_inputs,
-                                      o.field_instruction,
-                                      o.field_input,
-                                      o.field_output,
-                                      o.format,
-                                      o.no_input_format};
+  nlohmann::ordered_json all = {o.type,
+                                o.field_messages,
+                                o.field_tools,
+                                o.field_system,
+                                o.message_property_mappings,
+                                o.roles,
+                                o.chat_template,
+                                o.roles_to_train,
+                                o.message_field_training,
+                                o.message_field_weight,
+                                o.train_on_eos,
+                                o.eot_tokens,
+                                o.field,
+                                o.drop_system_message,
+                                o.train_on_inputs,
+                                o.field_instruction,
+                                o.field_input,
+                                o.field_output,
+                                o.format,
+                                o.no_input_format};
+  // Other documents keep the names that they have had.
+  if (o.most_tokens > 0) all.push_back({o.most_tokens, static_cast<int>(o.longer), o.learns_prompts});
   return all.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }
 

@@ -106,12 +106,12 @@ void BatchSampler::count_labels(const Documents& documents) {
   for (const Piece& piece : pieces_) {
     const auto labels = documents.read_labels(piece.document, piece.begin + 1, piece.length - 1);
     const auto weights = documents.read_weights(piece.document, piece.begin + 1, piece.length - 1);
-    labels_.push_back(static_cast<std::int32_t>(std::ssize(labels) - std::ranges::count(labels, ignore_label)));
+    labels_.push_back(static_cast<std::int32_t>(std::ranges::count_if(labels, is_label)));
     if (weights.empty() && weights_.empty()) continue;
     if (weights_.empty()) weights_.assign(labels_.begin(), labels_.end() - 1);
     double sum = 0;
     for (std::size_t i = 0; i < labels.size(); ++i) {
-      if (labels[i] != ignore_label) sum += weights.empty() ? 1.0 : static_cast<double>(weights[i]);
+      if (is_label(labels[i])) sum += weights.empty() ? 1.0 : static_cast<double>(weights[i]);
     }
     weights_.push_back(sum);
   }
@@ -231,7 +231,8 @@ std::vector<Document> read_pieces(const BatchSampler& sampler, const Documents& 
   for (const std::int64_t number : numbers) {
     const BatchSampler::Piece& piece = sampler.piece(number);
     pieces.push_back(documents.read(piece.document, piece.begin, piece.length));
-    pieces.back().labels.front() = ignore_label;  // nothing precedes it that could predict it
+    std::int32_t& first = pieces.back().labels.front();
+    if (!marks_sequence(first)) first = ignore_label;  // nothing precedes it that could predict it
   }
   return pieces;
 }

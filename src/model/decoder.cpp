@@ -66,9 +66,8 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
     head_bias_ = arena.keep(MemoryClass::batch, "attention head bias", DType::f32, {config_.heads});
     if (!exec.planning()) exec.upload(head_bias_, bias.data());
   }
-  loss_ = arena.keep(MemoryClass::batch, "loss", DType::f32, {1});
-  correct_ = arena.keep(MemoryClass::batch, "correct predictions", DType::i32, {1});
-  if (options_.loss.z_loss > 0) z_loss_ = arena.keep(MemoryClass::batch, "z-loss", DType::f32, {1});
+  objective_ = options_.objective != nullptr ? options_.objective->make(exec, options_.loss)
+                                             : std::make_unique<NextToken>(exec, options_.loss);
   if (options_.training && config_.experts.balance > 0 && config_.expert_layers() > 0) {
     const Shape experts{config_.experts.count};
     balance_.sums.assigned = arena.keep(MemoryClass::batch, "experts' tokens", DType::i32, experts);
@@ -215,8 +214,9 @@ void Decoder::forget_copies() {
   }
 }
 
-void Decoder::begin_pass(bool training) {
+void Decoder::begin_pass(bool training, bool base) {
   pass_.training = training;
+  pass_.base = base;
   for (weights::Weight* weight : weights_) weight->begin_pass(pass_);
   if (training) ++pass_.micro_batch;
 }
@@ -224,19 +224,13 @@ void Decoder::begin_pass(bool training) {
 void Decoder::begin_step(Exec& exec, std::int64_t step, std::int64_t first_micro_batch) {
   pass_ = {.step = static_cast<std::uint64_t>(step), .micro_batch = static_cast<std::uint64_t>(first_micro_batch)};
   for_each_trained([](weights::Parameter& p) { p.forget_grad(); });
-  exec.fill_zero(loss_);
-  exec.fill_zero(correct_);
-  if (!z_loss_.absent()) exec.fill_zero(z_loss_);
+  objective_->begin_step(exec);
 }
 
 LossSums Decoder::read_loss(Exec& exec) {
-  float loss = 0, z_loss = 0;
-  std::int32_t correct = 0;
-  exec.download(&loss, loss_);
-  exec.download(&correct, correct_);
-  if (!z_loss_.absent()) exec.download(&z_loss, z_loss_);
+  LossSums sums = objective_->read(exec);
   if (stash_place_.file != nullptr) stash_place_.file->check();
-  return {.loss = loss, .z_loss = z_loss, .correct = correct};
+  return sums;
 }
 
 void Decoder::forward_layer(Exec& exec, std::size_t layer, View out, ConstView x, const LayerContext& context,
@@ -260,28 +254,12 @@ void Decoder::decode_layer(Exec& exec, std::size_t layer, View out, ConstView x,
   layers_[layer]->mlp->forward(exec, out, residual, x, LayerPolicy::recompute_all(), options_.mlp_tile, nothing);
 }
 
-void Decoder::head_loss(Exec& exec, View hidden, const DeviceBatch& batch, double normalizer, bool gradients) {
-  const ops::LossInputs inputs = {
-      .hidden = hidden, .targets = batch.targets, .rows = batch.valid_rows, .token_weights = batch.weights};
-  ops::LossOutputs outputs = {.loss = loss_, .correct = correct_};
-  if (gradients) {
-    outputs.dhidden = hidden;
-    outputs.head_gradient = head().trainable();
-  }
-  ops::LossOptions loss = {.softcap = config_.logit_softcap,
-                           .reduction = ops::Reduction::mean,
-                           .normalizer = normalizer,
-                           .chunk_tokens = options_.loss.chunk};
-  if (gradients) {
-    loss.label_smoothing = static_cast<float>(options_.loss.label_smoothing);
-    loss.z_loss = static_cast<float>(options_.loss.z_loss);
-    outputs.z_loss = z_loss_;
-  }
-  ops::fused_linear_ce(exec, head(), inputs, outputs, loss);
+HeadPass Decoder::head_pass(View hidden, const DeviceBatch& batch, const BatchWeight& divisor) {
+  return {.hidden = hidden, .head = head(), .batch = batch, .softcap = config_.logit_softcap, .divisor = divisor};
 }
 
-View Decoder::forward_only(Exec& exec, const DeviceBatch& batch) {
-  begin_pass(false);
+View Decoder::forward_only(Exec& exec, const DeviceBatch& batch, bool base) {
+  begin_pass(false, base);
   Arena& arena = exec.arena();
   const Shape stream_shape{batch.token_count, config_.hidden};
   const LayerContext layer_context = context(batch);
@@ -348,7 +326,7 @@ void Decoder::observe(Exec& exec, const std::vector<PackedBatch>& batches, Layer
   arena.release_to(mark);
 }
 
-void Decoder::evaluate(Exec& exec, const PackedBatch& packed, double normalizer) {
+void Decoder::evaluate(Exec& exec, const PackedBatch& packed, const BatchWeight& divisor) {
   Arena& arena = exec.arena();
   const std::size_t mark = arena.mark();
   arena.begin_phase("evaluation");
@@ -357,7 +335,7 @@ void Decoder::evaluate(Exec& exec, const PackedBatch& packed, double normalizer)
     const DeviceBatch batch = to_device(exec, packed);
     const View hidden = forward_only(exec, batch);
     acquire_head(exec, weights::Pass::forward);
-    head_loss(exec, hidden, batch, normalizer, false);
+    objective_->evaluate(exec, head_pass(hidden, batch, divisor));
     release_head(exec, weights::Pass::forward);
   }
   arena.release_to(mark);

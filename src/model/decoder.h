@@ -6,19 +6,12 @@
 #include "model/attention_results.h"
 #include "model/attention_text.h"
 #include "model/layer_inputs.h"
+#include "model/objective.h"
 #include "model/parameters.h"
-#include "ops/fused_linear_ce.h"
 #include "weights/kind.h"
 #include "weights/traffic.h"
 
 namespace inlay::model {
-
-// What training makes of the cross entropy. Evaluation knows the plain one.
-struct LossSettings {
-  double label_smoothing = 0;  // in [0, 1)
-  double z_loss = 0;
-  std::int64_t chunk = 0;  // rows of logits held at once; 0: chosen by the op
-};
 
 // Whose products are made in fp8: those of the layers' matrices (but for experts and routers) whose extents allow it.
 struct Fp8Options {
@@ -28,6 +21,13 @@ struct Fp8Options {
   bool takes(const weights::Parameter& parameter, std::int64_t layers) const;
 };
 
+// What is learned, made over the memory of a decoder's Exec.
+class ObjectiveKind {
+ public:
+  virtual ~ObjectiveKind() = default;
+  virtual std::unique_ptr<Objective> make(Exec& exec, const LossSettings& settings) const = 0;
+};
+
 struct DecoderOptions {
   DType compute = DType::f32;
   std::optional<Fp8Options> fp8;
@@ -35,22 +35,16 @@ struct DecoderOptions {
   ActivationPolicy policy = ActivationPolicy::keep_all();
   std::int64_t mlp_tile = 0;  // rows a tile; 0: all at once
   LossSettings loss;
-  std::int64_t max_positions = 0;  // longest document that will come
-  StashPlace stash;                // where what the policy takes off the device goes
-  std::int64_t host_layers = 0;    // the last so many layers' matrices, and their training state, live on the host
+  std::shared_ptr<const ObjectiveKind> objective;  // absent: the next token
+  std::int64_t max_positions = 0;                  // longest document that will come
+  StashPlace stash;                                // where what the policy takes off the device goes
+  std::int64_t host_layers = 0;  // the last so many layers' matrices, and their training state, live on the host
   bool deterministic_attention = true;
   std::shared_ptr<const weights::WeightPlan> weights;  // absent: everything trains, as a whole
   parallel::Mesh mesh;                                 // the processes that train it together
 };
 
 class KvCache;  // model/decoding.h
-
-// Sums over a batch's valid labels, on the host.
-struct LossSums {
-  double loss = 0;    // Σ cross entropy (already divided where a normalizer was given), and in training the z-loss
-  double z_loss = 0;  // that part of it
-  std::int64_t correct = 0;
-};
 
 // A decoder: embedding, layers, final norm, head. Owns the parameters and their memory in the Exec's arena; the
 // activations of a step live there only during the step.
@@ -66,6 +60,12 @@ class Decoder {
   weights::WeightTraffic* traffic() { return traffic_; }  // null where everything stays where it is
   // Bytes that a step has put on a disk.
   std::uint64_t disk_bytes() const { return stash_place_.bytes; }
+  const Objective& objective() const { return *objective_; }
+  // Whose prediction the objective learns as well. May be this decoder itself, without what it has learned, where
+  // nothing but adapters trains (learns_beside); else it must outlive this one.
+  void set_other(Decoder* other);
+  // Whether its base model is all there still, whatever it learns.
+  bool learns_beside();
   const std::vector<weights::Weight*>& weights() const { return weights_; }  // of all matrices
   // Everything the optimizer works on: parameters that train, and what weights train in their place.
   void for_each_trained(const std::function<void(weights::Parameter&)>& visit);
@@ -78,11 +78,11 @@ class Decoder {
   // The first call after this overwrites the gradients, later ones add to them. Randomness depends on the step, and on
   // the micro-batch's number in it: on other processes others come before.
   void begin_step(Exec& exec, std::int64_t step = 0, std::int64_t first_micro_batch = 0);
-  // Forward and backward of one micro-batch: gradients of Σ loss / normalizer, into the parameters. After the last of a
+  // Forward and backward of one micro-batch: gradients of Σ loss / divisor, into the parameters. After the last of a
   // step they go to whoever needs them.
-  void forward_backward(Exec& exec, const PackedBatch& batch, double normalizer, bool last = true);
-  // Loss alone, divided by the normalizer.
-  void evaluate(Exec& exec, const PackedBatch& batch, double normalizer);
+  void forward_backward(Exec& exec, const PackedBatch& batch, const BatchWeight& divisor, bool last = true);
+  // Loss alone, divided by the divisor.
+  void evaluate(Exec& exec, const PackedBatch& batch, const BatchWeight& divisor);
   // What forward_backward and evaluate have summed since begin_step. Waits for the device.
   LossSums read_loss(Exec& exec);
 
@@ -126,7 +126,7 @@ class Decoder {
     FeedForward::Saved mlp;
   };
 
-  void begin_pass(bool training);
+  void begin_pass(bool training, bool base = false);
   // Matrices have changed: copies of them in fp8 are to be made again.
   void forget_copies();
   void place_parameters(const weights::WeightPlan& plan);
@@ -156,11 +156,16 @@ class Decoder {
   // A layer's output once more, where it was not kept.
   void remake_input(Exec& exec, std::int64_t layer, View out, ConstView in, const LayerContext& context);
   // The final hidden state without keeping anything, in scratch.
-  View forward_only(Exec& exec, const DeviceBatch& batch);
+  View forward_only(Exec& exec, const DeviceBatch& batch, bool base = false);
+  // The other model's final hidden state of a batch, kept; absent where there is none.
+  View other_hidden(Exec& exec, const PackedBatch& batch);
+  // What an objective gets of them; the other's head is acquired here, and released where the objective is done.
+  ops::OtherModel open_other(Exec& exec, ConstView hidden, const DeviceBatch& batch);
+  void close_other(Exec& exec);
   // Around the forward pass of a micro-batch: its load-balancing loss counts as its labels do.
   void begin_balance(Exec& exec);
   void finish_balance(Exec& exec, const PackedBatch& batch, double normalizer);
-  void head_loss(Exec& exec, View hidden, const DeviceBatch& batch, double normalizer, bool gradients);
+  HeadPass head_pass(View hidden, const DeviceBatch& batch, const BatchWeight& divisor);
 
   ModelConfig config_;
   DecoderOptions options_;
@@ -173,7 +178,9 @@ class Decoder {
   weights::WeightTraffic* traffic_ = nullptr;
   StashPlace stash_place_;
   std::array<View, 2> rope_tables_;  // the second where the model has a local rotation
-  View head_bias_, loss_, z_loss_, correct_;
+  View head_bias_;
+  std::unique_ptr<Objective> objective_;
+  Decoder* other_ = nullptr;
   RouterBalance balance_;  // of the micro-batch at hand
 };
 

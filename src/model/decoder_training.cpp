@@ -53,21 +53,61 @@ void Decoder::finish_balance(Exec& exec, const PackedBatch& batch, double normal
   if (!balance_.sums.assigned) return;
   balance_.counting = false;
   const double rows = static_cast<double>(batch.token_count()) * static_cast<double>(config_.expert_layers());
-  const double factor = config_.experts.balance * batch.valid_weight() / normalizer;
-  ops::moe_balance_loss(exec, loss_, balance_.sums, rows, factor);
+  const double factor = config_.experts.balance * objective_->weight(batch).units / normalizer;
+  ops::moe_balance_loss(exec, objective_->loss(), balance_.sums, rows, factor);
   balance_.factor = static_cast<float>(factor * static_cast<double>(config_.experts.count) / (rows * rows));
 }
 
-void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double normalizer, bool last) {
+bool Decoder::learns_beside() {
+  bool beside = true;
+  parameters_.for_each([&](const weights::Parameter& p) { beside = beside && !p.trainable; });
+  for (const weights::Weight* weight : weights_) beside = beside && weight->keeps_base();
+  return beside;
+}
+
+void Decoder::set_other(Decoder* other) {
+  INLAY_ASSERT(other != this || learns_beside(), "the base model is not there any more");
+  other_ = other;
+}
+
+View Decoder::other_hidden(Exec& exec, const PackedBatch& packed) {
+  if (other_ == nullptr) return {};
+  Arena& arena = exec.arena();
+  const Shape shape{packed.token_count(), other_->config_.hidden};
+  const View kept = arena.keep(MemoryClass::activations, "the other model's hidden state", options_.compute, shape);
+  const std::size_t mark = arena.mark();
+  {
+    const ScratchScope scope(arena);
+    ops::cast(exec, kept, other_->forward_only(exec, other_->to_device(exec, packed), other_ == this));
+  }
+  arena.release_to(mark);
+  return kept;
+}
+
+ops::OtherModel Decoder::open_other(Exec& exec, ConstView hidden, const DeviceBatch& batch) {
+  if (other_ == nullptr) return {.ids = batch.kept_ids, .log_probs = batch.kept_log_probs};
+  if (other_ != this) other_->acquire_head(exec, Pass::forward);
+  ops::Linear& head = other_->head();
+  return {.head = other_ == this ? &this->head().base() : &head,
+          .hidden = hidden,
+          .softcap = other_->config_.logit_softcap};
+}
+
+void Decoder::close_other(Exec& exec) {
+  if (other_ != nullptr && other_ != this) other_->release_head(exec, Pass::forward);
+}
+
+void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, const BatchWeight& divisor, bool last) {
   INLAY_ASSERT(options_.training, "this decoder was made for evaluation");
   Arena& arena = exec.arena();
   const std::size_t mark = arena.mark(), host_mark = exec.host().arena().mark();
   const ScratchScope step_scope(arena);
   stash_place_.bytes = 0;
-  begin_pass(true);
-  access_->begin_pass(last);
   const CostScope forward(exec, StepPart::forward);
   arena.begin_phase("forward");
+  const View others = other_hidden(exec, packed);
+  begin_pass(true);
+  access_->begin_pass(last);
   const DeviceBatch batch = to_device(exec, packed);
   const LayerContext layer_context = context(batch);
   const Shape stream_shape{batch.token_count, config_.hidden};
@@ -97,7 +137,7 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
   }
 
   arena.begin_phase("loss");
-  finish_balance(exec, packed, normalizer);
+  finish_balance(exec, packed, divisor.units);
   View grad = arena.scratch(MemoryClass::activations, "residual gradient", options_.compute, stream_shape);
   {
     const ScratchScope scope(arena);
@@ -105,7 +145,10 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, double nor
     weights::Parameter& norm = parameters_.final_norm;
     acquire_head(exec, Pass::backward);
     final_hidden(exec, hidden, x);
-    head_loss(exec, hidden, batch, normalizer, true);  // hidden becomes its own gradient
+    HeadPass pass = head_pass(hidden, batch, divisor);
+    pass.other = open_other(exec, others, batch);
+    objective_->train(exec, pass);  // hidden becomes its own gradient
+    close_other(exec);
     const CostScope backward(exec, StepPart::backward);
     if (config_.head_scale != 1) ops::scale(exec, hidden, hidden, config_.head_scale);
     ops::rms_norm_backward(exec, norm_grads(grad, Grad::overwrite, norm), hidden, x, norm.value, norm_spec());

@@ -76,6 +76,16 @@ DeviceBatch upload(Exec& exec, const PackedBatch& batch, std::int64_t long_row) 
   // The slab is taken in any case, so that the plan holds for batches with weights too.
   const View weights = slabs.upload("batch.weights", batch.weights);
   if (!batch.weights.empty()) result.weights = weights;
+  if (!batch.roles.empty()) result.roles = slabs.upload("batch.roles", batch.roles);
+  if (!batch.reference.empty()) result.reference = slabs.upload("batch.reference", batch.reference);
+  if (const std::int64_t width = batch.kept.per_token; width > 0) {
+    const View ids = exec.arena().keep(MemoryClass::batch, "batch.kept_ids", DType::i32, {tokens, width});
+    const View log_probs = exec.arena().keep(MemoryClass::batch, "batch.kept_log_probs", DType::f32, {tokens, width});
+    exec.upload(ids, batch.kept.ids.data());
+    exec.upload(log_probs, batch.kept.log_probs.data());
+    result.kept_ids = ids;
+    result.kept_log_probs = log_probs;
+  }
   result.token_groups.order = slabs.upload("batch.token_order", groups.order);
   result.token_groups.starts = slabs.upload("batch.token_starts", groups.starts, 1);
   result.token_groups.ids = slabs.upload("batch.token_ids", groups.ids);

@@ -15,8 +15,10 @@ using backend::Exec;
 // on the host, so that nothing inside a step waits for the device.
 struct DeviceBatch {
   ConstView tokens, targets, positions, cu_seqlens, valid_rows;
-  ConstView prefix_lengths;  // int32 [documents]: PackedBatch::prefix_lengths
-  ConstView weights;         // fp32, of the targets; absent: all of them are 1
+  ConstView prefix_lengths;            // int32 [documents]: PackedBatch::prefix_lengths
+  ConstView weights;                   // fp32, of the targets; absent: all of them are 1
+  ConstView roles, reference;          // int32 and fp32 [sequences], where preferences are learned
+  ConstView kept_ids, kept_log_probs;  // int32 and fp32 [T, K]: PackedBatch::Kept
   ops::TokenGroups token_groups;
   std::vector<std::int32_t> host_cu_seqlens;
   std::int64_t token_count = 0, valid_count = 0;

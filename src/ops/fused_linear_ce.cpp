@@ -49,6 +49,27 @@ void check(const Linear& head, const LossInputs& inputs, const LossOutputs& outp
     check_shape(op, "dhidden", outputs.dhidden, hidden.shape());
     check_dtype(op, "dhidden", outputs.dhidden, dtype);
   }
+  if (const OtherModel& other = inputs.other; other.present()) {
+    INLAY_ASSERT(inputs.bias.absent() && inputs.class_weights.absent() && !none,
+                 "{}: another model with bias, class weights or Reduction::none", op);
+    INLAY_ASSERT(options.divergence.temperature > 0, "{}: temperature {}", op, options.divergence.temperature);
+    if (other.head != nullptr) {
+      check_shape(op, "the other model's hidden", other.hidden, {tokens, other.head->in_features()});
+      check_dtype(op, "the other model's hidden", other.hidden, dtype);
+      INLAY_ASSERT(other.head->out_features() == columns, "{}: {} columns, and {} of the other model", op, columns,
+                   other.head->out_features());
+    } else {
+      INLAY_ASSERT(other.ids.rank() == 2 && other.ids.dim(0) == tokens, "{}: ids {}", op, other.ids.shape().str());
+      check_dtype(op, "ids", other.ids, DType::i32);
+      check_shape(op, "log_probs", other.log_probs, other.ids.shape());
+      check_dtype(op, "log_probs", other.log_probs, DType::f32);
+      INLAY_ASSERT(options.divergence.kind != DivergenceKind::reverse,
+                   "{}: the reverse divergence is infinite where probabilities are 0", op);
+    }
+  }
+  check_vector("divergence", outputs.divergence, DType::f32, 1);
+  INLAY_ASSERT(options.rule.rule == TokenRule::none || options.normalizer > 0, "{}: a token rule wants a normalizer",
+               op);
   INLAY_ASSERT(options.label_smoothing >= 0 && options.label_smoothing < 1, "{}: label smoothing {} is not in [0, 1)",
                op, options.label_smoothing);
   INLAY_ASSERT(options.softcap >= 0 && options.chunk_tokens >= 0, "{}: softcap {} or chunk_tokens {} is negative", op,
@@ -102,6 +123,17 @@ void softmax_gradient(Exec& exec, const SoftmaxChunk& chunk) {
   if (exec.planning()) return;
   exec.on_cuda() ? cuda::softmax_gradient(exec, chunk) : cpu::kernels().softmax_gradient(exec, chunk);
 }
+void divergence_gradient(Exec& exec, const DivergenceChunk& chunk) {
+  exec.count_bytes({chunk.own.logits, chunk.others, chunk.own.gradient ? chunk.own.logits : View{}});
+  if (exec.planning()) return;
+  exec.on_cuda() ? cuda::divergence_gradient(exec, chunk) : cpu::kernels().divergence_gradient(exec, chunk);
+}
+void spread_kept(Exec& exec, View logits, const OtherModel& other, ConstView positions, std::int64_t first) {
+  exec.count_bytes({logits});
+  if (exec.planning()) return;
+  exec.on_cuda() ? cuda::spread_kept(exec, logits, other, positions, first)
+                 : cpu::kernels().spread_kept(exec, logits, other, positions, first);
+}
 void finish_loss(Exec& exec, const LossCall& call) {
   if (exec.planning()) return;
   exec.on_cuda() ? cuda::finish_loss(exec, call) : cpu::kernels().finish_loss(exec, call);
@@ -149,6 +181,46 @@ std::int64_t loss_chunk_rows(Device device, DType dtype, std::int64_t columns, s
   return std::min(tokens, wanted > 0 ? wanted : chosen_chunk(device, dtype, columns));
 }
 
+namespace {
+
+// The other model's logits of a chunk: as it predicts them now, or as they were kept.
+struct OtherLogits {
+  OtherModel other;
+  bool gathers = false;
+  View slab, gathered;
+
+  OtherLogits(Exec& exec, const OtherModel& model, DType dtype, std::int64_t most, std::int64_t columns, bool gather)
+      : other(model), gathers(gather) {
+    if (!other.present()) return;
+    Arena& arena = exec.arena();
+    slab = arena.scratch(MemoryClass::logits, "the other model's logits", other.head != nullptr ? dtype : DType::f32,
+                         {most, pad_columns(columns)});
+    if (other.head != nullptr) {
+      gathered = arena.scratch("loss: rows of the other model", dtype, {most, other.head->in_features()});
+    }
+  }
+
+  View of_rows(Exec& exec, ConstView positions, std::int64_t begin, std::int64_t end, std::int64_t columns) const {
+    const std::int64_t rows = end - begin;
+    const View logits = slab.slice_rows(0, rows).slice_cols(0, columns);
+    if (other.head == nullptr) {
+      spread_kept(exec, logits, other, positions, begin);
+      return logits;
+    }
+    ConstView x = other.hidden;
+    if (gathers) {
+      gather_piece(exec, gathered.slice_rows(0, rows), other.hidden, positions);
+      x = gathered.slice_rows(0, rows);
+    } else {
+      x = other.hidden.slice_rows(begin, end);
+    }
+    other.head->forward(exec, logits, Grad::overwrite, x);
+    return logits;
+  }
+};
+
+}  // namespace
+
 void fused_linear_ce(Exec& exec, Linear& head, const LossInputs& inputs, const LossOutputs& outputs,
                      const LossOptions& options) {
   check(head, inputs, outputs, options);
@@ -161,10 +233,14 @@ void fused_linear_ce(Exec& exec, Linear& head, const LossInputs& inputs, const L
   const float gain = gradient_gain(dtype);
 
   ScratchScope scope(exec.arena());
+  const bool ruled = options.rule.rule != TokenRule::none;
   LossCall call{inputs, outputs, options, tokens, count, columns, {}, {}};
   call.scales = exec.arena().scratch("loss: scales", DType::f32, {loss_scales_count});
   call.statistics = take_statistics(exec, count, options.label_smoothing > 0,
                                     !outputs.correct.absent() || !outputs.predicted.absent());
+  if (inputs.other.present()) call.divergence = exec.arena().scratch("loss: divergence", DType::f32, {count});
+  View ruled_weights;
+  if (ruled) ruled_weights = exec.arena().scratch("loss: weights by rule", DType::f32, {tokens});
   if (count == 0) {
     loss_scales(exec, call, gain);
     finish_loss(exec, call);
@@ -177,6 +253,7 @@ void fused_linear_ce(Exec& exec, Linear& head, const LossInputs& inputs, const L
   const bool gathers = count < tokens;
   const View slab = exec.arena().scratch(MemoryClass::logits, "logits chunk", dtype, {most, pad_columns(columns)});
   const View gathered = exec.arena().scratch("loss: rows of a chunk", dtype, {most, width});
+  const OtherLogits others(exec, inputs.other, dtype, most, columns, gathers);
 
   loss_scales(exec, call, gain);
   const float* alpha = call.scales.as<float>() + offsetof(LossScales, alpha) / sizeof(float);
@@ -195,20 +272,45 @@ void fused_linear_ce(Exec& exec, Linear& head, const LossInputs& inputs, const L
     }
     const View z = slab.slice_rows(0, rows).slice_cols(0, columns);
     head.forward(exec, z, Grad::overwrite, x);
-    softmax_gradient(exec, {.logits = z,
-                            .positions = positions,
-                            .first = begin,
-                            .targets = inputs.targets,
-                            .bias = inputs.bias,
-                            .class_weights = inputs.class_weights,
-                            .token_weights = inputs.token_weights,
-                            .row_upstream = options.reduction == Reduction::none ? inputs.upstream : ConstView{},
-                            .scales = call.scales,
-                            .statistics = slice(call.statistics, begin, end),
-                            .label_smoothing = options.label_smoothing,
-                            .softcap = options.softcap,
-                            .gain = gain,
-                            .gradient = head_gradient || bias_gradient || input_gradient});
+    SoftmaxChunk chunk{.logits = z,
+                       .positions = positions,
+                       .first = begin,
+                       .targets = inputs.targets,
+                       .bias = inputs.bias,
+                       .class_weights = inputs.class_weights,
+                       .token_weights = ruled ? ruled_weights : inputs.token_weights,
+                       .row_upstream = options.reduction == Reduction::none ? inputs.upstream : ConstView{},
+                       .scales = call.scales,
+                       .statistics = slice(call.statistics, begin, end),
+                       .label_smoothing = options.label_smoothing,
+                       .softcap = options.softcap,
+                       .gain = gain,
+                       .gradient = head_gradient || bias_gradient || input_gradient};
+    if (ruled) {
+      // The rule must know the row before its gradient is written: logits are read once more.
+      SoftmaxChunk first_look = chunk;
+      first_look.gradient = false;
+      softmax_gradient(exec, first_look);
+      token_rule(exec,
+                 {.logits = z,
+                  .positions = positions,
+                  .first = begin,
+                  .token_weights = inputs.token_weights,
+                  .statistics = chunk.statistics,
+                  .softcap = options.softcap,
+                  .weights = ruled_weights},
+                 options.rule);
+    }
+    if (inputs.other.present()) {
+      divergence_gradient(exec, {.own = chunk,
+                                 .others = others.of_rows(exec, positions, begin, end, columns),
+                                 .others_softcap = inputs.other.softcap,
+                                 .weights = inputs.token_weights,
+                                 .divergence = call.divergence.slice_rows(begin, end),
+                                 .spec = options.divergence});
+    } else {
+      softmax_gradient(exec, chunk);
+    }
     // From here on z is dZ. The head reads x before dX takes its place.
     const backend::CostScope backward(exec, backend::StepPart::backward);
     if (head_gradient) head.accumulate(exec, z, x, {.device_alpha = alpha, .first_row = begin});
@@ -223,7 +325,10 @@ void fused_linear_ce(Exec& exec, Linear& head, const LossInputs& inputs, const L
                           {.device_alpha = alpha, .first_row = begin});
     }
   }
-  finish_loss(exec, call);
+  LossInputs weighted = inputs;
+  if (ruled) weighted.token_weights = ruled_weights;
+  finish_loss(exec, {weighted, outputs, options, tokens, count, columns, call.scales, call.statistics, call.divergence,
+                     inputs.token_weights});
 }
 
 }  // namespace inlay::ops

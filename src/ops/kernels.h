@@ -6,6 +6,7 @@
 #include "ops/attention/decode.h"
 #include "ops/attention/sinks.h"
 #include "ops/columns.h"
+#include "ops/divergence.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
@@ -16,12 +17,14 @@
 #include "ops/moe_permute.h"
 #include "ops/moe_route.h"
 #include "ops/muon.h"
+#include "ops/preference.h"
 #include "ops/quantised.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/sample.h"
 #include "ops/softmax_gradient.h"
 #include "ops/swiglu.h"
+#include "ops/token_rule.h"
 
 // What the CPU answers: the functions that the ops declare in their namespace cpu. They exist once per instruction set,
 // and are called through the table of the one that was chosen (see cmake/InlayKernels.cmake).
@@ -36,6 +39,7 @@ namespace inlay::ops::cpu {
   X(adamw_update_8bit) \
   X(attention_sinks_forward) X(attention_sinks_backward) X(decode_attention) \
   X(column_dot) X(scale_columns) X(square_roots) X(quotients) \
+  X(divergence_gradient) X(spread_kept) \
   X(dropout) \
   X(add_bias) X(bias_backward) X(add) X(cast) X(scale) X(scale_rows) X(softcap) X(gather_rows) X(scatter_rows) \
   X(embedding_forward) X(embedding_backward) \
@@ -45,13 +49,15 @@ namespace inlay::ops::cpu {
   X(moe_sort) X(moe_gather) X(moe_combine) X(moe_combine_backward) X(moe_bias_backward) \
   X(moe_route) X(moe_balance_add) X(moe_balance_loss) X(moe_route_backward) \
   X(muon_momentum) X(normalise) \
+  X(preference) X(mean_loss) \
   X(quantise_fp8) \
   X(quantise_rows) X(finish_quantising) X(dequantise_rows) \
   X(rms_norm_forward) X(residual_rms_norm_forward) X(rms_norm_backward) \
   X(rope) \
   X(sample) \
   X(softmax_gradient) \
-  X(swiglu_forward) X(swiglu_backward)
+  X(swiglu_forward) X(swiglu_backward) \
+  X(token_rule)
 // clang-format on
 
 struct Kernels {

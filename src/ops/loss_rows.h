@@ -11,11 +11,13 @@ struct LossCall {
   const LossInputs& inputs;
   const LossOutputs& outputs;
   const LossOptions& options;
-  std::int64_t tokens = 0;   // T
-  std::int64_t count = 0;    // N: rows that carry a label
-  std::int64_t columns = 0;  // V
-  View scales;               // LossScales
-  RowStatistics statistics;  // [N]
+  std::int64_t tokens = 0;       // T
+  std::int64_t count = 0;        // N: rows that carry a label
+  std::int64_t columns = 0;      // V
+  View scales;                   // LossScales
+  RowStatistics statistics;      // [N]
+  View divergence = {};          // fp32 [N], where there is another model
+  ConstView given_weights = {};  // fp32 [T]: of the divergence
 };
 
 // The two divisors, and what follows from them. A divisor of zero (no row, or weights that sum to zero) leaves its
@@ -31,6 +33,17 @@ constexpr LossScales make_scales(double weight_sum, double count_sum, float z_lo
           .ce_gradient = weight_sum != 0 ? 1.0f : 0.0f,
           .z_gradient = static_cast<float>(z / outer),
           .class_sum = class_sum};
+}
+
+// A row's loss, and the parts of it that are z-loss and divergence.
+struct RowLoss {
+  float whole, z_part, divergence_part;
+};
+constexpr RowLoss joined_loss(const LossScales& scales, const DivergenceSpec& spec, float weight, float other_weight,
+                              float ce, float lse, float divergence) {
+  const float z_part = spec.ce_weight * (weight * scales.z_loss * lse * lse);
+  const float other = other_weight * scales.ce_loss * (spec.weight * spec.temperature * spec.temperature * divergence);
+  return {spec.ce_weight * (weight * scales.ce_loss * ce) + z_part + other, z_part, other};
 }
 
 // What of the sums is known before any row is read.
@@ -64,6 +77,8 @@ void gather_piece(Exec& exec, View to, ConstView from, ConstView positions);
 void scatter_piece(Exec& exec, View to, ConstView from, ConstView positions, std::int64_t begin, std::int64_t end);
 // sums (fp32 [V]) = or += alpha · column sums of dz
 void column_sums(Exec& exec, View sums, Grad mode, ConstView dz, const float* alpha);
+// logits (fp32 [n, V]) = minus infinity, but for the log-probabilities that were kept of each row (OtherModel)
+void spread_kept(Exec& exec, View logits, const OtherModel& other, ConstView positions, std::int64_t first);
 }  // namespace cpu
 
 namespace cuda {
@@ -72,6 +87,7 @@ void finish_loss(Exec& exec, const LossCall& call);
 void gather_piece(Exec& exec, View to, ConstView from, ConstView positions);
 void scatter_piece(Exec& exec, View to, ConstView from, ConstView positions, std::int64_t begin, std::int64_t end);
 void column_sums(Exec& exec, View sums, Grad mode, ConstView dz, const float* alpha);
+void spread_kept(Exec& exec, View logits, const OtherModel& other, ConstView positions, std::int64_t first);
 }  // namespace cuda
 
 }  // namespace inlay::ops

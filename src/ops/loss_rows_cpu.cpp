@@ -1,5 +1,6 @@
 #include <array>
 #include <cstring>
+#include <limits>
 
 #include "backend/cpu/parallel.h"
 #include "backend/cpu/vec.h"
@@ -93,6 +94,7 @@ void finish_loss(Exec&, const LossCall& call) {
   const float *max = floats(call.statistics.max), *log_sum = floats(call.statistics.log_sum);
   const float *target = floats(call.statistics.target), *spread = floats(call.statistics.spread);
   const std::int32_t* argmax = ints(call.statistics.argmax);
+  const float *divergence = floats(call.divergence), *given = floats(call.given_weights);
   const bool none = call.options.reduction == Reduction::none;
   float* loss = outputs.loss.absent() ? nullptr : outputs.loss.as<float>();
   float* z_loss = outputs.z_loss.absent() ? nullptr : outputs.z_loss.as<float>();
@@ -101,7 +103,7 @@ void finish_loss(Exec&, const LossCall& call) {
   if (none && z_loss != nullptr) std::fill_n(z_loss, call.tokens, 0.0f);
   if (predicted != nullptr) std::fill_n(predicted, call.tokens, -1);
 
-  double loss_sum = 0, z_sum = 0;
+  double loss_sum = 0, z_sum = 0, other_sum = 0;
   std::int32_t correct = 0;
   for (std::int64_t row = 0; row < call.count; ++row) {
     const std::int64_t at = position(positions, row);
@@ -110,10 +112,12 @@ void finish_loss(Exec&, const LossCall& call) {
     const float nll = log_sum[row] + (max[row] - target[row]), lse = max[row] + log_sum[row];
     const float ce = row_loss(class_weight, scales.class_sum, call.options.label_smoothing,
                               static_cast<float>(call.columns), nll, spread == nullptr ? 0.0f : spread[row]);
-    const float z_part = weight * scales.z_loss * lse * lse;
-    const float whole = weight * scales.ce_loss * ce + z_part;
+    const float other_weight = given == nullptr ? 1.0f : given[at];
+    const auto [whole, z_part, other_part] = joined_loss(scales, call.options.divergence, weight, other_weight, ce, lse,
+                                                         divergence == nullptr ? 0.0f : divergence[row]);
     loss_sum += static_cast<double>(whole);
     z_sum += static_cast<double>(z_part);
+    other_sum += static_cast<double>(other_part);
     if (none && loss != nullptr) loss[at] = whole;
     if (none && z_loss != nullptr) z_loss[at] = z_part;
     if (predicted != nullptr) predicted[at] = argmax[row];
@@ -121,6 +125,7 @@ void finish_loss(Exec&, const LossCall& call) {
   }
   if (!none && loss != nullptr) *loss += static_cast<float>(loss_sum);
   if (!none && z_loss != nullptr) *z_loss += static_cast<float>(z_sum);
+  if (!outputs.divergence.absent()) *outputs.divergence.as<float>() += static_cast<float>(other_sum);
   if (!outputs.correct.absent()) *outputs.correct.as<std::int32_t>() += correct;
 }
 
@@ -154,6 +159,21 @@ void column_sums(Exec&, View sums, Grad mode, ConstView dz, const float* alpha) 
     case DType::f16: return sum_columns(to, add, dz.as<f16>(), dz.dim(0), dz.dim(1), dz.ld(), *alpha);
     default: INLAY_ASSERT(false, "column_sums of {}", name_of(dz.dtype()));
   }
+}
+
+void spread_kept(Exec&, View logits, const OtherModel& other, ConstView positions, std::int64_t first) {
+  const std::int64_t columns = logits.dim(1), kept = other.ids.dim(1);
+  parallel_for(logits.dim(0), 16, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      float* to = logits.as<float>() + row * logits.ld();
+      const std::int64_t at = positions.absent() ? first + row : ints(positions)[row];
+      std::fill_n(to, columns, -std::numeric_limits<float>::infinity());
+      for (std::int64_t i = 0; i < kept; ++i) {
+        const std::int32_t id = ints(other.ids)[at * other.ids.ld() + i];
+        if (id >= 0) to[id] = floats(other.log_probs)[at * other.log_probs.ld() + i];
+      }
+    }
+  });
 }
 
 }  // namespace inlay::ops::cpu

@@ -79,42 +79,44 @@ struct Finish {
   const LossScales* scales;
   const float *max, *log_sum, *target, *spread;
   const std::int32_t* argmax;
+  const float *divergence, *given_weights;
   float smoothing;
-  float *loss, *z_loss;
+  DivergenceSpec spec;
+  float *loss, *z_loss, *divergence_loss;
   std::int32_t *correct, *predicted;
 };
 
-struct RowParts {
-  float whole, z_part;
-};
-__device__ RowParts row_parts(const Finish& finish, const Labels& labels, std::int64_t row, std::int64_t at) {
+__device__ RowLoss row_parts(const Finish& finish, const Labels& labels, std::int64_t row, std::int64_t at) {
   const LossScales scales = *finish.scales;
   const float max = finish.max[row], log_sum = finish.log_sum[row];
   const float weight = labels.token_weight(at), lse = max + log_sum;
   const float ce =
       row_loss(labels.class_weight(at), scales.class_sum, finish.smoothing, static_cast<float>(labels.columns),
                log_sum + (max - finish.target[row]), finish.spread == nullptr ? 0.0f : finish.spread[row]);
-  const float z_part = weight * scales.z_loss * lse * lse;
-  return {weight * scales.ce_loss * ce + z_part, z_part};
+  return joined_loss(scales, finish.spec, weight, finish.given_weights == nullptr ? 1.0f : finish.given_weights[at], ce,
+                     lse, finish.divergence == nullptr ? 0.0f : finish.divergence[row]);
 }
 
 // Scalars +=, by one block in a fixed order.
 __global__ void __launch_bounds__(sum_threads) sum_rows(Finish finish, Labels labels, bool per_position) {
-  double loss = 0, z_loss = 0;
+  double loss = 0, z_loss = 0, divergence = 0;
   int correct = 0;
   for (std::int64_t row = threadIdx.x; row < labels.count; row += sum_threads) {
     const std::int64_t at = labels.position(row);
-    const RowParts parts = row_parts(finish, labels, row, at);
+    const RowLoss parts = row_parts(finish, labels, row, at);
     loss += parts.whole;
     z_loss += parts.z_part;
+    divergence += parts.divergence_part;
     if (finish.argmax != nullptr) correct += finish.argmax[row] == labels.targets[at] ? 1 : 0;
   }
   loss = block_sum(loss);
   z_loss = block_sum(z_loss);
+  divergence = block_sum(divergence);
   correct = block_sum(correct);
   if (threadIdx.x != 0) return;
   if (!per_position && finish.loss != nullptr) *finish.loss += static_cast<float>(loss);
   if (!per_position && finish.z_loss != nullptr) *finish.z_loss += static_cast<float>(z_loss);
+  if (finish.divergence_loss != nullptr) *finish.divergence_loss += static_cast<float>(divergence);
   if (finish.correct != nullptr) *finish.correct += correct;
 }
 
@@ -132,7 +134,7 @@ __global__ void write_positions(Finish finish, Labels labels, bool per_position)
   if (row >= labels.count) return;
   const std::int64_t at = labels.position(row);
   if (per_position) {
-    const RowParts parts = row_parts(finish, labels, row, at);
+    const RowLoss parts = row_parts(finish, labels, row, at);
     if (finish.loss != nullptr) finish.loss[at] = parts.whole;
     if (finish.z_loss != nullptr) finish.z_loss[at] = parts.z_part;
   }
@@ -221,6 +223,20 @@ __global__ void __launch_bounds__(column_warps * 32)
   }
 }
 
+// One block a row.
+__global__ void spread_kernel(float* logits, std::int64_t ld, int columns, const std::int32_t* ids,
+                              const float* log_probs, std::int64_t ids_ld, std::int64_t log_probs_ld, int kept,
+                              const std::int32_t* positions, std::int64_t first) {
+  float* to = logits + blockIdx.x * ld;
+  for (int v = threadIdx.x; v < columns; v += blockDim.x) to[v] = -INFINITY;
+  __syncthreads();
+  const std::int64_t at = positions == nullptr ? first + blockIdx.x : positions[blockIdx.x];
+  for (int i = threadIdx.x; i < kept; i += blockDim.x) {
+    const std::int32_t id = ids[at * ids_ld + i];
+    if (id >= 0) to[id] = log_probs[at * log_probs_ld + i];
+  }
+}
+
 template <class T>
 void start_column_sums(Exec& exec, View sums, bool add, ConstView dz, const float* alpha) {
   const std::int64_t columns = dz.dim(1);
@@ -259,9 +275,13 @@ void finish_loss(Exec& exec, const LossCall& call) {
                       .target = pointer<float>(statistics.target),
                       .spread = pointer<float>(statistics.spread),
                       .argmax = pointer<std::int32_t>(statistics.argmax),
+                      .divergence = pointer<float>(call.divergence),
+                      .given_weights = pointer<float>(call.given_weights),
                       .smoothing = call.options.label_smoothing,
+                      .spec = call.options.divergence,
                       .loss = pointer<float>(outputs.loss),
                       .z_loss = pointer<float>(outputs.z_loss),
+                      .divergence_loss = pointer<float>(outputs.divergence),
                       .correct = pointer<std::int32_t>(outputs.correct),
                       .predicted = pointer<std::int32_t>(outputs.predicted)};
   const Labels labels(call);
@@ -309,6 +329,14 @@ void column_sums(Exec& exec, View sums, Grad mode, ConstView dz, const float* al
     case DType::f16: return start_column_sums<__half>(exec, sums, add, dz, alpha);
     default: INLAY_ASSERT(false, "column_sums of {}", name_of(dz.dtype()));
   }
+}
+
+void spread_kept(Exec& exec, View logits, const OtherModel& other, ConstView positions, std::int64_t first) {
+  spread_kernel<<<static_cast<unsigned>(logits.dim(0)), 256, 0, stream_of(exec)>>>(
+      logits.as<float>(), logits.ld(), static_cast<int>(logits.dim(1)), pointer<std::int32_t>(other.ids),
+      pointer<float>(other.log_probs), other.ids.ld(), other.log_probs.ld(), static_cast<int>(other.ids.dim(1)),
+      pointer<std::int32_t>(positions), first);
+  check_launch("spread_kept");
 }
 
 }  // namespace inlay::ops::cuda

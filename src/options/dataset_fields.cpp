@@ -108,7 +108,7 @@ const std::vector<Field>& dataset_fields() {
   static const std::vector<Field> table = {
       text("path", INLAY_ENTRY(path), "file", "a .jsonl, .json, .parquet or .txt file; required"),
       word("type", INLAY_ENTRY(format.type),
-           {"auto", "chat_template", "alpaca", "completion", "input_output", "tokens"},
+           {"auto", "chat_template", "alpaca", "completion", "input_output", "tokens", "preference", "judged"},
            "what its rows are (docs/data.md); auto: decided by the first row"),
       number("weight", INLAY_ENTRY(weight), 0.0001, 1000,
              "how often its documents occur in an epoch; a fraction takes that share of them"),

@@ -12,6 +12,7 @@
 #include "io/file.h"
 #include "options/adapter_fields.h"
 #include "options/dataset_fields.h"
+#include "options/objective_fields.h"
 
 namespace inlay::options {
 
@@ -168,15 +169,6 @@ const std::vector<Field>& fields() {
             "\"model.layers.*.mlp.experts.*\""),
       or_auto("router_aux_loss_coef", &O::router_aux_loss_coef, 0,
               "factor of the loss that keeps the experts of a mixture evenly used; auto: as config.json says"),
-      number(
-          "loss.label_smoothing", [](auto& o) -> auto& { return o.loss.label_smoothing; }, 0, 0.999999,
-          "share of every label that is spread over the whole vocabulary, in training"),
-      number(
-          "loss.z_loss", [](auto& o) -> auto& { return o.loss.z_loss; }, 0, infinity,
-          "factor of the squared logarithm of the softmax's sum, added to the loss in training"),
-      or_auto(
-          "loss.chunk", [](auto& o) -> auto& { return o.loss.chunk; }, 1,
-          "rows of logits that exist at once; auto: the fastest number, fewer if memory is short"),
       text("activation_policy", &O::activation_policy, "policy",
            "auto, keep, recompute_norms, recompute_mlp, recompute, offload_attention, offload, offload_half, names to "
            "keep, or some of these for the first layers and the rest (12*recompute+keep); any gives the same bits "
@@ -226,6 +218,7 @@ const std::vector<Field>& fields() {
   };
   static const std::vector<Field> all = [] {
     std::vector<Field> joined = table;
+    joined.insert(joined.end(), objective_fields().begin(), objective_fields().end());
     joined.insert(joined.end(), adapter_fields().begin(), adapter_fields().end());
     joined.insert(joined.end(), osft_fields().begin(), osft_fields().end());
     return joined;
@@ -243,6 +236,10 @@ const Field* find_field(const std::string& name) {
 // Keys of other programs whose files are tried here, and what does the same (docs/migration.md).
 std::string_view ours_for(std::string_view key) {
   const std::string_view first = key.substr(0, key.find('.'));
+  if (first == "dpo_beta" || first == "simpo_beta") return "rl_beta";
+  if (first == "kd_online_server" || first == "kd_online_server_base_url") return "kd_teacher, a folder";
+  if (first == "kd_normalize_topk") return "kd_beta alone: probabilities are never made to sum to one over a part";
+  if (first == "use_eaft" || first == "eaft_alpha" || first == "eaft_k") return "loss.token_weight: eaft";
   if (first == "deepspeed") return "parallel.zero; for its offload, memory.host_layers";
   if (first == "fsdp" || first == "fsdp_config" || first == "fsdp_version") {
     return "parallel.zero: 3, with parallel.shard: node for a hybrid shard; for its offload, memory.host_layers";
@@ -320,6 +317,7 @@ void validate(const TrainOptions& o, const std::string& source) {
     if (o.memory.host && o.memory.host_layers == std::int64_t{0}) refuse("memory.host");
   }
   validate_adapter(o, source);
+  validate_objective(o, source);
   if (o.osft.enabled) {
     require(o.osft.unfreeze_rank_ratio > 0, "osft.unfreeze_rank_ratio", "a number above 0 and at most 1");
     if (o.osft.basis == osft::BasisKind::activations && o.osft.route) {
@@ -425,6 +423,7 @@ std::string to_yaml(const TrainOptions& options) {
     const bool serves = options.adapter.keeps_to_free() && serves_free_adapters(field.name);
     if (field.name.starts_with("osft.") && !options.osft.enabled && !serves) continue;
     if (!options.adapter.enabled() && is_adapter_key(field.name)) continue;
+    if (!serves_objective(options, field.name)) continue;
     std::vector<std::string> path = split(field.name, '.');
     const std::string leaf = path.back();
     path.pop_back();

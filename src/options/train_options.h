@@ -16,6 +16,7 @@
 #include "model/attention_text.h"
 #include "ops/fp8.h"
 #include "options/optimizer.h"
+#include "options/objective_options.h"
 #include "osft/options.h"
 #include "parallel/mesh.h"
 
@@ -88,10 +89,9 @@ struct TrainOptions {
   std::vector<std::string> freeze = {"none"};  // patterns of tensors that do not train
   std::optional<double> router_aux_loss_coef;  // absent: as config.json says
 
-  struct Loss {
-    double label_smoothing = 0, z_loss = 0;
-    std::optional<std::int64_t> chunk;  // absent: auto
-  } loss;
+  LossOptions loss;
+  PreferenceOptions preference;
+  DistillationOptions distillation;
 
   std::string activation_policy = "auto";
   std::optional<std::int64_t> mlp_tile;  // absent: auto

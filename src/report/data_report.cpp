@@ -25,7 +25,7 @@ std::vector<DataReport::Bin> bins_of(const std::vector<std::int64_t>& sorted) {
 }
 
 Learned kind_of(const Document& document, std::size_t i) {
-  if (document.labels[i] == ignore_label) return Learned::no;
+  if (!is_label(document.labels[i])) return Learned::no;
   return document.weights.empty() || document.weights[i] == 1.0f ? Learned::yes : Learned::weighted;
 }
 

@@ -16,6 +16,15 @@ PackedBatch largest_batch(const EngineOptions& options) {
     Document document;
     document.input_ids.assign(length, 0);
     document.labels.assign(length, 0);
+    if (!options.roles.empty()) {
+      document.labels.front() = sequence_mark(options.roles[documents.size() % options.roles.size()]);
+      if (options.reference) document.reference = {0.0f};
+    }
+    if (const std::int64_t kept = options.kept_predictions; kept > 0) {
+      document.kept.per_token = kept;
+      document.kept.ids.assign(length * static_cast<std::size_t>(kept), -1);
+      document.kept.log_probs.assign(length * static_cast<std::size_t>(kept), 0.0f);
+    }
     documents.push_back(std::move(document));
     left -= static_cast<std::int64_t>(length);
   }
@@ -38,11 +47,23 @@ model::DecoderOptions plain_decoder_options(const EngineOptions& options) {
           .policy = options.policy,
           .mlp_tile = options.mlp_tile,
           .loss = options.loss,
+          .objective = options.objective,
           .max_positions = std::max(options.max_document, options.decode_length),
           .stash = {.on_disk = !options.spill_folder.empty(), .file = nullptr},
           .host_layers = options.host_layers,
           .deterministic_attention = options.deterministic,
           .weights = options.weights,
+          .mesh = options.mesh};
+}
+
+// Another model multiplies as this one does, and is gone through without keeping anything.
+model::DecoderOptions other_options(const EngineOptions& options, const model::ModelConfig& config) {
+  return {.compute = options.compute,
+          .fp8 = options.fp8,
+          .mlp_tile = options.mlp_tile,
+          .max_positions = options.max_document,
+          .host_layers = options.other.on_host ? config.layer_count() : 0,
+          .deterministic_attention = options.deterministic,
           .mesh = options.mesh};
 }
 
@@ -67,6 +88,15 @@ Engine::Engine(Exec exec, const model::ModelConfig& config, const EngineOptions&
                std::shared_ptr<backend::SpillFile> spill)
     : exec_(std::move(exec)), options_(options), decoder_(exec_, config, decoder_options(options, std::move(spill))) {
   exec_.set_messages(options.messages);
+  if (options.training && options.other.wanted) {
+    if (!options.other.config && decoder_.learns_beside()) {
+      decoder_.set_other(&decoder_);
+    } else {
+      const model::ModelConfig& other = options.other.config ? *options.other.config : config;
+      other_ = std::make_unique<model::Decoder>(exec_, other, other_options(options, other));
+      decoder_.set_other(other_.get());
+    }
+  }
   if (options.training && options.optimizer_state) {
     optimizer_ = std::make_unique<Optimizer>(exec_, decoder_, options.optimizer);
   }
@@ -79,13 +109,17 @@ void Engine::rehearse() {
   model::load_weights(exec_, decoder_.parameters(), nullptr);
   const Nothing nothing;
   decoder_.start(exec_, &nothing);
+  if (other_ != nullptr) {
+    model::load_weights(exec_, other_->parameters(), nullptr);
+    other_->start(exec_, nullptr);
+  }
   const PackedBatch batch = largest_batch(options_);
   if (options_.training) {
     decoder_.begin_step(exec_);
-    decoder_.forward_backward(exec_, batch, 1.0);
+    decoder_.forward_backward(exec_, batch, {1.0, 1.0});
     disk_bytes_ = decoder_.disk_bytes();
   }
-  decoder_.evaluate(exec_, batch, 1.0);
+  decoder_.evaluate(exec_, batch, {1.0, 1.0});
   if (options_.row_losses) decoder_.row_losses(exec_, batch);
   if (options_.logit_rows > 0) {
     decoder_.logits(exec_, batch, std::vector<std::int32_t>(static_cast<std::size_t>(options_.logit_rows)));
@@ -139,6 +173,13 @@ void Engine::load(const io::Checkpoint& checkpoint, const model::Progress& progr
   exec_.synchronize();
 }
 
+void Engine::load_other(const io::Checkpoint& checkpoint, const model::Progress& progress) {
+  model::check_tied_head(other_->config(), checkpoint);
+  model::load_weights(exec_, other_->parameters(), &checkpoint, progress);
+  other_->start(exec_, nullptr);
+  exec_.synchronize();
+}
+
 void Engine::start(const weights::StartTensors* tensors) { decoder_.start(exec_, tensors); }
 
 double Engine::leak() {
@@ -163,11 +204,16 @@ bool Engine::passes_together() const {
 
 StepResult Engine::gradients(const std::vector<PackedBatch>& micro_batches, std::int64_t step, const StepShare& share) {
   StepResult result;
+  const model::Objective& objective = decoder_.objective();
+  double units = 0, labels = 0;
   for (const PackedBatch& batch : micro_batches) {
+    const model::BatchWeight weight = objective.weight(batch);
     result.tokens += batch.token_count();
     result.valid += batch.valid_count();
-    result.weight += batch.valid_weight();
+    units += weight.units;
+    labels += weight.labels;
   }
+  result.weight = units;
   const parallel::Mesh& mesh = options_.mesh;
   const auto mine = static_cast<std::int64_t>(micro_batches.size());
   std::int64_t passes = mine;
@@ -175,12 +221,19 @@ StepResult Engine::gradients(const std::vector<PackedBatch>& micro_batches, std:
     result.tokens = share.tokens;
     result.valid = share.valid;
     result.weight = share.weight;
+    if (objective.counts_documents()) {
+      const double own[] = {units, labels};
+      const std::vector<double> all = mesh.all->sum(own, "the documents of a step");
+      result.weight = all[0];
+      labels = all[1];
+    }
     passes = std::max<std::int64_t>(passes_together() ? share.passes : mine, 1);
   }
   decoder_.begin_step(exec_, step, share.first_micro_batch);
   for (std::int64_t i = 0; i < passes; ++i) {
     decoder_.forward_backward(exec_, i < mine ? micro_batches[static_cast<std::size_t>(i)] : idle_batch(),
-                              result.weight > 0 ? result.weight : 1.0, i + 1 == passes);
+                              {.units = result.weight > 0 ? result.weight : 1.0, .labels = labels > 0 ? labels : 1.0},
+                              i + 1 == passes);
   }
   decoder_.finish_gradients(exec_);
   return result;
@@ -197,12 +250,16 @@ StepResult Engine::train_step(const std::vector<PackedBatch>& micro_batches, std
   const model::LossSums sums = decoder_.read_loss(exec_);
   result.loss = sums.loss;
   result.z_loss = sums.z_loss;
+  std::vector<double> parts = sums.parts;
   if (options_.mesh.many()) {
-    const double losses[] = {sums.loss, sums.z_loss};
+    std::vector<double> losses = {sums.loss, sums.z_loss};
+    losses.insert(losses.end(), parts.begin(), parts.end());
     const std::vector<double> all = options_.mesh.all->sum(losses, "the loss of a step");
     result.loss = all[0];
     result.z_loss = all[1];
+    parts.assign(all.begin() + 2, all.end());
   }
+  result.metrics = decoder_.objective().metrics(parts);
   const GradientNorms norms = optimizer_->read_grad_norms(exec_);
   result.grad_norm = norms.projected;
   result.raw_grad_norm = norms.raw;
@@ -211,7 +268,7 @@ StepResult Engine::train_step(const std::vector<PackedBatch>& micro_batches, std
 
 model::LossSums Engine::evaluate(const PackedBatch& batch) {
   decoder_.begin_step(exec_);
-  decoder_.evaluate(exec_, batch, 1.0);
+  decoder_.evaluate(exec_, batch, {1.0, 1.0});
   return decoder_.read_loss(exec_);
 }
 

@@ -11,6 +11,13 @@
 
 namespace inlay::train {
 
+// Another model, whose prediction is learned as well: never changed.
+struct OtherModelOptions {
+  bool wanted = false;
+  std::optional<model::ModelConfig> config;  // absent: the base model itself
+  bool on_host = false;                      // its layers live there
+};
+
 struct EngineOptions {
   Device device = Device::cpu;
   DType compute = DType::f32;
@@ -19,8 +26,13 @@ struct EngineOptions {
   model::ActivationPolicy policy = model::ActivationPolicy::keep_all();
   std::int64_t mlp_tile = 0;
   model::LossSettings loss;
-  std::int64_t host_layers = 0;  // the last so many layers live on the host
-  std::string spill_folder;      // what the policy takes off the device goes into a file here; empty: host memory
+  std::shared_ptr<const model::ObjectiveKind> objective;  // absent: the next token
+  OtherModelOptions other;
+  std::vector<SequenceRole> roles;    // of the sequences that a document has; empty: it is one
+  bool reference = false;             // documents bring the reference's log-probabilities
+  std::int64_t kept_predictions = 0;  // that the data brings for each token
+  std::int64_t host_layers = 0;       // the last so many layers live on the host
+  std::string spill_folder;           // what the policy takes off the device goes into a file here; empty: host memory
   bool deterministic = true;
   OptimizerOptions optimizer;
   bool optimizer_state = true;    // false: gradients only (inlay grad, benchmarks of the passes alone)
@@ -64,7 +76,8 @@ struct StepResult {
   float grad_norm = 0;      // of what the step used, before clipping
   float raw_grad_norm = 0;  // before projections; the same where nothing is projected
   std::int64_t tokens = 0, valid = 0;
-  double weight = 0;  // of the valid labels together
+  double weight = 0;  // what the loss was divided by: the valid labels' together, or documents
+  model::Objective::Metrics metrics;
 };
 
 // This process's part of a step that several work on.
@@ -94,6 +107,9 @@ class Engine {
   const EngineOptions& options() const { return options_; }
 
   void load(const io::Checkpoint& checkpoint, const model::Progress& progress = {});
+  // Whether there is another model that is no part of this one; and its weights, which no checkpoint of a run has.
+  model::Decoder* other() { return other_.get(); }
+  void load_other(const io::Checkpoint& checkpoint, const model::Progress& progress = {});
   // After load(): the weights as loaded are the start, and these the directions, adapters, whatever their kinds need.
   void start(const weights::StartTensors* tensors = nullptr);
   // Of the matrix where it is largest: the share of what was learned, as saving would add it, that lies in frozen
@@ -123,6 +139,7 @@ class Engine {
   Exec exec_;
   EngineOptions options_;
   model::Decoder decoder_;
+  std::unique_ptr<model::Decoder> other_;
   std::unique_ptr<Optimizer> optimizer_;
   std::uint64_t disk_bytes_ = 0;  // that the rehearsal has counted
 };

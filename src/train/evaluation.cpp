@@ -82,20 +82,64 @@ std::vector<DocumentLoss> document_losses(Engine& engine, const std::vector<Docu
 }  // namespace
 
 Evaluation evaluate(Engine& engine, const std::vector<Document>& documents, const EvaluationTeam& team) {
-  double loss = 0, correct = 0, tokens = 0, valid = 0, weight = 0;
+  double correct = 0, tokens = 0, valid = 0;
+  model::BatchWeight weight;
+  model::LossSums all;
+  const model::Objective& objective = engine.decoder().objective();
   visit_batches(engine, documents, team, [&](const PackedBatch& batch, const std::vector<std::size_t>&) {
     const model::LossSums sums = engine.evaluate(batch);
-    loss += sums.loss;
+    const model::BatchWeight mine = objective.weight(batch);
+    all.loss += sums.loss;
     correct += static_cast<double>(sums.correct);
     tokens += static_cast<double>(batch.token_count());
     valid += static_cast<double>(batch.valid_count());
-    weight += batch.valid_weight();
+    weight.units += mine.units;
+    weight.labels += mine.labels;
+    all.parts.resize(sums.parts.size());
+    for (std::size_t i = 0; i < sums.parts.size(); ++i) all.parts[i] += sums.parts[i];
   });
-  const std::vector<double> all = team.ranks->sum(std::vector{loss, correct, tokens, valid, weight}, "evaluating");
-  Evaluation result{.tokens = std::llround(all[2]), .valid = std::llround(all[3])};
-  if (result.valid > 0) {
-    result.loss = all[4] > 0 ? all[0] / all[4] : 0;
-    result.accuracy = all[1] / all[3];
+  std::vector<double> values = {all.loss, correct, tokens, valid, weight.units, weight.labels};
+  all.parts.resize(engine.decoder().objective().part_count());  // a rank may have had nothing to evaluate
+  values.insert(values.end(), all.parts.begin(), all.parts.end());
+  values = team.ranks->sum(values, "evaluating");
+  Evaluation result{.tokens = std::llround(values[2]), .valid = std::llround(values[3])};
+  if (result.valid == 0) return result;
+  all.loss = values[0];
+  all.parts.assign(values.begin() + 6, values.end());
+  result.loss = values[4] > 0 ? objective.evaluation_loss(all, {.units = values[4], .labels = values[5]}) : 0;
+  result.accuracy = values[1] / values[3];
+  if (objective.counts_documents()) result.metrics = objective.metrics(all.parts);
+  return result;
+}
+
+std::vector<std::vector<float>> sequence_log_probs(Engine& engine, const std::vector<Document>& documents,
+                                                   const EvaluationTeam& team) {
+  std::vector<std::size_t> first;  // of each document's sequences, among those of all
+  std::size_t count = 0;
+  for (const Document& document : documents) {
+    first.push_back(count);
+    count += static_cast<std::size_t>(std::ranges::count_if(document.labels, marks_sequence));
+  }
+  std::vector<double> sums(count, 0.0);
+  visit_batches(engine, documents, team, [&](const PackedBatch& batch, const std::vector<std::size_t>& numbers) {
+    const std::vector<float> losses = engine.row_losses(batch);
+    std::size_t s = 0;
+    for (const std::size_t number : numbers) {
+      const std::size_t end = number + 1 < first.size() ? first[number + 1] : count;
+      for (std::size_t sequence = first[number]; sequence < end; ++sequence, ++s) {
+        const auto begin = static_cast<std::size_t>(batch.cu_seqlens[s]);
+        for (std::size_t i = begin; i < static_cast<std::size_t>(batch.cu_seqlens[s + 1]); ++i) {
+          sums[sequence] -= static_cast<double>(losses[i]);
+        }
+      }
+    }
+  });
+  sums = team.ranks->sum(sums, "the reference's log-probabilities");
+  std::vector<std::vector<float>> result;
+  for (std::size_t d = 0; d < documents.size(); ++d) {
+    const std::size_t end = d + 1 < first.size() ? first[d + 1] : count;
+    result.emplace_back(sums.begin() + static_cast<std::ptrdiff_t>(first[d]),
+                        sums.begin() + static_cast<std::ptrdiff_t>(end));
   }
   return result;
 }

@@ -23,12 +23,17 @@ struct Evaluation {
   double loss = 0;  // mean over valid labels
   double accuracy = 0;
   std::int64_t tokens = 0, valid = 0;
+  model::Objective::Metrics metrics = {};  // of the objective; where there are some, loss is its own
 };
 
 // Both throw Interrupted (core/interrupt.h) between batches where Ctrl-C came, on all ranks where it came to one.
 
 // All documents once, packed into batches no larger than the engine was planned for.
 Evaluation evaluate(Engine& engine, const std::vector<Document>& documents, const EvaluationTeam& team = {});
+
+// Of each document, the log-probabilities of its sequences' labels, in all. The engine's options must say row_losses.
+std::vector<std::vector<float>> sequence_log_probs(Engine& engine, const std::vector<Document>& documents,
+                                                   const EvaluationTeam& team = {});
 
 struct ChoiceEvaluation {
   double accuracy = 0;  // share of questions whose likeliest choice is the answer

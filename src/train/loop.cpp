@@ -32,6 +32,9 @@ fs::path own_template(const options::TrainOptions& options) {
   return {};
 }
 
+// Of an objective's metrics: the line has room for those that say whether it learns.
+bool shown_in_the_log(std::string_view metric) { return metric != "ce_loss" && !metric.starts_with("logps/"); }
+
 }  // namespace
 
 Loop::Loop(const options::TrainOptions& options, const RunDocuments& documents, RunEngine& engine, OutputFolder& output,
@@ -47,7 +50,8 @@ Loop::Loop(const options::TrainOptions& options, const RunDocuments& documents, 
       team_{.rank = output.ranks().rank(),
             .size = output.ranks().size(),
             .cost = deal_cost(plan_),
-            .whole_batches = engine_.decoder().config().experts.balance > 0},
+            .whole_batches =
+                engine_.decoder().config().experts.balance > 0 || engine_.decoder().objective().wants_whole_batches()},
       evaluators_{
           .ranks = engine_.options().mesh.all, .cost = team_.cost, .idle = [this] { engine_.idle_evaluation(); }},
       observer_(observer) {}
@@ -139,13 +143,18 @@ void Loop::report(const StepResult& result, double rate, double seconds, double 
                          {"device_peak_bytes", device_peak},
                          {"host_peak_bytes", host_peak_}};
   if (options_.loss.z_loss > 0) record["z_loss"] = result.z_loss;
+  for (const auto& [name, value] : result.metrics) record[name] = value;
   write_metrics(record);
   const std::string share = matmul_share > 0 ? fmt::format("  {:.0f} % of peak", 100 * matmul_share) : "";
+  std::string objective;
+  for (const auto& [name, value] : result.metrics) {
+    if (shown_in_the_log(name)) objective += fmt::format("  {} {:.4f}", name, value);
+  }
   // The remaining time by this run's recent pace, which the first steps (warm-up of caches) do not know yet.
   pace_ = pace_ == 0 ? seconds : 0.9 * pace_ + 0.1 * seconds;
   const std::string line =
-      fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {} tok/s{}  {}  ETA {}", state_.step, steps_,
-                  result.loss, result.grad_norm, rate, format_count(std::llround(speed)), share,
+      fmt::format("step {}/{}  loss {:.4f}{}  norm {:.3f}  lr {:.2e}  {} tok/s{}  {}  ETA {}", state_.step, steps_,
+                  result.loss, objective, result.grad_norm, rate, format_count(std::llround(speed)), share,
                   format_bytes(device_peak), format_duration(pace_ * static_cast<double>(steps_ - state_.step)));
   const bool due = state_.step % options_.logging_steps == 0 || state_.step == steps_;
   console_.status(static_cast<double>(state_.step) / static_cast<double>(steps_), line, due);
@@ -163,13 +172,21 @@ bool Loop::evaluate_now() {
   if (!std::isfinite(evaluation_.loss)) {
     diverged(fmt::format("the evaluation's loss is {}", format_value(evaluation_.loss)), state_.step);
   }
-  write_metrics({{"step", state_.step},
-                 {"eval_loss", evaluation_.loss},
-                 {"eval_perplexity", std::exp(evaluation_.loss)},
-                 {"eval_accuracy", evaluation_.accuracy},
-                 {"eval_tokens", evaluation_.tokens}});
-  console_.line(fmt::format("step {}: eval loss {:.4f}, perplexity {:.2f}, accuracy {:.1f} %", state_.step,
-                            evaluation_.loss, std::exp(evaluation_.loss), 100 * evaluation_.accuracy));
+  ordered_json record = {{"step", state_.step}, {"eval_loss", evaluation_.loss}};
+  std::string line = fmt::format("step {}: eval loss {:.4f}", state_.step, evaluation_.loss);
+  for (const auto& [name, value] : evaluation_.metrics) {
+    record["eval_" + name] = value;
+    if (shown_in_the_log(name)) line += fmt::format(", {} {:.4f}", name, value);
+  }
+  if (evaluation_.metrics.empty()) {
+    record["eval_perplexity"] = std::exp(evaluation_.loss);
+    record["eval_accuracy"] = evaluation_.accuracy;
+    line +=
+        fmt::format(", perplexity {:.2f}, accuracy {:.1f} %", std::exp(evaluation_.loss), 100 * evaluation_.accuracy);
+  }
+  record["eval_tokens"] = evaluation_.tokens;
+  write_metrics(record);
+  console_.line(line);
   return true;
 }
 
@@ -214,7 +231,8 @@ RunEnd Loop::finish() {
                           {"host_peak_bytes", host_peak_}};
   if (!documents_.test().empty()) {
     summary["eval_loss"] = evaluation_.loss;
-    summary["eval_accuracy"] = evaluation_.accuracy;
+    if (evaluation_.metrics.empty()) summary["eval_accuracy"] = evaluation_.accuracy;
+    for (const auto& [name, value] : evaluation_.metrics) summary["eval_" + name] = value;
   }
   if (options_.osft.enabled) {
     const double leak = engine_.leak();

@@ -7,6 +7,7 @@
 #include "train/batch_stream.h"
 #include "train/batching.h"
 #include "train/loop.h"
+#include "train/reference.h"
 
 namespace inlay::train {
 
@@ -91,6 +92,7 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
   together_as<Interrupted>(*ranks, "reading data", [&] { documents.emplace(options, *config, console); });
   if (!ranks->single()) parallel::agree_on(*ranks, {{"data", documents->train().fingerprint()}});
   RunEngine engine = make_run_engine(options, *config, documents->bounds(), console, ranks);
+  add_reference(options, engine, *documents, console, ranks);
   TrainerState state;
   state.data_fingerprint = documents->train().fingerprint();
   state.basis_fingerprint = engine.basis_fingerprint;

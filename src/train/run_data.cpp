@@ -21,14 +21,14 @@ data::DatasetOptions completed(data::DatasetOptions dataset, const options::Trai
   if (format.chat_template == "tokenizer_default") format.chat_template = options.chat_template;
   if (format.eot_tokens.empty()) format.eot_tokens = options.eot_tokens;
   format.train_on_inputs = format.train_on_inputs || options.train_on_inputs;
+  if (options.preference.enabled()) {
+    format.most_tokens = options.sequence_len;
+    format.longer = options.excess_length_strategy == data::Oversized::raise  ? data::Longer::raise
+                    : options.excess_length_strategy == data::Oversized::drop ? data::Longer::leave_out
+                                                                              : data::Longer::cut;
+    format.learns_prompts = options.preference.rl == options::Rl::orpo;
+  }
   return dataset;
-}
-
-std::filesystem::path prepared_folder(const std::string& option) {
-  if (option == "off") return {};
-  const std::filesystem::path cache = cache_folder();
-  if (option == "auto") return cache.empty() ? cache : cache / "data";
-  return option;
 }
 
 void describe_rows(const std::string& file, const data::RowCounts& counts, Console& console) {
@@ -42,7 +42,55 @@ void describe_rows(const std::string& file, const data::RowCounts& counts, Conso
   }
 }
 
+// Preferences are learned from rows that have them, and nothing else is.
+void check_kind(const data::Corpus& corpus, const std::string& file, const options::TrainOptions& options) {
+  const std::vector<std::int32_t> first = corpus.read_labels(0, 0, 1);
+  const bool marked = marks_sequence(first.front()),
+             pairs = marked && marked_role(first.front()) == SequenceRole::chosen;
+  const std::string rl = options::value_text(options, "rl");
+  if (!options.preference.enabled()) {
+    if (marked) user_error("{}: its rows are preferences; set rl (dpo, for example) to learn them", file);
+  } else if (options.preference.rl == options::Rl::kto) {
+    if (!marked || pairs) user_error("{}: rl: kto learns from rows with prompt, completion and label", file);
+  } else if (!pairs) {
+    user_error("{}: rl: {} learns from rows with prompt, chosen and rejected", file, rl);
+  }
+}
+
+// To each answer its prompt with the answer of the document before it, from which KTO estimates how far the model has
+// gone. That is the same one in every epoch, so that the reference is computed once.
+std::shared_ptr<const data::Corpus> with_mismatched(const data::Corpus& corpus, std::int64_t most_tokens) {
+  auto builder = data::Corpus::Builder::in_memory("judged answers");
+  const std::int64_t count = corpus.size();
+  if (count < 2) user_error("rl: kto compares answers with each other: it needs two rows at least");
+  for (std::int64_t i = 0; i < count; ++i) {
+    Document document = corpus.read(i);
+    const Document before = corpus.read((i + count - 1) % count);
+    const auto answer_of = [](const Document& d) {
+      return std::ranges::find_if(d.labels, is_label) - d.labels.begin();
+    };
+    const std::ptrdiff_t prompt = answer_of(document), theirs = answer_of(before);
+    Document other{.input_ids = {document.input_ids.begin(), document.input_ids.begin() + prompt},
+                   .labels = {document.labels.begin(), document.labels.begin() + prompt}};
+    other.input_ids.insert(other.input_ids.end(), before.input_ids.begin() + theirs, before.input_ids.end());
+    other.labels.insert(other.labels.end(), before.labels.begin() + theirs, before.labels.end());
+    truncate(other, static_cast<std::size_t>(most_tokens));
+    other.labels.front() = sequence_mark(SequenceRole::mismatched);
+    document.input_ids.insert(document.input_ids.end(), other.input_ids.begin(), other.input_ids.end());
+    document.labels.insert(document.labels.end(), other.labels.begin(), other.labels.end());
+    builder.add(document);
+  }
+  return std::make_shared<const data::Corpus>(std::move(builder).finish(corpus.counts()));
+}
+
 }  // namespace
+
+std::filesystem::path prepared_folder(const std::string& option) {
+  if (option == "off") return {};
+  const std::filesystem::path cache = cache_folder();
+  if (option == "auto") return cache.empty() ? cache : cache / "data";
+  return option;
+}
 
 data::Documents read_datasets(const std::vector<data::DatasetOptions>& datasets, const options::TrainOptions& options,
                               std::int64_t vocab, Console& console) {
@@ -62,7 +110,10 @@ data::Documents read_datasets(const std::vector<data::DatasetOptions>& datasets,
     context.notice = [&](const std::string& message) { console.line("data: " + message); };
     const auto corpus = data::read_dataset(completed(dataset, options), context);
     describe_rows(dataset.path, corpus->counts(), console);
-    documents.add(corpus, dataset.weight, static_cast<std::uint64_t>(options.seed));
+    check_kind(*corpus, dataset.path, options);
+    const bool judged = options.preference.rl == options::Rl::kto;
+    documents.add(judged ? with_mismatched(*corpus, options.sequence_len) : corpus, dataset.weight,
+                  static_cast<std::uint64_t>(options.seed));
   }
   return documents;
 }
@@ -90,8 +141,9 @@ std::vector<Document> read_documents(const std::string& file, const std::string&
   return read_documents(file, options, vocab, console);
 }
 
+// A document of preferences has two sequences, each of which sequence_len bounds already.
 data::BatchOptions batch_options(const options::TrainOptions& options) {
-  return {.sequence_len = options.sequence_len,
+  return {.sequence_len = options.sequence_len * (options.preference.enabled() ? 2 : 1),
           .micro_batch_size = options.micro_batch_size,
           .sample_packing = options.sample_packing,
           .seed = static_cast<std::uint64_t>(options.seed),
@@ -119,7 +171,7 @@ BatchBounds bounds_of(const data::BatchSampler& sampler) {
 }
 
 BatchBounds bounds_of(const options::TrainOptions& options) {
-  const std::int64_t tokens = options.micro_batch_size * options.sequence_len;
+  const std::int64_t tokens = options.micro_batch_size * batch_options(options).sequence_len;
   return {.tokens = tokens, .document = options.sequence_len};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@ namespace inlay::train {
 // The documents of datasets, as the options want them read, for a model with that vocabulary. Says what was left out.
 data::Documents read_datasets(const std::vector<data::DatasetOptions>& datasets, const options::TrainOptions& options,
                               std::int64_t vocab, Console& console);
+// Where dataset_prepared_path says that prepared data is kept; empty: nowhere.
+std::filesystem::path prepared_folder(const std::string& option);
 // What a run learns from, and what it is evaluated on: test_datasets, or val_set_size of the documents.
 struct RunData {
   data::Documents train, test;

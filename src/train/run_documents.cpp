@@ -59,7 +59,16 @@ RunDocuments::RunDocuments(const options::TrainOptions& options, const model::Mo
       sampler_(data_.train, batch_options(options)) {
   describe_data(sampler_, console);
   warn_of_positions(bounds_of(sampler_).document, config, console);
-  clip(test_, options.sequence_len, console);
+  if (options.preference.enabled()) {
+    longest_sequence_ = options.sequence_len;
+  } else {
+    clip(test_, options.sequence_len, console);
+  }
+}
+
+void RunDocuments::set_reference(std::vector<std::vector<float>> train, const std::vector<std::vector<float>>& test) {
+  data_.train.set_reference(std::move(train));
+  for (std::size_t i = 0; i < test_.size(); ++i) test_[i].reference = test[i];
 }
 
 BatchBounds RunDocuments::bounds() const {
@@ -68,6 +77,7 @@ BatchBounds RunDocuments::bounds() const {
     bounds.document = std::max(bounds.document, static_cast<std::int64_t>(d.input_ids.size()));
   }
   bounds.tokens = std::max(bounds.tokens, bounds.document);
+  if (longest_sequence_ > 0) bounds.document = std::min(bounds.document, longest_sequence_);
   return bounds;
 }
 

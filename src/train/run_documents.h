@@ -14,6 +14,8 @@ class RunDocuments {
   const data::Documents& train() const { return data_.train; }
   const std::vector<Document>& test() const { return test_; }  // no longer than what is trained on
   const data::BatchSampler& sampler() const { return sampler_; }
+  // Log-probabilities by the reference model, of the sequences of each document.
+  void set_reference(std::vector<std::vector<float>> train, const std::vector<std::vector<float>>& test);
   // Of micro-batches and of evaluation's batches.
   BatchBounds bounds() const;
 
@@ -21,6 +23,7 @@ class RunDocuments {
   RunData data_;
   std::vector<Document> test_;
   data::BatchSampler sampler_;
+  std::int64_t longest_sequence_ = 0;  // where a document has several of them
 };
 
 }  // namespace inlay::train

@@ -1,10 +1,12 @@
 #include "train/run_engine.h"
 
 #include "backend/cuda/context.h"
+#include "core/interrupt.h"
 #include "core/text.h"
 #include "parallel/activity.h"
 #include "train/ceilings.h"
 #include "train/mesh.h"
+#include "train/objective.h"
 
 namespace inlay::train {
 
@@ -69,6 +71,16 @@ std::string mesh_text(const parallel::Mesh& mesh) {
                      kept[static_cast<std::size_t>(mesh.zero)]);
 }
 
+// The teacher, or a copy of the base model.
+void load_other(Engine& engine, const options::TrainOptions& options, const io::Checkpoint& base, Console& console) {
+  const model::Progress progress = [&](std::uint64_t done, std::uint64_t total) {
+    stop_where_asked("loading weights");
+    console.progress("loading the model to learn from", done, total);
+  };
+  if (options.distillation.teacher.empty()) return engine.load_other(base, progress);
+  engine.load_other(io::Checkpoint(options.distillation.teacher), progress);
+}
+
 // Where it cannot be measured, the log names no share of it.
 double product_peak(const EngineOptions& engine, const MemoryPlan& plan) {
   try {
@@ -124,6 +136,8 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
   const io::Checkpoint weights(options.base_model);
   run.base_fingerprint = fmt::format("{:016x}", weights.sampled_hash());
   load_weights(*run.engine, weights, console);
+  if (run.engine->other() != nullptr) load_other(*run.engine, options, weights, console);
+  if (const std::string objective = objective_text(options); !objective.empty()) console.line(objective);
   if (options.osft.enabled) {
     run.engine->start(&found.bases);
     describe_osft(run, options.osft, found.layout.targets.size(), console);

@@ -9,6 +9,7 @@
 #include "model/families/family.h"
 #include "train/freeze.h"
 #include "train/mesh.h"
+#include "train/objective.h"
 
 namespace inlay::train {
 
@@ -213,7 +214,7 @@ EngineOptions engine_options(const options::TrainOptions& o, const BatchBounds& 
   const Machine machine = resolve_machine(o.device, o.dtype);
   EngineOptions engine = engine_options(Purpose::training, machine, bounds);
   engine.fp8 = fp8_of(o, machine);
-  engine.loss = {.label_smoothing = o.loss.label_smoothing, .z_loss = o.loss.z_loss};
+  set_objective(o, engine);
   engine.deterministic = o.deterministic;
   engine.optimizer = {.kind = o.optimizer,
                       .muon_momentum = o.muon.momentum,

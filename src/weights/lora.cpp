@@ -171,6 +171,7 @@ void LoraWeight::finish_gradients(Exec& exec) {
 
 void LoraWeight::begin_pass(const PassKey& pass) {
   base_->begin_pass(pass);
+  off_ = pass.base;
   drops_ = pass.training && layout_.dropout > 0;
   // Every matrix of every pass has its own numbers: of steps, micro-batches, layers, experts and roles there are fewer
   // than 2²⁴, 2¹², 2¹², 2¹² and 2⁴ before anything repeats.
@@ -225,6 +226,7 @@ View LoraWeight::project_output(Exec& exec, ConstView dy) const {
 }
 
 void LoraWeight::forward(Exec& exec, View y, Grad mode, ConstView x, const ops::Call& call) {
+  if (off_) return base_->forward(exec, y, mode, x, call);
   INLAY_ASSERT(!layout_.dora || mode == Grad::overwrite, "{}: factors of rows reach all of y", parameter().name);
   multiply(exec, y, mode, x, call);
   for (std::size_t i = 0; i < factors_.size(); ++i) {

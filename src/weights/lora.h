@@ -78,6 +78,8 @@ class LoraWeight final : public Weight {
   void lookup(Exec& exec, View out, ConstView tokens) override;
   void accumulate_lookup(Exec& exec, ConstView dout, const ops::TokenGroups& groups) override;
   std::unique_ptr<WeightGroup> group(std::span<Weight* const> all) override;  // of one layout
+  bool keeps_base() const override { return base_->keeps_base(); }
+  ops::Linear& base() override { return base_->base(); }
   void for_each_own(const std::function<void(Parameter&)>& visit) override;
 
   void load(Exec& exec, const Part& part, PartSource* source) override { base_->load(exec, part, source); }
@@ -147,6 +149,7 @@ class LoraWeight final : public Weight {
   std::vector<Parameter> magnitude_;
   std::vector<View> norms_, factors_;
   bool training_ = false;
+  bool off_ = false;        // in this pass it is the base alone
   bool drops_ = false;      // in this pass
   std::uint64_t site_ = 0;  // the dropout's randomness in it
 };

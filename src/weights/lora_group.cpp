@@ -21,6 +21,7 @@ class LoraGroup final : public WeightGroup {
       : all_(std::move(all)), base_(std::move(base)), layout_(all_.front()->layout_) {}
 
   void forward(Exec& exec, View y, Grad mode, ConstView x, ConstView offsets, const ops::Call& call) override {
+    if (all_.front()->off_) return base_->forward(exec, y, mode, x, offsets, call);
     const ScratchScope scope(exec.arena());
     const View inner = project_input(exec, all_.front()->dropped(exec, x, call), offsets);
     for_each_seen(layout_, [&](std::size_t i, const LoraPart& part, std::int64_t begin, std::int64_t end) {

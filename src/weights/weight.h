@@ -47,6 +47,7 @@ struct Leak {
 // A micro-batch's way through the model: what randomness depends on.
 struct PassKey {
   bool training = false;
+  bool base = false;  // as if nothing had been learned, where that is kept apart (Weight::keeps_base)
   std::uint64_t step = 0, micro_batch = 0;
 };
 
@@ -91,6 +92,10 @@ class Weight : public ops::Linear {
   virtual std::unique_ptr<WeightGroup> group(std::span<Weight* const> all) = 0;
   // Whether its products are plain ones with the parameter's value: many such can be made at once, whatever trains.
   virtual bool multiplies_plainly() const { return false; }
+
+  // Whether the base model's matrix is there still, whatever was learned, and its products.
+  virtual bool keeps_base() const { return !trainable(); }
+  virtual ops::Linear& base() { return *this; }
 
   // What trains beside the model's matrix, or in its place; in a fixed order.
   virtual void for_each_own(const std::function<void(Parameter&)>& /*visit*/) {}

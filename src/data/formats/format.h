@@ -20,6 +20,9 @@ using jinja::RenderedChat;
 using jinja::RenderOptions;
 using jinja::TemplateError;
 
+// What happens to sequences that are longer than is wanted.
+enum class Longer : std::uint8_t { cut, leave_out, raise };
+
 // How the rows of a dataset become tokens and labels. Names and meanings are axolotl's.
 struct FormatOptions {
   std::string type = "auto";  // one of format_types(), or auto: what the first row looks like
@@ -51,6 +54,12 @@ struct FormatOptions {
   std::string field_instruction = "instruction", field_input = "input", field_output = "output";
   std::string format, no_input_format;
 
+  // preference, judged: the longest sequence, whose answers count as wholes; 0: any. And whether the prompts of chosen
+  // answers have labels as well, with a weight of 0 in the answer.
+  std::int64_t most_tokens = 0;
+  Longer longer = Longer::cut;
+  bool learns_prompts = false;
+
   bool operator==(const FormatOptions&) const = default;
 };
 
@@ -62,7 +71,7 @@ class RowFormat {
   virtual Document make(const Row& row) const = 0;
 };
 
-// The types of text: chat_template, alpaca, completion, input_output.
+// The types of text: chat_template, alpaca, completion, input_output, preference, judged.
 std::span<const std::string_view> format_types();
 
 // The type that a row looks like; `tokens` (input_ids, see token_rows.h) is one of the answers. UserError where it

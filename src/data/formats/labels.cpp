@@ -5,7 +5,7 @@
 namespace inlay::data {
 
 bool has_labels(const Document& document) {
-  return std::ranges::any_of(document.labels, [](std::int32_t label) { return label != ignore_label; });
+  return std::ranges::any_of(document.labels, [](std::int32_t label) { return is_label(label); });
 }
 
 void append(Document& document, const std::vector<std::int32_t>& ids, bool trained) {

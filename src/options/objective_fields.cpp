@@ -1,0 +1,163 @@
+#include "options/objective_fields.h"
+
+#include <limits>
+
+#include "core/text.h"
+
+namespace inlay::options::option {
+
+namespace {
+
+using ops::DivergenceKind;
+
+// Which of the preference losses each key is for.
+struct PreferenceKey {
+  std::string_view name;
+  std::vector<Rl> losses;
+};
+const std::vector<PreferenceKey>& preference_keys() {
+  static const std::vector<PreferenceKey> keys = {{"rl_beta", {Rl::dpo, Rl::ipo, Rl::kto, Rl::simpo}},
+                                                  {"dpo_loss_type", {Rl::dpo}},
+                                                  {"dpo_label_smoothing", {Rl::dpo}},
+                                                  {"rpo_alpha", {Rl::dpo, Rl::ipo}},
+                                                  {"orpo_alpha", {Rl::orpo}},
+                                                  {"simpo_gamma", {Rl::simpo}},
+                                                  {"cpo_alpha", {Rl::simpo}},
+                                                  {"kto_desirable_weight", {Rl::kto}},
+                                                  {"kto_undesirable_weight", {Rl::kto}}};
+  return keys;
+}
+
+constexpr std::pair<const char*, Rl> losses[] = {{"none", Rl::none}, {"dpo", Rl::dpo},   {"ipo", Rl::ipo},
+                                                 {"kto", Rl::kto},   {"orpo", Rl::orpo}, {"simpo", Rl::simpo}};
+
+std::string names_of(const std::vector<Rl>& wanted) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : losses) {
+    if (std::ranges::find(wanted, value) != wanted.end()) names.emplace_back(name);
+  }
+  return join(names, ", ");
+}
+
+bool is_given(const Field& field, const TrainOptions& options) {
+  YAML::Emitter given, otherwise;
+  field.emit(options, given);
+  field.emit({}, otherwise);
+  return std::string(given.c_str()) != otherwise.c_str();
+}
+
+}  // namespace
+
+const std::vector<Field>& objective_fields() {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+#define INLAY_MEMBER(path) \
+  [](auto& o) -> auto& { return o.path; }
+  static const std::vector<Field> table = {
+      number("loss.label_smoothing", INLAY_MEMBER(loss.label_smoothing), 0, 0.999999,
+             "share of every label that is spread over the whole vocabulary, in training"),
+      number("loss.z_loss", INLAY_MEMBER(loss.z_loss), 0, infinity,
+             "factor of the squared logarithm of the softmax's sum, added to the loss in training"),
+      or_auto("loss.chunk", INLAY_MEMBER(loss.chunk), 1,
+              "rows of logits that exist at once; auto: the fastest number, fewer if memory is short"),
+      choice("loss.token_weight", INLAY_MEMBER(loss.token_weight),
+             {{"none", TokenWeight::none},
+              {"dft", TokenWeight::dft},
+              {"eaft", TokenWeight::eaft},
+              {"talr", TokenWeight::talr}},
+             "what a token's loss is multiplied by, from the model's own prediction: dft: its probability; eaft: the "
+             "prediction's entropy; talr: a power of its probability (docs/objectives.md)"),
+      integer("loss.eaft_top_k", INLAY_MEMBER(loss.eaft_top_k), 2, "eaft: the largest probabilities that it looks at"),
+      or_auto("loss.talr_temperature", INLAY_MEMBER(loss.talr_temperature), 0.0001,
+              "talr: the probability's power is 1 / this; auto: the mean loss of the micro-batch's labels"),
+      number("loss.talr_floor", INLAY_MEMBER(loss.talr_floor), 0, 1, "talr: the least weight"),
+      number("loss.kl_to_base", INLAY_MEMBER(loss.kl_to_base), 0, infinity,
+             "factor of the divergence from the base model's prediction, added to the loss in training"),
+      choice("loss.kl_direction", INLAY_MEMBER(loss.kl_direction),
+             {{"forward", DivergenceKind::forward}, {"reverse", DivergenceKind::reverse}},
+             "forward: KL(base, model), which keeps what the base model might say; reverse: KL(model, base)"),
+      choice("rl", INLAY_MEMBER(preference.rl), {std::begin(losses), std::end(losses)},
+             "learn which answers are preferred, from rows with chosen and rejected ones, or of kto with labels "
+             "(docs/objectives.md)"),
+      number("rl_beta", INLAY_MEMBER(preference.beta), 0, infinity,
+             "dpo, ipo, kto, simpo: how closely the model stays to what it was; of simpo, the scale of its rewards"),
+      choice("dpo_loss_type", INLAY_MEMBER(preference.dpo_loss_type),
+             {{"sigmoid", DpoLoss::sigmoid}, {"hinge", DpoLoss::hinge}, {"ipo", DpoLoss::ipo}}, "dpo: the loss"),
+      number("dpo_label_smoothing", INLAY_MEMBER(preference.dpo_label_smoothing), 0, 0.499999,
+             "dpo with sigmoid: share of the pairs whose answers may be the wrong way round"),
+      number("rpo_alpha", INLAY_MEMBER(preference.rpo_alpha), 0, infinity,
+             "dpo, ipo: factor of the chosen answers' own loss, added to it"),
+      number("orpo_alpha", INLAY_MEMBER(preference.orpo_alpha), 0, infinity,
+             "orpo: factor of the odds ratio's loss beside the chosen answers' own"),
+      number("simpo_gamma", INLAY_MEMBER(preference.simpo_gamma), 0, infinity, "simpo: the margin between rewards"),
+      number("cpo_alpha", INLAY_MEMBER(preference.cpo_alpha), 0, infinity,
+             "simpo: factor of the chosen answers' own loss, added to it"),
+      number("kto_desirable_weight", INLAY_MEMBER(preference.kto_desirable_weight), 0, infinity,
+             "kto: factor of the loss of desirable answers"),
+      number("kto_undesirable_weight", INLAY_MEMBER(preference.kto_undesirable_weight), 0, infinity,
+             "kto: factor of the loss of the others"),
+      boolean("kd_trainer", INLAY_MEMBER(distillation.enabled), "learn another model's predictions"),
+      optional_text("kd_teacher", INLAY_MEMBER(distillation.teacher), "folder",
+                    "the model to learn from, of the same vocabulary; none: the log-probabilities that the data has"),
+      choice("kd_teacher_on", INLAY_MEMBER(distillation.on_host), {{"device", false}, {"host", true}},
+             "where the teacher's layers live; on the host they are copied to the device for every use"),
+      number("kd_alpha", INLAY_MEMBER(distillation.alpha), 0, infinity, "factor of the divergence from the teacher"),
+      number("kd_ce_alpha", INLAY_MEMBER(distillation.ce_alpha), 0, infinity, "factor of the labels' own loss"),
+      number("kd_temperature", INLAY_MEMBER(distillation.temperature), 0.0001, infinity,
+             "what both models' logits are divided by; the divergence is multiplied by its square"),
+      number("kd_beta", INLAY_MEMBER(distillation.beta), 0, 1,
+             "0: KL(teacher, model); 1: KL(model, teacher); between: the generalised Jensen-Shannon divergence"),
+  };
+#undef INLAY_MEMBER
+  return table;
+}
+
+bool serves_objective(const TrainOptions& options, const std::string& key) {
+  for (const PreferenceKey& known : preference_keys()) {
+    if (known.name == key) return std::ranges::find(known.losses, options.preference.rl) != known.losses.end();
+  }
+  return !key.starts_with("kd_") || key == "kd_trainer" || options.distillation.enabled;
+}
+
+void validate_objective(const TrainOptions& o, const std::string& source) {
+  for (const Field& field : objective_fields()) {
+    if (serves_objective(o, field.name) || !is_given(field, o)) continue;
+    if (field.name.starts_with("kd_")) {
+      user_error("{}: {} is for distillation; add kd_trainer: true, or leave it out", source, field.name);
+    }
+    const auto known = std::ranges::find(preference_keys(), field.name, &PreferenceKey::name);
+    user_error("{}: {} is for rl: {}; leave it out, or change rl", source, field.name, names_of(known->losses));
+  }
+  const LossOptions& loss = o.loss;
+  const auto refuse = [&](bool wrong, std::string_view key, std::string_view why) {
+    if (wrong) user_error("{}: {} {}", source, key, why);
+  };
+  refuse(loss.eaft_top_k != 20 && loss.token_weight != TokenWeight::eaft, "loss.eaft_top_k",
+         "is for loss.token_weight: eaft");
+  refuse((loss.talr_temperature || loss.talr_floor != 0.01) && loss.token_weight != TokenWeight::talr,
+         "loss.talr_temperature and loss.talr_floor", "are for loss.token_weight: talr");
+  refuse(loss.kl_direction != DivergenceKind::forward && loss.kl_to_base == 0, "loss.kl_direction",
+         "wants loss.kl_to_base");
+  if (o.preference.enabled()) {
+    constexpr std::string_view sequences = "does not go with rl, whose losses are of whole answers; leave it out";
+    refuse(loss.token_weight != TokenWeight::none, "loss.token_weight", sequences);
+    refuse(loss.label_smoothing > 0, "loss.label_smoothing", sequences);
+    refuse(loss.z_loss > 0, "loss.z_loss", sequences);
+    refuse(loss.kl_to_base > 0, "loss.kl_to_base", "does not go with rl, which has rl_beta for it; leave it out");
+    refuse(o.distillation.enabled, "kd_trainer", "does not go with rl; leave one of them out");
+    refuse(o.train_on_inputs, "train_on_inputs", "does not go with rl: prompts have no preferences; leave it out");
+    refuse(o.excess_length_strategy == data::Oversized::split, "excess_length_strategy",
+           "split does not go with rl: answers are judged as wholes; use truncate, drop or raise");
+    refuse(!(o.preference.beta > 0), "rl_beta", "must be above 0");
+    refuse(o.preference.dpo_label_smoothing > 0 && o.preference.dpo_loss_type != DpoLoss::sigmoid,
+           "dpo_label_smoothing", "is for dpo_loss_type: sigmoid");
+  }
+  if (o.distillation.enabled) {
+    refuse(loss.kl_to_base > 0, "loss.kl_to_base", "does not go with kd_trainer: one model is learned from at a time");
+    refuse(!(o.distillation.alpha > 0), "kd_alpha", "must be above 0: without it nothing is distilled");
+    refuse(o.distillation.on_host && o.distillation.teacher.empty(), "kd_teacher_on", "wants kd_teacher");
+    refuse(o.distillation.teacher.empty() && o.distillation.beta == 1, "kd_beta",
+           "1 wants kd_teacher: where the data has no probability, KL(model, teacher) is infinite");
+  }
+}
+
+}  // namespace inlay::options::option

@@ -1,0 +1,106 @@
+#include "train/objective.h"
+
+#include "model/families/family.h"
+#include "objective/divergence.h"
+#include "objective/preference.h"
+
+namespace inlay::train {
+
+namespace {
+
+using options::DpoLoss;
+using options::Rl;
+using options::TokenWeight;
+
+ops::PreferenceSpec preference_spec(const options::PreferenceOptions& o) {
+  using Kind = ops::PreferenceKind;
+  switch (o.rl) {
+    case Rl::dpo: {
+      const Kind kind = o.dpo_loss_type == DpoLoss::sigmoid ? Kind::sigmoid
+                        : o.dpo_loss_type == DpoLoss::hinge ? Kind::hinge
+                                                            : Kind::ipo;
+      return {.kind = kind, .beta = o.beta, .label_smoothing = o.dpo_label_smoothing, .likelihood = o.rpo_alpha};
+    }
+    case Rl::ipo: return {.kind = Kind::ipo, .beta = o.beta, .likelihood = o.rpo_alpha};
+    case Rl::simpo: return {.kind = Kind::simpo, .beta = o.beta, .gamma = o.simpo_gamma, .likelihood = o.cpo_alpha};
+    case Rl::orpo: return {.kind = Kind::orpo, .beta = o.orpo_alpha, .likelihood = 1};
+    case Rl::kto:
+      return {.kind = Kind::kto,
+              .beta = o.beta,
+              .desirable = o.kto_desirable_weight,
+              .undesirable = o.kto_undesirable_weight};
+    case Rl::none: break;
+  }
+  INLAY_ASSERT(false, "no preferences are learned");
+}
+
+ops::TokenRule rule_of(TokenWeight weight) {
+  switch (weight) {
+    case TokenWeight::none: return ops::TokenRule::none;
+    case TokenWeight::dft: return ops::TokenRule::dft;
+    case TokenWeight::eaft: return ops::TokenRule::eaft;
+    case TokenWeight::talr: return ops::TokenRule::talr;
+  }
+  INLAY_ASSERT(false, "an unknown weight of tokens");
+}
+
+ops::DivergenceSpec distillation_spec(const options::DistillationOptions& o) {
+  using Kind = ops::DivergenceKind;
+  return {.kind = o.beta == 0   ? Kind::forward
+                  : o.beta == 1 ? Kind::reverse
+                                : Kind::jensen_shannon,
+          .beta = static_cast<float>(o.beta),
+          .temperature = static_cast<float>(o.temperature),
+          .weight = static_cast<float>(o.alpha),
+          .ce_weight = static_cast<float>(o.ce_alpha)};
+}
+
+}  // namespace
+
+void set_objective(const options::TrainOptions& o, EngineOptions& engine) {
+  engine.loss = {.label_smoothing = o.loss.label_smoothing,
+                 .z_loss = o.loss.z_loss,
+                 .rule = {.rule = rule_of(o.loss.token_weight),
+                          .most_likely = static_cast<std::int32_t>(o.loss.eaft_top_k),
+                          .least = static_cast<float>(o.loss.talr_floor)},
+                 .rule_temperature = o.loss.talr_temperature.value_or(0)};
+  if (o.preference.enabled()) {
+    engine.objective = std::make_shared<objective::PreferenceKind>(preference_spec(o.preference));
+    engine.roles = o.preference.rl == Rl::kto ? std::vector{SequenceRole::desirable, SequenceRole::mismatched}
+                                              : std::vector{SequenceRole::chosen, SequenceRole::rejected};
+    engine.reference = o.preference.needs_reference();
+    engine.row_losses = engine.row_losses || engine.reference;
+  } else if (o.loss.kl_to_base > 0) {
+    engine.objective = std::make_shared<objective::DivergenceKind>(
+        ops::DivergenceSpec{.kind = o.loss.kl_direction, .weight = static_cast<float>(o.loss.kl_to_base)},
+        "kl_to_base");
+    engine.other.wanted = true;
+  } else if (o.distillation.enabled) {
+    engine.objective = std::make_shared<objective::DivergenceKind>(distillation_spec(o.distillation), "kd_loss");
+    if (o.distillation.teacher.empty()) return;
+    engine.other = {
+        .wanted = true, .config = model::load_config(o.distillation.teacher), .on_host = o.distillation.on_host};
+  }
+}
+
+std::string objective_text(const options::TrainOptions& o) {
+  const auto value = [&](std::string_view key) { return options::value_text(o, key); };
+  if (o.preference.enabled()) {
+    const std::string kind = o.preference.rl == Rl::dpo ? fmt::format(" ({})", value("dpo_loss_type")) : "";
+    return fmt::format("objective: preferences by {}{}", value("rl"), kind);
+  }
+  if (o.distillation.enabled) {
+    return fmt::format("objective: distillation from {}, beta {}, temperature {}",
+                       o.distillation.teacher.empty() ? "log-probabilities in the data" : o.distillation.teacher,
+                       o.distillation.beta, o.distillation.temperature);
+  }
+  std::string text;
+  if (o.loss.token_weight != TokenWeight::none) text = fmt::format("tokens weighted by {}", value("loss.token_weight"));
+  if (o.loss.kl_to_base > 0) {
+    text += fmt::format("{}{} · divergence from the base model ({})", text.empty() ? "" : ", ", o.loss.kl_to_base,
+                        value("loss.kl_direction"));
+  }
+  return text.empty() ? text : "objective: " + text;
+}
+
+}  // namespace inlay::train

@@ -1,0 +1,115 @@
+#include "train/reference.h"
+
+#include <cstring>
+
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "io/file.h"
+#include "io/hash.h"
+#include "io/paths.h"
+#include "parallel/processes.h"
+#include "train/evaluation.h"
+
+namespace inlay::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+using LogProbs = std::vector<std::vector<float>>;  // of each document's sequences
+
+// A file of floats, as many for each document as it has sequences; behind them their checksum.
+std::optional<LogProbs> opened(const fs::path& path, const data::Documents& documents) {
+  if (path.empty() || !io::is_file(path)) return std::nullopt;
+  std::string bytes;
+  try {
+    bytes = io::read_file(path, std::size_t{1} << 40);
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+  std::uint64_t digest = 0;
+  if (bytes.size() < sizeof digest) return std::nullopt;
+  const std::size_t body = bytes.size() - sizeof digest;
+  std::memcpy(&digest, bytes.data() + body, sizeof digest);
+  if (io::content_hash(std::as_bytes(std::span(bytes.data(), body))) != digest) return std::nullopt;
+  LogProbs result(static_cast<std::size_t>(documents.size()));
+  std::size_t at = 0;
+  for (std::vector<float>& values : result) {
+    std::uint32_t count = 0;
+    if (at + sizeof count > body) return std::nullopt;
+    std::memcpy(&count, bytes.data() + at, sizeof count);
+    at += sizeof count;
+    if (count > (body - at) / sizeof(float)) return std::nullopt;
+    values.resize(count);
+    std::memcpy(values.data(), bytes.data() + at, count * sizeof(float));
+    at += count * sizeof(float);
+  }
+  return at == body ? std::optional(std::move(result)) : std::nullopt;
+}
+
+std::string packed(const LogProbs& log_probs) {
+  std::string bytes;
+  const auto append = [&](const void* from, std::size_t size) { bytes.append(static_cast<const char*>(from), size); };
+  for (const std::vector<float>& values : log_probs) {
+    const auto count = static_cast<std::uint32_t>(values.size());
+    append(&count, sizeof count);
+    append(values.data(), values.size() * sizeof(float));
+  }
+  const std::uint64_t digest = io::content_hash(std::as_bytes(std::span(bytes.data(), bytes.size())));
+  append(&digest, sizeof digest);
+  return bytes;
+}
+
+// Its name says everything that the numbers depend on. An adapter to go on from is not in any name: nothing is kept.
+fs::path kept_path(const options::TrainOptions& options, const RunEngine& run, const data::Documents& documents) {
+  const fs::path folder = prepared_folder(options.dataset_prepared_path);
+  if (folder.empty() || !options.adapter.model_dir.empty()) return {};
+  const std::string key =
+      fmt::format("{} {} {} {} {}", documents.fingerprint(), run.base_fingerprint,
+                  arithmetic_text(run.engine->options()), run.adapter == nullptr ? "" : run.adapter->origin.base_format,
+                  options::value_text(options, "attention.mask") + options::value_text(options, "attention.score"));
+  return folder / fmt::format("reference-{:016x}.bin", io::content_hash(std::as_bytes(std::span(key))));
+}
+
+LogProbs computed(Engine& engine, const data::Documents& documents, const EvaluationTeam& team, Console& console) {
+  constexpr std::int64_t block = 4096;  // documents in memory at once
+  LogProbs result;
+  for (std::int64_t first = 0; first < documents.size(); first += block) {
+    console.progress("log-probabilities of the reference", static_cast<std::uint64_t>(first),
+                     static_cast<std::uint64_t>(documents.size()));
+    std::vector<Document> some;
+    for (std::int64_t i = first; i < std::min(documents.size(), first + block); ++i) some.push_back(documents.read(i));
+    for (std::vector<float>& values : sequence_log_probs(engine, some, team)) result.push_back(std::move(values));
+  }
+  return result;
+}
+
+}  // namespace
+
+void add_reference(const options::TrainOptions& options, RunEngine& run, RunDocuments& documents, Console& console,
+                   const std::shared_ptr<parallel::Communicator>& ranks) {
+  if (!options.preference.needs_reference()) return;
+  Engine& engine = *run.engine;
+  const EvaluationTeam team{
+      .ranks = engine.options().mesh.all, .cost = deal_cost(run.plan), .idle = [&] { engine.idle_evaluation(); }};
+  const fs::path path = kept_path(options, run, documents.train());
+  std::optional<LogProbs> train;
+  together(*ranks, "reading the reference's log-probabilities", [&] { train = opened(path, documents.train()); });
+  if (ranks->any(!train, "whether the reference is known")) {
+    train = computed(engine, documents.train(), team, console);
+    console.line(
+        fmt::format("reference: log-probabilities of {} documents computed", format_count(documents.train().size())));
+    by_leader(*ranks, "the reference's log-probabilities", [&] {
+      if (path.empty()) return;
+      try {
+        io::write_file_atomic(path, packed(*train));
+      } catch (const UserError& error) {
+        console.line(fmt::format("reference: {}; it is computed again next time", error.what()));
+      }
+    });
+  } else {
+    console.line(fmt::format("reference: log-probabilities from {}", path.string()));
+  }
+  documents.set_reference(*std::move(train), sequence_log_probs(engine, documents.test(), team));
+}
+
+}  // namespace inlay::train

@@ -1,0 +1,112 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/chat_model.h"
+#include "support/command.h"
+#include "support/device_tensors.h"
+#include "support/paths.h"
+
+// Runs that learn something else than the next token, as a user starts them.
+namespace inlay::testing {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class CliObjectives : public ::testing::TestWithParam<Device> {
+ protected:
+  CliObjectives() {
+    const CommandResult made = inlay({"init", "--preset", "tiny", folder / "base"});
+    EXPECT_EQ(made.code, 0) << made.err;
+    std::string pairs, judged;
+    for (int i = 0; i < 12; ++i) {
+      const std::string prompt = "number " + std::to_string(i) + " is";
+      pairs +=
+          nlohmann::json({{"prompt", prompt}, {"chosen", " even."}, {"rejected", " not a number at all."}}).dump() +
+          "\n";
+      judged +=
+          nlohmann::json({{"prompt", prompt}, {"completion", i % 2 == 0 ? " even." : " odd."}, {"label", i % 3 != 0}})
+              .dump() +
+          "\n";
+    }
+    folder.write("pairs.jsonl", pairs);
+    folder.write("judged.jsonl", judged);
+  }
+
+  CommandResult train(const std::string& name, const std::string& data, const std::string& more,
+                      std::vector<std::string> arguments = {}) {
+    folder.write(name + ".yaml",
+                 "base_model: " + (folder / "base").string() + "\noutput_dir: " + (folder / name).string() +
+                     "\ndatasets: [{path: " + (folder / data).string() +
+                     "}]\nlearning_rate: 3.0e-3\nsequence_len: 64\nmicro_batch_size: 2\nmax_steps: 8\n"
+                     "deterministic: true\ndtype: fp32\ndataset_prepared_path: " +
+                     (folder / "prepared").string() + "\ndevice: " + std::string(name_of(GetParam())) + "\n" + more);
+    arguments.insert(arguments.begin(), {"train", folder / (name + ".yaml")});
+    return inlay(arguments);
+  }
+  std::vector<nlohmann::json> metrics(const std::string& name) const {
+    std::vector<nlohmann::json> records;
+    std::istringstream lines(read_text(folder / name / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) records.push_back(nlohmann::json::parse(line));
+    return records;
+  }
+
+  TempFolder folder;
+};
+
+TEST_P(CliObjectives, EveryPreferenceLossLearns) {
+  for (const char* rl : {"dpo", "ipo", "simpo", "orpo"}) {
+    const CommandResult result = train(rl, "pairs.jsonl", std::string("rl: ") + rl + "\nval_set_size: 3\n");
+    ASSERT_EQ(result.code, 0) << rl << result.err;
+    const auto records = metrics(rl);
+    const nlohmann::json &first = records.front(), &last = records.at(7), &evaluation = records.back();
+    EXPECT_GT(last.at("rewards/margins").get<double>(), first.at("rewards/margins").get<double>()) << rl;
+    EXPECT_LT(last.at("loss").get<double>(), first.at("loss").get<double>()) << rl;
+    EXPECT_TRUE(evaluation.contains("eval_rewards/accuracies")) << rl << evaluation.dump();
+  }
+  const CommandResult kto = train("kto", "judged.jsonl", "rl: kto\n");
+  ASSERT_EQ(kto.code, 0) << kto.err;
+  EXPECT_LT(metrics("kto").at(7).at("loss").get<double>(), metrics("kto").front().at("loss").get<double>());
+}
+
+// At its first step the model is its own reference; a second run finds the log-probabilities that the first has kept,
+// and does the same to the last bit, in one go or resumed.
+TEST_P(CliObjectives, TheReferenceIsComputedOnceAndStays) {
+  const std::string dpo = "rl: dpo\nsave_steps: 4\n";
+  const CommandResult first = train("first", "pairs.jsonl", dpo);
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_THAT(first.err + first.out, HasSubstr("log-probabilities of 12 documents computed"));
+  const auto records = metrics("first");
+  EXPECT_NEAR(records.front().at("loss").get<double>(), std::log(2.0), 1e-6);
+  EXPECT_NEAR(records.front().at("rewards/margins").get<double>(), 0, 1e-5);
+  const CommandResult second = train("second", "pairs.jsonl", dpo);
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_THAT(second.err + second.out, HasSubstr("log-probabilities from"));
+  fs::remove_all(folder / "second/checkpoint-8");
+  const CommandResult resumed = train("second", "pairs.jsonl", dpo, {"--resume"});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  for (std::size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(records[i].at("loss"), metrics("second")[i].at("loss")) << i;
+    EXPECT_EQ(records[i].at("grad_norm"), metrics("second")[i].at("grad_norm")) << i;
+  }
+}
+
+TEST_P(CliObjectives, WrongDataIsAMistakeThatSaysWhatIsWanted) {
+  const CommandResult pairs = train("a", "pairs.jsonl", "");
+  EXPECT_EQ(pairs.code, 2);
+  EXPECT_THAT(pairs.err, HasSubstr("set rl"));
+  const CommandResult judged = train("b", "judged.jsonl", "rl: dpo\n");
+  EXPECT_EQ(judged.code, 2);
+  EXPECT_THAT(judged.err, HasSubstr("prompt, chosen and rejected"));
+  const CommandResult kto = train("c", "pairs.jsonl", "rl: kto\n");
+  EXPECT_EQ(kto.code, 2);
+  EXPECT_THAT(kto.err, HasSubstr("prompt, completion and label"));
+}
+
+INSTANTIATE_TEST_SUITE_P(, CliObjectives, ::testing::ValuesIn(devices()),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace inlay::testing
