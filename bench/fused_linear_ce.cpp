@@ -12,6 +12,7 @@ namespace {
 struct Arguments : Common {
   std::int64_t tokens = 16384, hidden = 4096, vocab = 128256, chunk = 0;
   double ignored = 0;
+  std::string divergence = "none";
 };
 
 // A head that calls `at_end` with its product number `count`: the op's memory is still taken then, and all products
@@ -75,6 +76,27 @@ Report run(const Arguments& a) {
     View device_targets = arena.keep(MemoryClass::batch, "targets", DType::i32, {a.tokens});
     View device_rows = arena.keep(MemoryClass::batch, "rows", DType::i32, {static_cast<std::int64_t>(rows.size())});
     View loss = arena.keep(MemoryClass::batch, "loss", DType::f32, {1});
+    // Another model's head and hidden states of the same width.
+    const std::map<std::string, ops::DivergenceKind> kinds = {{"forward", ops::DivergenceKind::forward},
+                                                              {"reverse", ops::DivergenceKind::reverse},
+                                                              {"jsd", ops::DivergenceKind::jensen_shannon}};
+    const auto kind = kinds.find(a.divergence);
+    weights::Parameter theirs;
+    std::unique_ptr<weights::DenseWeight> their_head;
+    ops::OtherModel other;
+    if (kind != kinds.end()) {
+      theirs.name = "other head";
+      theirs.shape = parameter.shape;
+      theirs.trainable = false;
+      weights::allocate_value(exec, theirs, dtype);
+      their_head = std::make_unique<weights::DenseWeight>(theirs);
+      const View states = arena.keep(MemoryClass::activations, "other hidden", dtype, {a.tokens, a.hidden});
+      if (!exec.planning()) {
+        fill_random(exec, theirs.value, 0.02f, 3);
+        fill_random(exec, states, 1.0f, 4);
+      }
+      other = {.head = their_head.get(), .hidden = states};
+    }
     if (!exec.planning()) {
       fill_random(exec, parameter.value, 0.02f, 1);
       fill_random(exec, hidden, 1.0f, 2);
@@ -85,9 +107,11 @@ Report run(const Arguments& a) {
     const std::size_t before = arena.used();
     const auto call = [&](ops::Linear& with) {
       parameter.forget_grad();
-      ops::fused_linear_ce(exec, with, {.hidden = hidden, .targets = device_targets, .rows = device_rows},
-                           {.loss = loss, .dhidden = dhidden, .head_gradient = true},
-                           {.normalizer = static_cast<double>(rows.size()), .chunk_tokens = a.chunk});
+      ops::LossOptions options{.normalizer = static_cast<double>(rows.size()), .chunk_tokens = a.chunk};
+      if (kind != kinds.end()) options.divergence = {.kind = kind->second, .beta = 0.5f, .ce_weight = 0};
+      ops::fused_linear_ce(exec, with,
+                           {.hidden = hidden, .targets = device_targets, .rows = device_rows, .other = other},
+                           {.loss = loss, .dhidden = dhidden, .head_gradient = true}, options);
     };
     if (exec.planning()) {
       call(head);
@@ -122,6 +146,7 @@ Report run(const Arguments& a) {
           {"hidden", a.hidden},
           {"vocab", a.vocab},
           {"ignored", a.ignored},
+          {"divergence", a.divergence},
           {"device", name_of(device)},
           {"dtype", name_of(dtype)}};
 }
@@ -137,6 +162,8 @@ Benchmark fused_linear_ce_benchmark() {
         command.add_option("--hidden", a->hidden)->check(CLI::PositiveNumber);
         command.add_option("--vocab", a->vocab)->check(CLI::PositiveNumber);
         command.add_option("--ignored", a->ignored, "Share of labels that do not count")->check(CLI::Range(0.0, 1.0));
+        command.add_option("--divergence", a->divergence, "Learn another head's prediction: forward, reverse or jsd")
+            ->check(CLI::IsMember({"none", "forward", "reverse", "jsd"}));
         command.add_option("--chunk", a->chunk, "Rows of logits at once; 0: the default");
         return [a] { return run(*a); };
       }};

@@ -75,7 +75,7 @@ Report time_step(const model::ModelConfig& config, const train::EngineOptions& o
 
   const auto engine = train::Engine::create(config, options);
   std::uint64_t seed = 0;
-  engine->decoder().parameters().for_each([&](weights::Parameter& p) {
+  const auto fill = [&](weights::Parameter& p) {
     if (p.value.absent() && !p.holds_value) {  // not in the compute dtype: it makes its own of what it is given
       for (const weights::Part& part : p.parts) {
         RandomRows rows(part.rows, p.shape[1], shape.mxfp4_experts && p.expert >= 0, ++seed);
@@ -86,7 +86,12 @@ Report time_step(const model::ModelConfig& config, const train::EngineOptions& o
     backend::Exec& home = p.home(engine->exec());
     fill_random(home, p.holds_value ? p.held_value : p.value, p.shape.rank() == 1 ? 1.0f : 0.02f, ++seed);
     if (!p.low.absent()) home.fill_zero(p.low);
-  });
+  };
+  engine->decoder().parameters().for_each(fill);
+  if (engine->other() != nullptr) {
+    engine->other()->parameters().for_each(fill);
+    engine->other()->start(engine->exec(), nullptr);
+  }
   const RandomStart start;
   engine->start(&start);
   std::vector<Document> documents(static_cast<std::size_t>(shape.documents));
@@ -98,6 +103,10 @@ Report time_step(const model::ModelConfig& config, const train::EngineOptions& o
           static_cast<std::int32_t>(philox.words(counter++)[0] % static_cast<std::uint64_t>(config.vocab)));
     }
     d.labels = d.input_ids;
+    if (options.roles.empty()) continue;
+    const auto number = static_cast<std::size_t>(&d - documents.data());
+    d.labels.front() = sequence_mark(options.roles[number % options.roles.size()]);
+    if (options.reference) d.reference = {-static_cast<float>(shape.length)};
   }
   const std::vector<PackedBatch> batches = {pack(documents)};
   // As if all others had batches like this one's.

@@ -1,5 +1,7 @@
 #include "bench/step.h"
 #include "model/presets.h"
+#include "objective/divergence.h"
+#include "objective/preference.h"
 #include "train/network.h"
 #include "train/session.h"
 
@@ -9,12 +11,38 @@ namespace {
 
 struct Arguments : Common, Products {
   std::string config, optimizer = "adamw", policy = "auto";
-  std::string disk;
+  std::string disk, objective = "next", teacher;
   std::int64_t documents = 1, length = 2048, tile = -1, host_layers = -1;
   bool nondeterministic = false;
   int processes = 1, zero = 0;
   double bandwidth = 360, latency = 10;
 };
+
+// What is learned; documents are chosen and rejected in turn where that is preferences.
+void set_objective(const Arguments& a, train::EngineOptions& options) {
+  using Kind = ops::DivergenceKind;
+  const std::map<std::string, Kind> divergences = {{"kl", Kind::forward},
+                                                   {"kd-forward", Kind::forward},
+                                                   {"kd-reverse", Kind::reverse},
+                                                   {"kd-jsd", Kind::jensen_shannon}};
+  if (a.objective == "dft") options.loss.rule.rule = ops::TokenRule::dft;
+  if (a.objective == "eaft") options.loss.rule.rule = ops::TokenRule::eaft;
+  if (a.objective == "dpo" || a.objective == "orpo") {
+    const auto kind = a.objective == "dpo" ? ops::PreferenceKind::sigmoid : ops::PreferenceKind::orpo;
+    options.objective = std::make_shared<objective::PreferenceKind>(
+        ops::PreferenceSpec{.kind = kind, .likelihood = a.objective == "orpo" ? 1.0 : 0.0});
+    options.roles = {SequenceRole::chosen, SequenceRole::rejected};
+    options.reference = a.objective == "dpo";
+    if (a.documents % 2 != 0) user_error("--documents: pairs are two documents each, got {}", a.documents);
+  }
+  const auto divergence = divergences.find(a.objective);
+  if (divergence == divergences.end()) return;
+  const float labels = a.objective == "kl" ? 1.0f : 0.0f;
+  options.objective = std::make_shared<objective::DivergenceKind>(
+      ops::DivergenceSpec{.kind = divergence->second, .beta = 0.5f, .ce_weight = labels}, "divergence");
+  options.other.wanted = true;
+  if (a.objective != "kl") options.other.config = model::shape_or_config(a.teacher.empty() ? a.config : a.teacher);
+}
 
 Report run(const Arguments& a) {
   const model::ModelConfig config = model::shape_or_config(a.config);
@@ -26,6 +54,7 @@ Report run(const Arguments& a) {
   options.optimizer.max_grad_norm = 1.0;
   if (a.optimizer == "muon") options.optimizer.kind = train::OptimizerKind::muon;
   if (a.optimizer == "adamw_8bit") options.optimizer.moments = DType::u8;
+  set_objective(a, options);
   if (a.processes > 1) {
     options.mesh.all = options.mesh.shards =
         parallel::simulated_process(0, a.processes, a.bandwidth * 1e9, a.latency * 1e-6);
@@ -74,6 +103,13 @@ Benchmark train_step_benchmark() {
         command.add_option("--length", a->length)->check(CLI::PositiveNumber);
         command.add_option("--optimizer", a->optimizer, "adamw, adamw_8bit, muon, or none: forward and backward only")
             ->check(CLI::IsMember({"adamw", "adamw_8bit", "muon", "none"}));
+        command
+            .add_option(
+                "--objective", a->objective,
+                "next, dft, eaft, kl (to a copy of the model), dpo or orpo (documents are the halves of pairs), "
+                "kd-forward, kd-reverse or kd-jsd")
+            ->check(CLI::IsMember({"next", "dft", "eaft", "kl", "dpo", "orpo", "kd-forward", "kd-reverse", "kd-jsd"}));
+        command.add_option("--teacher", a->teacher, "kd-*: its shape; by default the model's own");
         command.add_option("--policy", a->policy, "Activation policy, or auto");
         command.add_option("--mlp-tile", a->tile, "Rows the MLP works on at once; 0: all; by default what fits");
         command.add_option("--host-layers", a->host_layers,
