@@ -73,14 +73,17 @@ class Row {
                  spec.temperature);
 
     const float target = ours_.z[static_cast<std::size_t>(y)], inverse = 1.0f / spec.temperature;
+    // Where nothing is known of the other model's prediction there is nothing to diverge from.
+    const bool known = theirs_.max > lowest;
     double divergence = 0, own_sum = 0, spread = 0;
     for (std::int64_t v = 0; v < columns; ++v) {
       const auto i = static_cast<std::size_t>(v);
+      spread += static_cast<double>(target - ours_.z[i]);
+      if (!known) continue;
       const DivergenceTerms terms =
           divergence_terms(spec, ours_.z[i] * inverse - ours_.lse, theirs_.z[i] * inverse - theirs_.lse);
       divergence += static_cast<double>(terms.divergence);
       own_sum += static_cast<double>(terms.own);
-      spread += static_cast<double>(target - ours_.z[i]);
     }
     const RowStatistics& statistics = own.statistics;
     statistics.max.as<float>()[row] = ours_.max;
@@ -108,9 +111,10 @@ class Row {
       const float z = ours_.z[i];
       float ce = std::exp(z - lse) * factors.all - factors.each;
       if (v == y) ce = factors.own * std::expm1(down) + std::exp(down) * (factors.all - factors.own) - factors.each;
-      float dz = spec.ce_weight * ce + outer * divergence_slope(spec, z * inverse - ours_.lse,
-                                                                theirs_.z[i] * inverse - theirs_.lse,
-                                                                static_cast<float>(own_sum));
+      float dz = spec.ce_weight * ce;
+      if (known)
+        dz += outer * divergence_slope(spec, z * inverse - ours_.lse, theirs_.z[i] * inverse - theirs_.lse,
+                                       static_cast<float>(own_sum));
       if (cap > 0) {
         const float raw = v == y ? raw_target : static_cast<float>(logits[v]);
         const float e = std::exp(-2.0f * std::abs(raw) / cap);

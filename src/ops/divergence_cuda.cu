@@ -148,6 +148,8 @@ __global__ void __launch_bounds__(threads) divergence_rows(const Args args) {
   const float own_lse = ours.max * inverse + logf(ours.tempered);
   const float others_lse = theirs.max * inverse + logf(theirs.tempered);
 
+  // Where nothing is known of the other model's prediction there is nothing to diverge from.
+  const bool known = theirs.max != -INFINITY;
   float divergence = 0, own = 0, spread = 0;
   for (int index = threadIdx.x; index < count; index += threads) {
     float z[width], u[width];
@@ -157,11 +159,12 @@ __global__ void __launch_bounds__(threads) divergence_rows(const Args args) {
     for (int i = 0; i < width; ++i) {
       if (index * width + i >= args.columns) break;
       const float value = capped(z[i], args.softcap);
+      spread += target - value;
+      if (!known) continue;
       const DivergenceTerms terms = divergence_terms(args.spec, value * inverse - own_lse,
                                                      capped(u[i], args.others_softcap) * inverse - others_lse);
       divergence += terms.divergence;
       own += terms.own;
-      spread += target - value;
     }
   }
   divergence = over_block(divergence);
@@ -196,9 +199,10 @@ __global__ void __launch_bounds__(threads) divergence_rows(const Args args) {
       if (v >= args.columns) break;
       const float value = capped(z[i], args.softcap);
       const float ce = v == y ? own_entry : expf(value - lse) * factors.all - factors.each;
-      float dz = args.spec.ce_weight * ce +
-                 outer * divergence_slope(args.spec, value * inverse - own_lse,
-                                          capped(u[i], args.others_softcap) * inverse - others_lse, own);
+      float dz = args.spec.ce_weight * ce;
+      if (known)
+        dz += outer * divergence_slope(args.spec, value * inverse - own_lse,
+                                       capped(u[i], args.others_softcap) * inverse - others_lse, own);
       if (args.softcap > 0) dz *= cap_slope(z[i], args.softcap);
       z[i] = dz;
     }
