@@ -6,7 +6,8 @@ std::vector<Benchmark> benchmarks() {
   return {matmul_benchmark(),       attention_benchmark(), fused_linear_ce_benchmark(),
           mlp_benchmark(),          moe_benchmark(),       train_step_benchmark(),
           osft_benchmark(),         lora_benchmark(),      dequantise_benchmark(),
-          quantise_fp8_benchmark(), tokenize_benchmark(),  collectives_benchmark()};
+          quantise_fp8_benchmark(), decode_benchmark(),    tokenize_benchmark(),
+          collectives_benchmark()};
 }
 
 void add_common(CLI::App& command, Common& common) {

@@ -47,6 +47,7 @@ Benchmark lora_benchmark();
 Benchmark moe_benchmark();
 Benchmark dequantise_benchmark();
 Benchmark quantise_fp8_benchmark();
+Benchmark decode_benchmark();
 Benchmark tokenize_benchmark();
 Benchmark collectives_benchmark();
 

@@ -65,6 +65,29 @@ class RandomRows final : public weights::PartSource {
 
 }  // namespace
 
+void give_random_weights(train::Engine& engine, bool mxfp4_experts) {
+  std::uint64_t seed = 0;
+  const auto fill = [&](weights::Parameter& p) {
+    if (p.value.absent() && !p.holds_value) {  // not in the compute dtype: it makes its own of what it is given
+      for (const weights::Part& part : p.parts) {
+        RandomRows rows(part.rows, p.shape[1], mxfp4_experts && p.expert >= 0, ++seed);
+        p.owner->load(engine.exec(), part, &rows);
+      }
+      return;
+    }
+    backend::Exec& home = p.home(engine.exec());
+    fill_random(home, p.holds_value ? p.held_value : p.value, p.shape.rank() == 1 ? 1.0f : 0.02f, ++seed);
+    if (!p.low.absent()) home.fill_zero(p.low);
+  };
+  engine.decoder().parameters().for_each(fill);
+  if (engine.other() != nullptr) {
+    engine.other()->parameters().for_each(fill);
+    engine.other()->start(engine.exec(), nullptr);
+  }
+  const RandomStart start;
+  engine.start(&start);
+}
+
 Report time_step(const model::ModelConfig& config, const train::EngineOptions& options, const StepArguments& shape) {
   const train::MemoryPlan plan = train::Engine::plan(config, options);
   train::Ceilings ceilings;
@@ -74,26 +97,7 @@ Report time_step(const model::ModelConfig& config, const train::EngineOptions& o
   const double rate = ceilings.rate_of(plan.cost.model());
 
   const auto engine = train::Engine::create(config, options);
-  std::uint64_t seed = 0;
-  const auto fill = [&](weights::Parameter& p) {
-    if (p.value.absent() && !p.holds_value) {  // not in the compute dtype: it makes its own of what it is given
-      for (const weights::Part& part : p.parts) {
-        RandomRows rows(part.rows, p.shape[1], shape.mxfp4_experts && p.expert >= 0, ++seed);
-        p.owner->load(engine->exec(), part, &rows);
-      }
-      return;
-    }
-    backend::Exec& home = p.home(engine->exec());
-    fill_random(home, p.holds_value ? p.held_value : p.value, p.shape.rank() == 1 ? 1.0f : 0.02f, ++seed);
-    if (!p.low.absent()) home.fill_zero(p.low);
-  };
-  engine->decoder().parameters().for_each(fill);
-  if (engine->other() != nullptr) {
-    engine->other()->parameters().for_each(fill);
-    engine->other()->start(engine->exec(), nullptr);
-  }
-  const RandomStart start;
-  engine->start(&start);
+  give_random_weights(*engine, shape.mxfp4_experts);
   std::vector<Document> documents(static_cast<std::size_t>(shape.documents));
   const Philox philox{11};
   std::uint64_t counter = 0;

@@ -11,6 +11,9 @@ struct StepArguments {
   bool mxfp4_experts = false;  // experts are loaded as such
 };
 
+// Random numbers for all that a checkpoint would give, and under OSFT for the directions.
+void give_random_weights(train::Engine& engine, bool mxfp4_experts = false);
+
 // A training step of a model with random weights (and, under OSFT, random directions): time, peak, floor.
 Report time_step(const model::ModelConfig& config, const train::EngineOptions& options, const StepArguments& shape);
 

@@ -90,12 +90,12 @@ std::vector<std::int32_t> Model::generate(const std::vector<std::int32_t>& promp
   struct Enough {};
   std::vector<std::int32_t> made;
   train::GenerateOptions options{.count = sampling.max_new_tokens,
-                                 .stop = sampling.stop,
-                                 .temperature = temperature,
-                                 .top_p = sampling.top_p,
-                                 .seed = sampling.seed,
-                                 .sequence = sampling.sequence};
-  options.made = [&](std::int32_t id) {
+                                 .drawing = {.temperature = temperature,
+                                             .top_p = sampling.top_p,
+                                             .seed = sampling.seed,
+                                             .first_sequence = sampling.sequence}};
+  if (sampling.stop >= 0) options.stops = {sampling.stop};
+  options.made = [&](std::size_t, std::int32_t id) {
     made.push_back(id);
     if (sampling.made && !sampling.made(id)) throw Enough{};
   };

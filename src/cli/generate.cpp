@@ -1,11 +1,15 @@
+#include <unistd.h>
+
 #include <cstdio>
 #include <optional>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/model_arguments.h"
 #include "cli/prompts.h"
+#include "core/terminal.h"
 #include "data/tokenizer/text_stream.h"
 #include "model/families/family.h"
 #include "train/generate.h"
@@ -16,29 +20,12 @@ namespace {
 
 struct GenerateArguments : ModelArguments {
   PromptArguments prompts;
+  DrawingArguments drawing;
   std::vector<std::int32_t> ids;
   bool bos = false;
-  train::GenerateOptions generation;
-  std::optional<float> top_p;
-  std::optional<std::uint64_t> seed;
+  std::int64_t count = 32;
+  std::int32_t stop = -1;
 };
-
-train::GenerateOptions checked_options(const GenerateArguments& arguments) {
-  train::GenerateOptions options = arguments.generation;
-  const float temperature = options.temperature, top_p = arguments.top_p.value_or(options.top_p);
-  if (temperature != 0.0f && !(temperature >= 1e-6f && temperature <= 1e6f)) {
-    user_error("--temperature: expected 0 or a number from 1e-6 to 1e6, got {}", temperature);
-  }
-  if (temperature == 0.0f && (arguments.top_p || arguments.seed)) {
-    user_error("--top-p and --seed are for sampling: give a --temperature above 0 with them");
-  }
-  if (!(top_p > 0.0f && top_p <= 1.0f)) {
-    user_error("--top-p: expected a number above 0 and at most 1, got {}", top_p);
-  }
-  options.top_p = top_p;
-  options.seed = arguments.seed.value_or(options.seed);
-  return options;
-}
 
 // Ids of every prompt.
 std::vector<std::vector<std::int32_t>> prompt_ids(const GenerateArguments& arguments,
@@ -58,39 +45,104 @@ std::vector<std::vector<std::int32_t>> prompt_ids(const GenerateArguments& argum
   return prompts;
 }
 
+// All prompts go on at once. The first that has not ended is printed as it comes; what the others say meanwhile waits
+// for its turn.
+class Answers {
+ public:
+  Answers(const GenerateArguments& arguments, const std::vector<std::vector<std::int32_t>>& prompts,
+          const std::optional<data::Tokenizer>& tokenizer)
+      : arguments_(arguments), prompts_(prompts), tokenizer_(tokenizer), ids_(prompts.size()) {
+    for (const std::vector<std::int32_t>& prompt : prompts) {
+      if (tokenizer) streams_.emplace_back(*tokenizer, prompt);
+    }
+    texts_.resize(prompts.size());
+    ended_.resize(prompts.size());
+    begin_turn();
+  }
+
+  void add(std::size_t which, std::int32_t id) {
+    ids_[which].push_back(id);
+    say(which, tokenizer_ ? streams_[which].add(id) : fmt::format("{}{}", ids_[which].size() > 1 ? " " : "", id));
+  }
+
+  void end(std::size_t which) {
+    if (tokenizer_) say(which, streams_[which].finish());
+    ended_[which] = true;
+    while (turn_ < prompts_.size() && ended_[turn_]) {
+      arguments_.json ? print_json(turn_) : print("\n");
+      ++turn_;
+      begin_turn();
+    }
+  }
+
+ private:
+  static void print(const std::string& part) {
+    fmt::print("{}", part);
+    std::fflush(stdout);
+  }
+
+  void say(std::size_t which, const std::string& part) {
+    texts_[which] += part;
+    if (which == turn_ && !arguments_.json) print(part);
+  }
+
+  // On a terminal prompts are told apart by a line of their own.
+  void begin_turn() {
+    if (turn_ >= prompts_.size() || arguments_.json) return;
+    const PromptArguments& given = arguments_.prompts;
+    if (prompts_.size() > 1 && is_terminal(STDOUT_FILENO)) {
+      const bool colour = wants_colour(STDOUT_FILENO);
+      print(fmt::format("{}{}── {} of {}{}{}\n", turn_ > 0 ? "\n" : "", colour ? "\033[2m" : "", turn_ + 1,
+                        prompts_.size(), given.continues() ? "" : ": " + given.prompts[turn_],
+                        colour ? "\033[0m" : ""));
+    }
+    if (tokenizer_ && given.continues()) print(given.prompts[turn_]);
+    print(texts_[turn_]);
+  }
+
+  void print_json(std::size_t which) const {
+    nlohmann::ordered_json object;
+    if (tokenizer_) {
+      object["prompt"] = arguments_.prompts.prompts[which];
+      object["text"] = texts_[which];
+    }
+    object["prompt_ids"] = prompts_[which];
+    object["ids"] = ids_[which];
+    object["ended_by"] = static_cast<std::int64_t>(ids_[which].size()) < arguments_.count ? "stop" : "length";
+    print(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  }
+
+  const GenerateArguments& arguments_;
+  const std::vector<std::vector<std::int32_t>>& prompts_;
+  const std::optional<data::Tokenizer>& tokenizer_;
+  std::vector<data::TextStream> streams_;
+  std::vector<std::string> texts_;
+  std::vector<std::vector<std::int32_t>> ids_;
+  std::vector<bool> ended_;
+  std::size_t turn_ = 0;
+};
+
 int run(const GenerateArguments& arguments) {
   const bool text = !arguments.prompts.prompts.empty();
   if (text == !arguments.ids.empty()) user_error("generate needs either --prompt or --ids");
-  train::GenerateOptions options = checked_options(arguments);
+  train::GenerateOptions options = {.count = arguments.count, .drawing = arguments.drawing.checked()};
   std::optional<data::Tokenizer> tokenizer;
   if (text) tokenizer = data::Tokenizer::load(arguments.text_folder());
-  if (text && options.stop < 0) options.stop = tokenizer->eos().value_or(-1);
+  if (arguments.stop >= 0) {
+    options.stops = {arguments.stop};
+  } else if (text) {
+    options.stops = stop_tokens(arguments.text_folder(), *tokenizer);
+  }
 
   Console console(arguments.quiet);
   const model::ModelConfig config = model::load_config(arguments.model);
   const std::vector<std::vector<std::int32_t>> prompts = prompt_ids(arguments, tokenizer, config);
   const auto engine = load_generator(arguments, config, prompts, options.count,
                                      text ? "--prompt, by tokenizer.json" : "--ids", console);
-  const auto print = [](const std::string& part) {
-    fmt::print("{}", part);
-    std::fflush(stdout);
-  };
-  for (std::size_t i = 0; i < prompts.size(); ++i) {
-    options.sequence = static_cast<std::int64_t>(i);
-    if (!text) {
-      std::string ids;
-      for (const std::int32_t id : train::generate(*engine, prompts[i], options)) {
-        ids += fmt::format("{}{}", ids.empty() ? "" : " ", id);
-      }
-      fmt::print("{}\n", ids);
-      continue;
-    }
-    data::TextStream stream(*tokenizer, prompts[i]);
-    if (arguments.prompts.continues()) print(arguments.prompts.prompts[i]);
-    options.made = [&](std::int32_t id) { print(stream.add(id)); };
-    train::generate(*engine, prompts[i], options);
-    print(stream.finish() + "\n");
-  }
+  Answers answers(arguments, prompts, tokenizer);
+  options.made = [&](std::size_t which, std::int32_t id) { answers.add(which, id); };
+  options.ended = [&](std::size_t which) { answers.end(which); };
+  train::generate(*engine, prompts, options);
   return 0;
 }
 
@@ -98,21 +150,18 @@ int run(const GenerateArguments& arguments) {
 
 void add_generate(Program& program) {
   auto arguments = std::make_shared<GenerateArguments>();
-  train::GenerateOptions& generation = arguments->generation;
   CLI::App* command = program.app.add_subcommand("generate", "Continue prompts, to see what a model has learned");
   command->add_option("model", arguments->model, "Hugging Face model folder")->required();
   arguments->prompts.add_to(*command, "Text to continue, as the tokenizer.json of the model reads it");
   command->add_option("--ids", arguments->ids, "Token ids to continue, separated by commas")->delimiter(',');
   command->add_flag("--bos", arguments->bos,
                     "Start each prompt with the model's bos_token_id, as its training documents did");
-  command->add_option("--max-new-tokens", generation.count, "Most tokens to generate")->check(CLI::PositiveNumber);
-  command->add_option("--stop", generation.stop,
-                      "Token id that ends the continuation (with --prompt, by default eos_token)");
-  command->add_option("--temperature", generation.temperature,
-                      "0: always the most likely token; above 0: sample from softmax(logits / temperature)");
-  command->add_option("--top-p", arguments->top_p,
-                      "Sample from the fewest most likely tokens whose probabilities add up to this");
-  command->add_option("--seed", arguments->seed, "Random seed: the same seed gives the same text");
+  command->add_option("--max-new-tokens", arguments->count, "Most tokens to generate")->check(CLI::PositiveNumber);
+  command->add_option("--stop", arguments->stop,
+                      "Token id that ends the continuation (with --prompt, by default eos_token, and what "
+                      "generation_config.json names)");
+  arguments->drawing.add_to(*command);
+  command->add_flag("--json", arguments->json, "Print a JSON object on a line for each prompt, when it has ended");
   arguments->add_adapter_to(*command);
   arguments->add_machine_to(*command);
   command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });

@@ -28,7 +28,7 @@ void ModelArguments::add_products_to(CLI::App& command) {
 
 std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, const model::ModelConfig& config,
                                            const std::vector<Document>& documents, train::Purpose purpose,
-                                           Console& console) {
+                                           Console& console, std::int64_t sequences) {
   std::int64_t longest = 1, total = 0;
   for (const Document& d : documents) {
     longest = std::max(longest, static_cast<std::int64_t>(d.input_ids.size()));
@@ -40,6 +40,7 @@ std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, cons
   products.matmul_dtype = arguments.matmul_dtype;
   products.fp8 = arguments.fp8;
   options.fp8 = train::fp8_of(products, machine);
+  if (purpose == train::Purpose::generation) options.decode_sequences = sequences;
   options.policy = model::ActivationPolicy::parse(arguments.policy);
   // Gradients are those of one batch of everything.
   options.max_tokens =
@@ -60,7 +61,8 @@ std::unique_ptr<train::Engine> load_generator(const ModelArguments& arguments, c
     const std::size_t length = prompt.size() + static_cast<std::size_t>(count);
     if (length > longest[0].input_ids.size()) longest[0].input_ids.resize(length);
   }
-  return load_engine(arguments, config, longest, train::Purpose::generation, console);
+  return load_engine(arguments, config, longest, train::Purpose::generation, console,
+                     static_cast<std::int64_t>(prompts.size()));
 }
 
 }  // namespace inlay::cli

@@ -43,10 +43,11 @@ struct ModelArguments {
   }
 };
 
-// The model loaded and ready for batches of at most max_tokens (or the longest document).
+// The model loaded and ready for batches of at most max_tokens (or the longest document), or to continue so many
+// sequences.
 std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, const model::ModelConfig& config,
                                            const std::vector<Document>& documents, train::Purpose purpose,
-                                           Console& console);
+                                           Console& console, std::int64_t sequences = 1);
 
 // The model loaded and ready to continue each of the prompts by up to `count` tokens. Ids that the model does not have,
 // or a prompt of none, are an error that names `source`.

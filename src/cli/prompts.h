@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "data/tokenizer/tokenizer.h"
+#include "model/decoding.h"
 
 namespace inlay::cli {
 
@@ -22,5 +23,20 @@ struct PromptArguments {
   std::vector<std::int32_t> encode(const std::string& prompt, const data::Tokenizer& tokenizer,
                                    const std::string& model) const;
 };
+
+// How the next token is chosen, as the command line says it.
+struct DrawingArguments {
+  std::optional<float> temperature;
+  std::optional<float> top_p;
+  std::optional<std::uint64_t> seed;
+
+  void add_to(CLI::App& command);
+  model::Drawing checked() const;
+  // What generation_config.json in the folder says, where the command line says nothing.
+  model::Drawing or_of_model(const std::filesystem::path& folder) const;
+};
+
+// What ends an answer: eos_token of the tokenizer, and what generation_config.json names, where the folder has one.
+std::vector<std::int32_t> stop_tokens(const std::filesystem::path& folder, const data::Tokenizer& tokenizer);
 
 }  // namespace inlay::cli

@@ -29,7 +29,7 @@ std::vector<std::string> continuations(const ReportArguments& arguments, Console
   const data::Tokenizer tokenizer = data::Tokenizer::load(arguments.text_folder());
   const model::ModelConfig config = model::load_config(arguments.model);
   train::GenerateOptions generation = arguments.generation;
-  generation.stop = tokenizer.eos().value_or(-1);
+  if (const auto eos = tokenizer.eos()) generation.stops = {*eos};
   std::vector<std::vector<std::int32_t>> prompts;
   for (const std::string& prompt : arguments.prompts.prompts) {
     prompts.push_back(arguments.prompts.encode(prompt, tokenizer, arguments.text_folder()));
@@ -37,12 +37,10 @@ std::vector<std::string> continuations(const ReportArguments& arguments, Console
   const auto engine =
       load_generator(arguments, config, prompts, generation.count, "--prompt, by tokenizer.json", console);
   std::vector<std::string> texts;
-  for (const std::vector<std::int32_t>& prompt : prompts) {
-    console.progress_count("continuing prompts", static_cast<std::int64_t>(texts.size()),
-                           static_cast<std::int64_t>(prompts.size()));
-    data::TextStream stream(tokenizer, prompt);
+  for (const std::vector<std::int32_t>& ids : train::generate(*engine, prompts, generation)) {
+    data::TextStream stream(tokenizer, prompts[texts.size()]);
     std::string text;
-    for (const std::int32_t id : train::generate(*engine, prompt, generation)) text += stream.add(id);
+    for (const std::int32_t id : ids) text += stream.add(id);
     texts.push_back(text + stream.finish());
   }
   return texts;

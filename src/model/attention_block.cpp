@@ -4,7 +4,6 @@
 
 #include "model/decoding.h"
 #include "model/norm_grads.h"
-#include "ops/attention/decode.h"
 #include "ops/elementwise.h"
 #include "ops/rms_norm.h"
 
@@ -152,12 +151,12 @@ void AttentionBlock::forward(Exec& exec, View delta, ConstView x, const LayerCon
 }
 
 void AttentionBlock::decode(Exec& exec, View delta, ConstView x, const LayerContext& context, const LayerCache& cache,
-                            std::int64_t position) {
+                            const ops::CachePlaces& places) {
   Arena& arena = exec.arena();
   const ScratchScope scope(arena);
-  const std::int64_t sequences = x.dim(0), q = config_.q_width(), kv = config_.kv_width();
-  View out = arena.scratch("attention output", x.dtype(), {sequences, q});
-  View qkv = arena.scratch("qkv", x.dtype(), {sequences, config_.qkv_width()});
+  const std::int64_t tokens = x.dim(0), q = config_.q_width(), kv = config_.kv_width();
+  View out = arena.scratch("attention output", x.dtype(), {tokens, q});
+  View qkv = arena.scratch("qkv", x.dtype(), {tokens, config_.qkv_width()});
   {
     const ScratchScope norm_scope(arena);
     project(exec, qkv, normed(exec, x), context);
@@ -165,12 +164,14 @@ void AttentionBlock::decode(Exec& exec, View delta, ConstView x, const LayerCont
   {
     const ScratchScope rotated_scope(arena);
     const View qk = rotated(exec, qkv, context);
-    ops::cast(exec, cache.key(position), qk.slice_cols(q, q + kv).split_cols(config_.kv_heads));
-    ops::cast(exec, cache.value(position), qkv.slice_cols(q + kv, q + 2 * kv).split_cols(config_.kv_heads));
+    ops::fill_cache(exec, cache.keys, cache.values,
+                    {.k = qk.slice_cols(q, q + kv).split_cols(config_.kv_heads),
+                     .v = qkv.slice_cols(q + kv, q + 2 * kv).split_cols(config_.kv_heads)},
+                    places);
     ops::decode_attention(exec, out.split_cols(config_.heads), qk.slice_cols(0, q).split_cols(config_.heads),
                           cache.keys, cache.values,
                           {.scale = scale(),
-                           .length = position + 1,
+                           .places = places,
                            .window = layer_.window,
                            .sinks = parameters_.sinks.value,
                            .softcap = config_.score_softcap});

@@ -8,6 +8,7 @@
 #include "model/config.h"
 #include "model/device_batch.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/decode.h"
 #include "ops/rope.h"
 #include "weights/weight.h"
 
@@ -48,10 +49,9 @@ class AttentionBlock {
   // a policy that takes them off the device.
   void forward(Exec& exec, View delta, ConstView x, const LayerContext& context, const LayerPolicy& policy,
                Saved& saved);
-  // forward for the one token that every sequence has at `position`: its key and value join the cache, and it attends
-  // to what the cache holds by then. The context's rope table begins at the position.
+  // forward for tokens that stand in a cache: their keys and values join it, and they attend to what it holds by then.
   void decode(Exec& exec, View delta, ConstView x, const LayerContext& context, const LayerCache& cache,
-              std::int64_t position);
+              const ops::CachePlaces& places);
   // Brings back in scratch what was not kept and the backward pass needs.
   void recompute(Exec& exec, ConstView x, const LayerContext& context, Saved& saved);
   // From the output product on: how the residual stream is brought back.

@@ -246,11 +246,11 @@ void Decoder::forward_layer(Exec& exec, std::size_t layer, View out, ConstView x
 }
 
 void Decoder::decode_layer(Exec& exec, std::size_t layer, View out, ConstView x, const LayerContext& context,
-                           const KvCache& cache, std::int64_t position) {
+                           const KvCache& cache, const ops::CachePlaces& places) {
   const ScratchScope scope(exec.arena());
   View residual = exec.arena().scratch("residual", x.dtype(), x.shape());
   FeedForward::Saved nothing;
-  layers_[layer]->attention.decode(exec, residual, x, context, cache.layer(layer), position);
+  layers_[layer]->attention.decode(exec, residual, x, context, cache.layer(layer), places);
   layers_[layer]->mlp->forward(exec, out, residual, x, LayerPolicy::recompute_all(), options_.mlp_tile, nothing);
 }
 
@@ -341,33 +341,36 @@ void Decoder::evaluate(Exec& exec, const PackedBatch& packed, const BatchWeight&
   arena.release_to(mark);
 }
 
-void Decoder::decode(Exec& exec, View logits, ConstView tokens, const KvCache& cache, std::int64_t position) {
-  INLAY_ASSERT(position < cache.capacity() && position < options_.max_positions,
-               "position {} of a cache for {} and a decoder for {}", position, cache.capacity(),
-               options_.max_positions);
+void Decoder::decode(Exec& exec, View logits, const DecodeRows& rows, const KvCache& cache, ConstView picked) {
+  INLAY_ASSERT(cache.capacity() <= options_.max_positions, "a cache for {} positions and a decoder for {}",
+               cache.capacity(), options_.max_positions);
   begin_pass(false);
   Arena& arena = exec.arena();
   const ScratchScope scope(arena);
-  // All tokens stand at one position: the table begins there, and each is at its beginning.
   DeviceBatch batch;
-  batch.positions = cache.origin();
+  batch.positions = rows.places.positions;
   LayerContext layer_context = context(batch);
-  const std::int64_t row = position + cache.first_row();
   for (ConstView& table : layer_context.rope_tables) {
-    if (!table.absent()) table = table.slice_rows(row, row + 1);
+    if (!table.absent()) table = table.slice_rows(cache.first_row(), table.dim(0));
   }
 
-  const Shape stream_shape{tokens.dim(0), config_.hidden};
+  const Shape stream_shape{rows.tokens.dim(0), config_.hidden};
   View x = arena.scratch("hidden state", options_.compute, stream_shape);
   View next = arena.scratch("next hidden state", options_.compute, stream_shape);
-  embed(exec, x, tokens);
+  embed(exec, x, rows.tokens);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     access_->acquire(exec, static_cast<std::int64_t>(l), weights::Pass::forward);
-    decode_layer(exec, l, next, x, layer_context, cache, position);
+    decode_layer(exec, l, next, x, layer_context, cache, rows.places);
     std::swap(x, next);
     access_->release(exec, static_cast<std::int64_t>(l), weights::Pass::forward);
   }
   if (logits.absent()) return;
+  if (!picked.absent()) {
+    next = next.slice_rows(0, picked.dim(0));
+    ops::gather_rows(exec, next, x, picked);
+    std::swap(x, next);
+    next = next.slice_rows(0, picked.dim(0));
+  }
   final_hidden(exec, next, x);
   head_logits(exec, logits, next);
 }

@@ -8,6 +8,7 @@
 #include "model/layer_inputs.h"
 #include "model/objective.h"
 #include "model/parameters.h"
+#include "ops/attention/decode.h"
 #include "weights/kind.h"
 #include "weights/traffic.h"
 
@@ -45,6 +46,12 @@ struct DecoderOptions {
 };
 
 class KvCache;  // model/decoding.h
+
+// Tokens, int32 [n] on the device, and where they stand in a cache.
+struct DecodeRows {
+  ConstView tokens;
+  ops::CachePlaces places;
+};
 
 // A decoder: embedding, layers, final norm, head. Owns the parameters and their memory in the Exec's arena; the
 // activations of a step live there only during the step.
@@ -108,10 +115,9 @@ class Decoder {
   // The logits of what follows each document's last token, fp32 [documents, vocab].
   void next_logits(Exec& exec, View logits, const PackedBatch& batch);
 
-  // One token of every sequence, int32 [sequences] on the device, at `position`; the cache holds the positions before
-  // it and receives this one. logits, fp32 [sequences, vocab], become those of the tokens that follow; absent where
-  // nobody asks.
-  void decode(Exec& exec, View logits, ConstView tokens, const KvCache& cache, std::int64_t position);
+  // Tokens that stand behind what the cache holds of their sequences; it receives them. logits, fp32 [n, vocab], become
+  // those of what follows the picked rows (int32 [n], ascending), or all of them; absent where nobody asks.
+  void decode(Exec& exec, View logits, const DecodeRows& rows, const KvCache& cache, ConstView picked = {});
 
  private:
   struct Layer {
@@ -148,9 +154,9 @@ class Decoder {
   // x_{l+1} from x_l, keeping what the policy says.
   void forward_layer(Exec& exec, std::size_t layer, View out, ConstView x, const LayerContext& context,
                      const LayerPolicy& policy, LayerSaved& saved);
-  // The same for one token of every sequence.
+  // The same for tokens over a cache.
   void decode_layer(Exec& exec, std::size_t layer, View out, ConstView x, const LayerContext& context,
-                    const KvCache& cache, std::int64_t position);
+                    const KvCache& cache, const ops::CachePlaces& places);
   void backward_layer(Exec& exec, std::size_t layer, View grad, ConstView x, const LayerContext& context,
                       LayerSaved& saved);
   // A layer's output once more, where it was not kept.

@@ -1,39 +1,19 @@
 #include "model/decoding.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "model/rope_table.h"
+#include "ops/attention/decode.h"
 #include "ops/sample.h"
 
 namespace inlay::model {
 
-using backend::ScratchScope;
-
 namespace {
 
-constexpr std::int64_t positions_a_look = 16;  // with a stop token: how many may be sampled in vain
-
-// Row after row what each sequence is, from the device's [positions, sequences]; cut after the stop token.
-std::vector<std::vector<std::int32_t>> read_sequences(Exec& exec, ConstView ids, std::int32_t stop_token) {
-  const std::int64_t positions = ids.dim(0), sequences = ids.dim(1);
-  std::vector<std::int32_t> all(static_cast<std::size_t>(ids.size()));
-  exec.download(all.data(), ids);
-  std::vector<std::vector<std::int32_t>> result(static_cast<std::size_t>(sequences));
-  for (std::int64_t s = 0; s < sequences; ++s) {
-    std::vector<std::int32_t>& text = result[static_cast<std::size_t>(s)];
-    for (std::int64_t p = 0; p < positions; ++p) {
-      text.push_back(all[static_cast<std::size_t>(p * sequences + s)]);
-      if (p > 0 && text.back() == stop_token) break;  // the start token may be the stop token as well
-    }
-  }
-  return result;
-}
-
-bool all_stopped(const std::vector<std::vector<std::int32_t>>& texts, std::int32_t stop_token) {
-  return std::all_of(texts.begin(), texts.end(), [&](const std::vector<std::int32_t>& text) {
-    return text.size() > 1 && text.back() == stop_token;
-  });
-}
+// Rows that pass at once of what is given: enough that the products are worth it, few enough that they need little
+// memory.
+std::int64_t rows_at_once(const Exec& exec) { return exec.on_cuda() ? 512 : 128; }
 
 }  // namespace
 
@@ -45,72 +25,185 @@ KvCache::KvCache(Exec& exec, const ModelConfig& config, DType dtype, std::int64_
   for (std::int64_t l = 0; l < config.layer_count(); ++l) {
     layers_.push_back({.keys = keep("cached keys"), .values = keep("cached values")});
   }
-  origin_ = arena_.keep(MemoryClass::batch, "origin", DType::i32, {sequences});
-  exec.fill_zero(origin_);
 }
 
 Continuation::Continuation(Exec& exec, Decoder& decoder, std::int64_t sequences, std::int64_t capacity,
-                           std::int64_t prefix)
-    : arena_(exec.arena()), mark_(arena_.mark()), decoder_(decoder), sequences_(sequences), prefix_(prefix) {
+                           std::int64_t shortest)
+    : arena_(exec.arena()),
+      mark_(arena_.mark()),
+      decoder_(decoder),
+      capacity_(capacity),
+      chunk_(std::min(rows_at_once(exec), sequences * capacity)),
+      texts_(static_cast<std::size_t>(sequences)),
+      prefixes_(static_cast<std::size_t>(sequences)),
+      drawn_(static_cast<std::size_t>(sequences)) {
   const std::int64_t long_texts = long_row(decoder.config().rope);
-  const bool begins_long = long_texts > 0 && prefix > long_texts;
+  const bool begins_long = long_texts > 0 && shortest > long_texts;
   const bool becomes_long = long_texts > 0 && capacity > long_texts && !begins_long;
-  if (decoder.config().attention.given() || becomes_long) return;
-  cache_.emplace(exec, decoder.config(), decoder.options().compute, sequences, capacity, begins_long ? long_texts : 0);
+  if (!decoder.config().attention.given() && !becomes_long) {
+    cache_.emplace(exec, decoder.config(), decoder.options().compute, sequences, capacity,
+                   begins_long ? long_texts : 0);
+  }
+  const auto keep = [&](std::string_view name, std::int64_t count) {
+    return arena_.keep(MemoryClass::batch, name, DType::i32, {count});
+  };
+  ids_ = keep("drawn ids", sequences), sequences_ = keep("sequences", sequences);
+  positions_ = keep("positions", sequences);
+  given_ids_ = keep("given ids", chunk_), given_sequences_ = keep("given ids' sequences", chunk_);
+  given_positions_ = keep("given ids' positions", chunk_), picked_ = keep("last rows", chunk_);
+  logits_ = arena_.keep(MemoryClass::logits, "logits", DType::f32, {sequences, decoder.config().vocab});
+  std::vector<std::int32_t> numbers(static_cast<std::size_t>(sequences));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  exec.upload(sequences_, numbers.data());
 }
 
 // As training would pack them: what was made is learned, and what was given is not.
-PackedBatch Continuation::texts(std::int64_t length) const {
-  std::vector<Document> documents(static_cast<std::size_t>(sequences_));
-  for (std::int64_t s = 0; s < sequences_; ++s) {
-    Document& document = documents[static_cast<std::size_t>(s)];
-    for (std::int64_t p = 0; p < length; ++p) {
-      const std::int32_t token = tokens_[static_cast<std::size_t>(p * sequences_ + s)];
-      document.input_ids.push_back(token);
-      document.labels.push_back(p < prefix_ ? ignore_label : token);
-    }
+PackedBatch Continuation::packed_texts() const {
+  std::vector<Document> documents(texts_.size());
+  for (std::size_t s = 0; s < texts_.size(); ++s) {
+    documents[s] = {.input_ids = texts_[s], .labels = texts_[s]};
+    std::fill_n(documents[s].labels.begin(), prefixes_[s], ignore_label);
   }
   return pack(documents);
 }
 
-void Continuation::append(Exec& exec, View logits, ConstView tokens, std::int64_t position) {
-  if (cache_) return decoder_.decode(exec, logits, tokens, *cache_, position);
-  tokens_.resize(static_cast<std::size_t>((position + 1) * sequences_));
-  exec.download(tokens_.data() + position * sequences_, tokens);
-  if (!logits.absent()) decoder_.next_logits(exec, logits, texts(position + 1));
+void Continuation::give(Exec& exec, std::span<const std::vector<std::int32_t>> tokens) {
+  INLAY_ASSERT(tokens.size() == texts_.size(), "{} texts for {} sequences", tokens.size(), texts_.size());
+  pending_ = false;
+  if (cache_) pass_given(exec, tokens);
+  std::vector<std::int32_t> last;
+  for (std::size_t s = 0; s < texts_.size(); ++s) {
+    INLAY_ASSERT(!tokens[s].empty() && static_cast<std::int64_t>(texts_[s].size() + tokens[s].size()) <= capacity_,
+                 "{} tokens join {} in a place for {}", tokens[s].size(), texts_[s].size(), capacity_);
+    texts_[s].insert(texts_[s].end(), tokens[s].begin(), tokens[s].end());
+    prefixes_[s] = texts_[s].size();
+    last.push_back(static_cast<std::int32_t>(texts_[s].size()) - 1);
+  }
+  if (!cache_) decoder_.next_logits(exec, logits_, packed_texts());
+  exec.upload(positions_, last.data());
+}
+
+// Rows of all sequences, one after the other. The logits of those that end in a chunk are made with it.
+void Continuation::pass_given(Exec& exec, std::span<const std::vector<std::int32_t>> tokens) {
+  std::vector<std::int32_t> ids, sequences, positions, ends;
+  std::size_t done = 0;  // sequences whose logits are made
+  const auto pass = [&] {
+    const auto rows = static_cast<std::int64_t>(ids.size()), picked = static_cast<std::int64_t>(ends.size());
+    const auto upload = [&](View to, const std::vector<std::int32_t>& from) {
+      const View part = to.slice_rows(0, static_cast<std::int64_t>(from.size()));
+      exec.upload(part, from.data());
+      return part;
+    };
+    const DecodeRows given = {upload(given_ids_, ids),
+                              {upload(given_sequences_, sequences), upload(given_positions_, positions)}};
+    const auto first = static_cast<std::int64_t>(done);
+    decoder_.decode(exec, picked > 0 ? logits_.slice_rows(first, first + picked) : View(), given, *cache_,
+                    picked == rows ? View() : upload(picked_, ends));
+    done += ends.size();
+    ids.clear(), sequences.clear(), positions.clear(), ends.clear();
+  };
+  for (std::size_t s = 0; s < tokens.size(); ++s) {
+    for (std::size_t i = 0; i < tokens[s].size(); ++i) {
+      if (i + 1 == tokens[s].size()) ends.push_back(static_cast<std::int32_t>(ids.size()));
+      ids.push_back(tokens[s][i]);
+      sequences.push_back(static_cast<std::int32_t>(s));
+      positions.push_back(static_cast<std::int32_t>(texts_[s].size() + i));
+      if (static_cast<std::int64_t>(ids.size()) == chunk_) pass();
+    }
+  }
+  if (!ids.empty()) pass();
+}
+
+void Continuation::draw(Exec& exec, const Drawing& drawing) {
+  if (drawing.top_p < 1.0f && drawing.temperature > 0) {
+    ops::keep_nucleus(exec, logits_, drawing.temperature, drawing.top_p);
+  }
+  ops::sample(exec, ids_, logits_,
+              {.temperature = drawing.temperature,
+               .seed = drawing.seed,
+               .first_sequence = drawing.first_sequence,
+               .positions = positions_});
+}
+
+const std::vector<std::int32_t>& Continuation::next(Exec& exec, const Drawing& drawing) {
+  if (!pending_) {
+    draw(exec, drawing);
+  } else {
+    for (std::size_t s = 0; s < texts_.size(); ++s) {
+      texts_[s].push_back(drawn_[s]);
+      INLAY_ASSERT(static_cast<std::int64_t>(texts_[s].size()) <= capacity_, "more than {} tokens", capacity_);
+    }
+    const auto step = [&] {
+      ops::advance(exec, positions_);
+      if (cache_) {
+        decoder_.decode(exec, logits_, {ids_, {sequences_, positions_}}, *cache_);
+      } else {
+        decoder_.next_logits(exec, logits_, packed_texts());
+      }
+      draw(exec, drawing);
+    };
+    if (!(drawing == recorded_)) step_.forget();
+    recorded_ = drawing;
+    // Weights that come from elsewhere come by other lanes.
+    cache_&& decoder_.traffic() == nullptr ? step_.run(exec, step) : step();
+  }
+  exec.download(drawn_.data(), ids_);
+  pending_ = true;
+  return drawn_;
+}
+
+std::vector<std::vector<std::int32_t>> continue_texts(Exec& exec, Decoder& decoder,
+                                                      std::span<const std::vector<std::int32_t>> prompts,
+                                                      const WritingOptions& options) {
+  INLAY_ASSERT(!prompts.empty() && options.count >= 0, "{} tokens after {} prompts", options.count, prompts.size());
+  exec.arena().begin_phase("sampling");
+  std::size_t shortest = prompts[0].size(), longest = 0;
+  for (const std::vector<std::int32_t>& prompt : prompts) {
+    shortest = std::min(shortest, prompt.size()), longest = std::max(longest, prompt.size());
+  }
+  // The last token is made from those before it, and needs no place.
+  Continuation texts(exec, decoder, static_cast<std::int64_t>(prompts.size()),
+                     static_cast<std::int64_t>(longest) + std::max<std::int64_t>(options.count - 1, 0),
+                     static_cast<std::int64_t>(shortest));
+  texts.give(exec, prompts);
+  std::vector<std::vector<std::int32_t>> made(prompts.size());
+  std::vector<char> stopped(prompts.size());
+  // No step needs more than the second: a plan needs no others.
+  const std::int64_t steps = exec.planning() ? std::min<std::int64_t>(options.count, 2) : options.count;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    if (std::all_of(stopped.begin(), stopped.end(), [](char s) { return s != 0; })) break;
+    const std::vector<std::int32_t>& ids = texts.next(exec, options.drawing);
+    if (exec.planning()) continue;
+    for (std::size_t s = 0; s < made.size(); ++s) {
+      if (stopped[s] != 0) continue;
+      const bool stop = std::find(options.stops.begin(), options.stops.end(), ids[s]) != options.stops.end();
+      stopped[s] = stop || step + 1 == options.count ? 1 : 0;
+      if (!stop || options.keep_stop) {
+        made[s].push_back(ids[s]);
+        if (options.made) options.made(s, ids[s]);
+      }
+      if (stopped[s] != 0 && options.ended) options.ended(s);
+    }
+    if (options.progress) options.progress(step + 1, options.count);
+  }
+  return made;
 }
 
 std::vector<std::vector<std::int32_t>> sample(Exec& exec, Decoder& decoder, const SamplingOptions& options,
                                               const SamplingProgress& progress) {
-  const std::int64_t sequences = options.sequences, length = options.length;
-  INLAY_ASSERT(sequences >= 1 && length >= 1, "sample: {} sequences of {} tokens", sequences, length);
-  Arena& arena = exec.arena();
-  arena.begin_phase("sampling");
-  // The last token is made from those before it, and needs no place.
-  Continuation continuation(exec, decoder, sequences, std::max<std::int64_t>(length - 1, 1), 1);
-  View ids = arena.keep(MemoryClass::batch, "sampled ids", DType::i32, {length, sequences});
-  const auto ids_at = [&](std::int64_t position) {
-    return ids.slice_rows(position, position + 1).reshape({sequences});
-  };
-  const ScratchScope scope(arena);
-  View logits = arena.scratch(MemoryClass::logits, "logits", DType::f32, {sequences, decoder.config().vocab});
-
-  const std::vector<std::int32_t> start(static_cast<std::size_t>(sequences), options.start_token);
-  exec.upload(ids_at(0), start.data());
-  for (std::int64_t position = exec.planning() ? std::max<std::int64_t>(length - 2, 0) : 0; position + 1 < length;
-       ++position) {
-    continuation.append(exec, logits, ids_at(position), position);
-    ops::sample(exec, ids_at(position + 1), logits,
-                {.temperature = options.temperature,
-                 .seed = options.seed,
-                 .first_sequence = options.first_sequence,
-                 .position = position});
-    if (progress) progress(position + 1, length - 1);
-    if (options.stop_token < 0 || (position + 1) % positions_a_look != 0) continue;
-    auto texts = read_sequences(exec, ids.slice_rows(0, position + 2), options.stop_token);
-    if (all_stopped(texts, options.stop_token)) return texts;
-  }
-  return read_sequences(exec, ids, options.stop_token);
+  INLAY_ASSERT(options.sequences >= 1 && options.length >= 1, "sample: {} sequences of {} tokens", options.sequences,
+               options.length);
+  const std::vector<std::vector<std::int32_t>> starts(static_cast<std::size_t>(options.sequences),
+                                                      {options.start_token});
+  WritingOptions writing = {
+      .count = options.length - 1,
+      .keep_stop = true,
+      .drawing = {.temperature = options.temperature, .seed = options.seed, .first_sequence = options.first_sequence},
+      .progress = progress};
+  if (options.stop_token >= 0) writing.stops = {options.stop_token};
+  std::vector<std::vector<std::int32_t>> texts = continue_texts(exec, decoder, starts, writing);
+  for (std::vector<std::int32_t>& text : texts) text.insert(text.begin(), options.start_token);
+  return texts;
 }
 
 }  // namespace inlay::model

@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include "backend/replay.h"
 #include "model/decoder.h"
 
 // Text from a model, one token after the other: every token is computed once, and its keys and values are kept for
@@ -15,21 +17,10 @@ namespace inlay::model {
 // ops/attention/decode.h.
 struct LayerCache {
   View keys, values;
-
-  // The place of one position, [sequences, kv_heads, head_dim].
-  View key(std::int64_t position) const { return place(keys, position); }
-  View value(std::int64_t position) const { return place(values, position); }
-
- private:
-  static View place(View cache, std::int64_t position) {
-    const std::int64_t capacity = cache.dim(2), width = cache.dim(3);
-    return cache.reshape({cache.dim(0), cache.dim(1), capacity * width})
-        .slice_cols(position * width, (position + 1) * width);
-  }
 };
 
-// Keys and values of sequences that grow together: all of them are of one length at any time. The memory is taken from
-// the bottom of the arena, and given back at the end with everything that was taken after it.
+// Keys and values of sequences, each of which may be of any length up to the capacity. The memory is taken from the
+// bottom of the arena, and given back at the end with everything that was taken after it.
 class KvCache {
  public:
   // first_row: of the rotary table, where position 0 is (model/rope_table.h).
@@ -42,42 +33,84 @@ class KvCache {
   const LayerCache& layer(std::size_t index) const { return layers_[index]; }
   std::int64_t capacity() const { return capacity_; }
   std::int64_t first_row() const { return first_row_; }
-  ConstView origin() const { return origin_; }  // int32 [sequences], zeros
 
  private:
   Arena& arena_;
   std::size_t mark_;
   std::int64_t capacity_, first_row_;
   std::vector<LayerCache> layers_;
-  View origin_;
 };
 
-// Sequences of one length that grow by a token at a time. Keys and values are kept; where the model attends by a rule,
-// which may change what earlier tokens see, or where the text grows from a length at which the model rotates in one way
-// to one at which it rotates in another, the whole text passes again for every token.
+// How the next tokens are chosen. Random numbers belong to the seed, the sequence's number and the position alone.
+struct Drawing {
+  float temperature = 0.0f;  // 0: always the likeliest token
+  float top_p = 1.0f;        // drawn from the nucleus: the fewest likeliest tokens that have this much probability
+  std::uint64_t seed = 0;
+  std::int64_t first_sequence = 0;  // number of the first one: sequences of one number and seed are the same text
+
+  bool operator==(const Drawing&) const = default;
+};
+
+// Sequences that grow by tokens that are given, many at once, and by tokens that are drawn, one of each at a time. Keys
+// and values are kept; where the model attends by a rule, which may change what earlier tokens see, or where a text may
+// grow from a length at which the model rotates in one way to one at which it rotates in another, the whole text passes
+// again for every token.
 class Continuation {
  public:
-  // prefix: how many of the first tokens are given and not made, for rules that speak of them.
-  Continuation(Exec& exec, Decoder& decoder, std::int64_t sequences, std::int64_t capacity, std::int64_t prefix);
+  // shortest: no text will be given that is shorter. In a plan any number of tokens may be given.
+  Continuation(Exec& exec, Decoder& decoder, std::int64_t sequences, std::int64_t capacity, std::int64_t shortest = 1);
   // As a cache does, with one or without: what was taken from the bottom of the arena since is given back.
   ~Continuation() { arena_.release_to(mark_); }
   Continuation(const Continuation&) = delete;
   Continuation& operator=(const Continuation&) = delete;
 
-  // One token of every sequence, int32 [sequences] on the device, at `position`. logits, fp32 [sequences, vocab],
-  // become those of the tokens that follow; absent where nobody asks. Planning may begin at any position.
-  void append(Exec& exec, View logits, ConstView tokens, std::int64_t position);
+  std::int64_t capacity() const { return capacity_; }
+  // Kernels and copies of a step, where it was recorded.
+  std::size_t step_launches() const { return step_.recorded_count(); }
+  // What a sequence holds: without what was drawn last, which has not joined it yet.
+  const std::vector<std::int32_t>& text(std::size_t sequence) const { return texts_[sequence]; }
+  // All but the first tokens of a sequence are forgotten.
+  void rewind(std::size_t sequence, std::size_t length) { texts_[sequence].resize(length); }
+  // So many tokens at least join every sequence; what was drawn last does not.
+  void give(Exec& exec, std::span<const std::vector<std::int32_t>> tokens);
+  // What was drawn last joins its sequences, and the next tokens are drawn, one of each; waits for them.
+  const std::vector<std::int32_t>& next(Exec& exec, const Drawing& drawing);
 
  private:
-  PackedBatch texts(std::int64_t length) const;
+  PackedBatch packed_texts() const;
+  void pass_given(Exec& exec, std::span<const std::vector<std::int32_t>> tokens);
+  void draw(Exec& exec, const Drawing& drawing);
 
   Arena& arena_;
   std::size_t mark_;
   Decoder& decoder_;
-  std::int64_t sequences_, prefix_;
+  std::int64_t capacity_, chunk_;
   std::optional<KvCache> cache_;
-  std::vector<std::int32_t> tokens_;  // without a cache: position after position, of all sequences
+  View ids_, sequences_, positions_, logits_;  // of what was drawn, and of the last token of every sequence
+  View given_ids_, given_sequences_, given_positions_, picked_;
+  std::vector<std::vector<std::int32_t>> texts_;
+  std::vector<std::size_t> prefixes_;  // of texts_: given, and not made, for rules that speak of it
+  std::vector<std::int32_t> drawn_;
+  bool pending_ = false;  // drawn_ has not joined
+  backend::Replay step_;
+  Drawing recorded_;  // what step_ does
 };
+
+struct WritingOptions {
+  std::int64_t count = 32;          // new tokens of each text, at most
+  std::vector<std::int32_t> stops;  // each ends a text
+  bool keep_stop = false;           // and is its last token
+  Drawing drawing;
+  std::function<void(std::size_t text, std::int32_t token)> made;  // called with every token as it is made
+  std::function<void(std::size_t text)> ended;                     // no further token comes of this text
+  // done of total steps, after each.
+  std::function<void(std::int64_t done, std::int64_t total)> progress;
+};
+
+// What follows each of the prompts, all at once, until every text has stopped.
+std::vector<std::vector<std::int32_t>> continue_texts(Exec& exec, Decoder& decoder,
+                                                      std::span<const std::vector<std::int32_t>> prompts,
+                                                      const WritingOptions& options);
 
 struct SamplingOptions {
   std::int64_t sequences = 1;  // all at once
@@ -86,15 +119,13 @@ struct SamplingOptions {
   float temperature = 1.0f;  // 0: always the likeliest token
   std::uint64_t seed = 0;
   std::int32_t stop_token = -1;     // ends a sequence, and is its last token; -1: none does
-  std::int64_t first_sequence = 0;  // number of the first one: sequences of one number and seed are the same text
+  std::int64_t first_sequence = 0;  // as in Drawing
 };
 
 // done of total positions, after each.
 using SamplingProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
-// Sequences that the model writes by itself, each from the start token on. Ids stay on the device until the end; with a
-// stop token they are looked at now and then, to see whether all have stopped. Planning goes through the last position
-// alone: no other needs as much.
+// Sequences that the model writes by itself, each from the start token on.
 std::vector<std::vector<std::int32_t>> sample(Exec& exec, Decoder& decoder, const SamplingOptions& options,
                                               const SamplingProgress& progress = {});
 

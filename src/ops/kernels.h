@@ -37,7 +37,7 @@ namespace inlay::ops::cpu {
 #define INLAY_OTHER_KERNELS(X) \
   X(adamw_step) X(adamw_update) X(add_update) X(split_master) X(join_master) X(sum_of_squares) X(clip_scale) \
   X(adamw_update_8bit) \
-  X(attention_sinks_forward) X(attention_sinks_backward) X(decode_attention) \
+  X(attention_sinks_forward) X(attention_sinks_backward) X(decode_attention) X(fill_cache) X(advance) \
   X(column_dot) X(scale_columns) X(square_roots) X(quotients) \
   X(divergence_gradient) X(spread_kept) \
   X(dropout) \

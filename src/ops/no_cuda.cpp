@@ -64,8 +64,11 @@ void expert_glu_backward(Exec&, const ExpertGluGrads&, ConstView, ConstView, Con
 void embedding_forward(Exec&, View, ConstView, ConstView) { unreachable(); }
 void embedding_backward(Exec&, View, ConstView, const TokenGroups&) { unreachable(); }
 
-void decode_attention(Exec&, View, ConstView, ConstView, ConstView, const DecodeSpec&) { unreachable(); }
+void decode_attention(Exec&, View, ConstView, ConstView, ConstView, const DecodeSpec&, View) { unreachable(); }
+void fill_cache(Exec&, View, View, const CacheRows&, const CachePlaces&) { unreachable(); }
+void advance(Exec&, View) { unreachable(); }
 void sample(Exec&, View, ConstView, const SampleSpec&) { unreachable(); }
+void keep_nucleus(Exec&, View, float, float) { unreachable(); }
 
 void add_bias(Exec&, View, ConstView) { unreachable(); }
 void bias_backward(Exec&, View, Grad, ConstView, View) { unreachable(); }

@@ -92,8 +92,9 @@ void sample(Exec&, View ids, ConstView logits, const SampleSpec& spec) {
       if (spec.temperature == 0.0f) {
         id = likeliest(values, vocab);
       } else {
+        const std::int64_t position = spec.positions ? spec.positions.as<std::int32_t>()[row] : spec.position;
         id = drawn(values, vocab, 1.0f / spec.temperature, spec.seed,
-                   gumbel_stream(spec.first_sequence + row, spec.position));
+                   gumbel_stream(spec.first_sequence + row, position));
       }
     }
   });

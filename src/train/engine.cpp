@@ -126,7 +126,11 @@ void Engine::rehearse() {
   }
   if (options_.training) decoder_.finish_gradients(exec_);
   if (options_.decode_sequences > 0) {
-    model::sample(exec_, decoder_, {.sequences = options_.decode_sequences, .length = options_.decode_length});
+    // As many tokens as may be given at once, and one that is made of them.
+    const std::int64_t given = std::max<std::int64_t>(options_.decode_length - 1, 1);
+    const std::vector<std::vector<std::int32_t>> prompts(static_cast<std::size_t>(options_.decode_sequences),
+                                                         std::vector<std::int32_t>(static_cast<std::size_t>(given)));
+    model::continue_texts(exec_, decoder_, prompts, {.count = 2});
   }
   if (optimizer_ == nullptr) return;
   optimizer_->step(exec_, 1, 0.0);

@@ -42,7 +42,7 @@ struct EngineOptions {
   // Which matrix is of which kind; absent: everything trains as a whole.
   std::shared_ptr<const weights::WeightPlan> weights;
   bool saves_adapter = false;  // what is saved is an adapter, of the model only what trains as a whole
-  // Of model::sample and train::generate: sequences at once, and tokens of each; 0: never.
+  // Of train::generate: sequences at once, and tokens of each; 0: never.
   std::int64_t decode_sequences = 0, decode_length = 0;
   bool row_losses = false;  // the loss of every position will be asked for
   parallel::Mesh mesh;      // the processes that work on the run, and what each of them keeps

@@ -5,27 +5,25 @@
 #include <span>
 #include <vector>
 
+#include "model/decoding.h"
 #include "train/engine.h"
 
 namespace inlay::train {
 
 struct GenerateOptions {
-  std::int64_t count = 32;   // new tokens, at most
-  std::int32_t stop = -1;    // ends the continuation, and is not part of it; -1: nothing does
-  float temperature = 0.0f;  // 0: always the likeliest token
-  float top_p = 1.0f;        // drawn from the nucleus: the fewest likeliest tokens that have this much probability
-  std::uint64_t seed = 0;
-  std::int64_t sequence = 0;               // number of the prompt: one prompt under two numbers goes on in two ways
-  std::function<void(std::int32_t)> made;  // called with every token of the continuation as it is made
+  std::int64_t count = 32;          // new tokens, at most
+  std::vector<std::int32_t> stops;  // each ends the continuation, and is not part of it
+  model::Drawing drawing;           // first_sequence: one prompt under two numbers goes on in two ways
+  // Called with every token of a continuation as it is made.
+  std::function<void(std::size_t prompt, std::int32_t token)> made;
+  std::function<void(std::size_t prompt)> ended;  // after its last token
 };
 
-// Continues a prompt, token by token over cached keys and values. The prompt passes in the same way, one token at a
-// time: meant for looking at what a model has learned, not for serving it. The engine's decode_length counts the prompt
-// and the continuation.
+// Continues prompts, all of them at once, over cached keys and values. The engine's decode_sequences counts the
+// prompts, and its decode_length the tokens of the longest with its continuation.
+std::vector<std::vector<std::int32_t>> generate(Engine& engine, std::span<const std::vector<std::int32_t>> prompts,
+                                                const GenerateOptions& options);
 std::vector<std::int32_t> generate(Engine& engine, const std::vector<std::int32_t>& prompt,
                                    const GenerateOptions& options);
-
-// Makes −∞ of all logits outside the nucleus. Of equally likely tokens those of lower ids come first.
-void keep_nucleus(std::span<float> logits, float temperature, float top_p);
 
 }  // namespace inlay::train

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "support/device_tensors.h"
@@ -50,7 +51,13 @@ std::vector<double> step_logits(train::Engine& engine, const std::vector<Documen
   const std::int64_t long_texts = model::long_row(decoder.config().rope);
   const model::KvCache cache(exec, decoder.config(), decoder.options().compute, sequences, length,
                              length > long_texts ? long_texts : 0);
-  const View ids = exec.arena().keep(MemoryClass::batch, "ids", DType::i32, {sequences});
+  const auto keep = [&](std::string_view name) {
+    return exec.arena().keep(MemoryClass::batch, name, DType::i32, {sequences});
+  };
+  const View ids = keep("ids"), numbers = keep("sequences"), positions = keep("positions");
+  std::vector<std::int32_t> order(documents.size());
+  std::iota(order.begin(), order.end(), 0);
+  exec.upload(numbers, order.data());
   const backend::ScratchScope scope(exec.arena());
   const View logits = exec.arena().scratch("logits", DType::f32, {sequences, vocab});
   std::vector<double> result(static_cast<std::size_t>(sequences * length * vocab));
@@ -58,7 +65,8 @@ std::vector<double> step_logits(train::Engine& engine, const std::vector<Documen
     std::vector<std::int32_t> tokens;
     for (const Document& d : documents) tokens.push_back(d.input_ids[static_cast<std::size_t>(position)]);
     exec.upload(ids, tokens.data());
-    decoder.decode(exec, logits, ids, cache, position);
+    exec.upload(positions, std::vector(documents.size(), static_cast<std::int32_t>(position)).data());
+    decoder.decode(exec, logits, {ids, {numbers, positions}}, cache);
     std::vector<float> values(static_cast<std::size_t>(logits.size()));
     exec.download(values.data(), logits);
     for (std::int64_t s = 0; s < sequences; ++s) {
@@ -129,6 +137,59 @@ TEST_P(ModelDecoding, GreedySamplesAreTheLikeliestTokens) {
       EXPECT_EQ(std::max_element(row, row + vocab) - row, texts[0][static_cast<std::size_t>(position) + 1]) << position;
     }
   }
+}
+
+// Texts of different lengths, more tokens than pass at once among them, go on together as each does alone.
+TEST_P(ModelDecoding, PromptsOfAnyLengthsGoOnTogether) {
+  const Fixture fixture(GetParam().folder);
+  const std::int64_t capacity = 200, count = 6;
+  if (model::long_row(fixture.config.rope) > 0) return;  // then a text's length decides how it rotates
+  const auto engine = fixture.engine({.device = GetParam().device,
+                                      .compute = DType::f32,
+                                      .training = false,
+                                      .max_document = capacity,
+                                      .decode_sequences = 4,
+                                      .decode_length = capacity});
+  std::vector<std::vector<std::int32_t>> prompts;
+  for (const std::int64_t length : {3, 190, 1, 40}) {
+    prompts.push_back(random_documents(1, length, fixture.config.vocab)[0].input_ids);
+  }
+  const model::WritingOptions options = {.count = count};
+  const auto together = model::continue_texts(engine->exec(), engine->decoder(), prompts, options);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const auto alone = model::continue_texts(engine->exec(), engine->decoder(), std::span(&prompts[i], 1), options);
+    EXPECT_EQ(alone[0], together[i]) << i;
+    EXPECT_EQ(alone[0].size(), static_cast<std::size_t>(count));
+  }
+}
+
+// What is given in two parts, with something in between that is taken back, is what is given at once.
+TEST_P(ModelDecoding, ATextGoesOnFromWhereItWasTakenBackTo) {
+  const Fixture fixture(GetParam().folder);
+  if (model::long_row(fixture.config.rope) > 0) return;
+  const auto engine = this->engine(fixture, DType::f32, 1);
+  backend::Exec& exec = engine->exec();
+  const auto ids = random_documents(1, 20, fixture.config.vocab)[0].input_ids;
+  using Texts = std::vector<std::vector<std::int32_t>>;
+  const auto draw = [&](model::Continuation& text, int count) {
+    std::vector<std::int32_t> made;
+    for (int i = 0; i < count; ++i) made.push_back(text.next(exec, {})[0]);
+    return made;
+  };
+  std::vector<std::int32_t> expected;
+  {
+    model::Continuation text(exec, engine->decoder(), 1, longest - 1);
+    text.give(exec, Texts{ids});
+    expected = draw(text, 8);
+  }
+  model::Continuation text(exec, engine->decoder(), 1, longest - 1);
+  text.give(exec, Texts{{ids.begin(), ids.begin() + 12}});
+  draw(text, 9);
+  EXPECT_EQ(text.text(0).size(), 20u) << "what was drawn last has not joined";
+  text.rewind(0, 12);
+  text.give(exec, Texts{{ids.begin() + 12, ids.end()}});
+  EXPECT_EQ(text.text(0), ids);
+  EXPECT_EQ(draw(text, 8), expected);
 }
 
 // A text that the model writes by itself is written under the model's own rule.
@@ -221,7 +282,8 @@ TEST_P(ModelSampling, TakesWhatThePlanSays) {
     const auto engine = train::Engine::create(fixture.config, options);
     engine->load(io::Checkpoint(fixture.folder));
     const std::size_t used = engine->exec().arena().used();
-    model::sample(engine->exec(), engine->decoder(), {.sequences = sequences, .length = longest});
+    const std::vector<std::vector<std::int32_t>> prompts(sequences, std::vector<std::int32_t>(longest - 1));
+    model::continue_texts(engine->exec(), engine->decoder(), prompts, {.count = 2});
     EXPECT_EQ(engine->exec().arena().used(), used) << "all is given back";
     EXPECT_EQ(peak_of(engine->exec().arena().phases()), peak_of(train::Engine::plan(fixture.config, options).phases));
     EXPECT_GT(peak_of(engine->exec().arena().phases()), used);

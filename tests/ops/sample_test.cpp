@@ -165,6 +165,65 @@ TEST_P(OpsSample, NumbersBelongToTheSequenceAndThePositionAlone) {
   }
 }
 
+TEST_P(OpsSample, EveryRowMayStandAtItsOwnPosition) {
+  const std::int64_t rows = 5, vocab = 300;
+  const auto logits = random_values(rows * vocab, 4);
+  TestBench bench(GetParam());
+  const View ids = bench.indices(std::vector<std::int32_t>(rows, -7));
+  const std::vector<std::int32_t> positions = {9, 0, 3, 3, 70000};
+  SampleSpec spec = {.temperature = 1.0f, .seed = 6, .positions = bench.indices(positions)};
+  sample(bench.exec, ids, bench.tensor(DType::f32, {rows, vocab}, logits), spec);
+  std::vector<std::int32_t> expected;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    expected.push_back(draw(row_of(logits, row, vocab), 1,
+                            {.temperature = 1.0f,
+                             .seed = 6,
+                             .first_sequence = row,
+                             .position = positions[static_cast<std::size_t>(row)]})[0]);
+  }
+  EXPECT_EQ(bench.read_indices(ids), expected);
+}
+
+TEST_P(OpsSample, TheNucleusIsTheFewestTokensWithThatMuchProbability) {
+  const auto log = [](double p) { return std::log(p); };
+  const std::vector<double> row = {log(0.1), log(0.4), -infinity, log(0.3), log(0.2)};
+  const auto kept = [&](const std::vector<double>& logits, float temperature, float top_p) {
+    TestBench bench(GetParam());
+    const auto vocab = static_cast<std::int64_t>(logits.size());
+    std::vector<double> two = logits;  // two rows alike
+    two.insert(two.end(), logits.begin(), logits.end());
+    const View view = bench.tensor(DType::f32, {2, vocab}, two);
+    keep_nucleus(bench.exec, view, temperature, top_p);
+    const auto values = bench.read(view);
+    std::vector<std::size_t> result;
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      EXPECT_EQ(values[i], values[i + logits.size()]);
+      if (values[i] != -infinity) result.push_back(i);
+    }
+    return result;
+  };
+  using Places = std::vector<std::size_t>;
+  EXPECT_EQ(kept(row, 1.0f, 0.01f), (Places{1}));
+  EXPECT_EQ(kept(row, 1.0f, 0.39f), (Places{1}));
+  EXPECT_EQ(kept(row, 1.0f, 0.41f), (Places{1, 3}));
+  EXPECT_EQ(kept(row, 1.0f, 0.71f), (Places{1, 3, 4}));
+  EXPECT_EQ(kept(row, 1.0f, 0.95f), (Places{0, 1, 3, 4}));
+  EXPECT_EQ(kept(row, 0.5f, 0.5f), (Places{1}));  // squares: 0.16 of 0.3
+  EXPECT_EQ(kept(row, 1.0f, 1.0f), (Places{0, 1, 3, 4}));
+  // Ties: those of lower ids come first.
+  EXPECT_EQ(kept(std::vector<double>(1000, 0.25), 1.0f, 0.0995f).size(), 100u);
+  EXPECT_EQ(kept({-3.0, 1.0, 1.0, 1.0, -3.0, 1.0}, 1.0f, 0.4f), (Places{1, 2}));
+  // More than are sorted at first: as many as a sort of all of them keeps.
+  const auto many = rounded(random_values(5003, 8), DType::f32);
+  std::vector<double> order = many;
+  std::sort(order.rbegin(), order.rend());
+  double total = 0, passed = 0;
+  for (const double x : order) total += std::exp(x);
+  std::size_t expected = 0;
+  while (passed < 0.9 * total) passed += std::exp(order[expected++]);
+  EXPECT_EQ(kept(many, 1.0f, 0.9f).size(), expected);
+}
+
 TEST_P(OpsSample, RejectsNegativeTemperaturesAndShapesThatDoNotFit) {
   TestBench bench(GetParam());
   const View logits = bench.tensor(DType::f32, {2, 3}, std::vector<double>(6)), ids = bench.indices({0, 0});

@@ -3,15 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "support/device_tensors.h"
 #include "support/fixtures.h"
 
 namespace inlay::testing {
 namespace {
-
-constexpr float gone = -std::numeric_limits<float>::infinity();
 
 class TrainGenerate : public ::testing::TestWithParam<Device> {
  protected:
@@ -48,7 +45,7 @@ TEST_P(TrainGenerate, GreedyIsTheLikeliestTokenOfThePassOverEverything) {
     }
     EXPECT_EQ(train::generate(*engine_, prompt, {.count = 16}), expected);
     const auto stop = std::find(expected.begin(), expected.end(), expected[9]);
-    EXPECT_EQ(train::generate(*engine_, prompt, {.count = 16, .stop = expected[9]}),
+    EXPECT_EQ(train::generate(*engine_, prompt, {.count = 16, .stops = {expected[9]}}),
               std::vector<std::int32_t>(expected.begin(), stop));
   }
 }
@@ -73,39 +70,21 @@ TEST_P(TrainGenerate, RulesOfAttentionHoldWhileTextIsMade) {
 TEST_P(TrainGenerate, SamplingFollowsSeedTemperatureAndNucleus) {
   const std::vector<std::int32_t> prompt = {3, 4, 5};
   const auto greedy = train::generate(*engine_, prompt, {.count = 20});
-  const auto sampled = train::generate(*engine_, prompt, {.count = 20, .temperature = 1.0f, .seed = 1});
-  EXPECT_EQ(train::generate(*engine_, prompt, {.count = 20, .temperature = 1.0f, .seed = 1}), sampled);
-  EXPECT_NE(train::generate(*engine_, prompt, {.count = 20, .temperature = 1.0f, .seed = 2}), sampled);
-  EXPECT_NE(train::generate(*engine_, prompt, {.count = 20, .temperature = 1.0f, .seed = 1, .sequence = 1}), sampled);
+  const auto go_on = [&](const model::Drawing& drawing) {
+    return train::generate(*engine_, prompt, {.count = 20, .drawing = drawing});
+  };
+  const auto sampled = go_on({.temperature = 1.0f, .seed = 1});
+  EXPECT_EQ(go_on({.temperature = 1.0f, .seed = 1}), sampled);
+  EXPECT_NE(go_on({.temperature = 1.0f, .seed = 2}), sampled);
+  EXPECT_NE(go_on({.temperature = 1.0f, .seed = 1, .first_sequence = 1}), sampled);
   EXPECT_NE(sampled, greedy);
   // A nucleus of one token, and next to no temperature.
-  EXPECT_EQ(train::generate(*engine_, prompt, {.count = 20, .temperature = 1.0f, .top_p = 1e-6f, .seed = 1}), greedy);
-  EXPECT_EQ(train::generate(*engine_, prompt, {.count = 20, .temperature = 1e-6f, .seed = 1}), greedy);
+  EXPECT_EQ(go_on({.temperature = 1.0f, .top_p = 1e-6f, .seed = 1}), greedy);
+  EXPECT_EQ(go_on({.temperature = 1e-6f, .seed = 1}), greedy);
 }
 
 INSTANTIATE_TEST_SUITE_P(, TrainGenerate, ::testing::ValuesIn(devices()),
                          [](const auto& info) { return std::string(name_of(info.param)); });
-
-TEST(TrainNucleus, IsTheFewestTokensWithThatMuchProbability) {
-  const auto log = [](double p) { return static_cast<float>(std::log(p)); };
-  const std::vector<float> logits = {log(0.1), log(0.4), gone, log(0.3), log(0.2)};
-  const auto kept = [&](float temperature, float top_p) {
-    std::vector<float> values = logits;
-    train::keep_nucleus(values, temperature, top_p);
-    std::vector<std::size_t> result;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (values[i] != gone) result.push_back(i);
-    }
-    return result;
-  };
-  EXPECT_EQ(kept(1.0f, 0.01f), (std::vector<std::size_t>{1}));
-  EXPECT_EQ(kept(1.0f, 0.39f), (std::vector<std::size_t>{1}));
-  EXPECT_EQ(kept(1.0f, 0.41f), (std::vector<std::size_t>{1, 3}));
-  EXPECT_EQ(kept(1.0f, 0.71f), (std::vector<std::size_t>{1, 3, 4}));
-  EXPECT_EQ(kept(1.0f, 0.95f), (std::vector<std::size_t>{0, 1, 3, 4}));
-  EXPECT_EQ(kept(0.5f, 0.5f), (std::vector<std::size_t>{1}));  // squares: 0.16 of 0.3
-  EXPECT_EQ(kept(1.0f, 1.0f), (std::vector<std::size_t>{0, 1, 3, 4}));
-}
 
 }  // namespace
 }  // namespace inlay::testing

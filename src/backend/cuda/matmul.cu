@@ -9,6 +9,7 @@
 
 #include "backend/cuda/context_internal.h"
 #include "backend/cuda/matmul_choices.h"
+#include "backend/cuda/thin_matmul.h"
 
 // cuBLASLt speaks column-major. A row-major C is, read column-major, Cᵀ = op(B)ᵀ op(A)ᵀ; so B is handed over as the
 // first operand and A as the second, and nothing is transposed in memory. Keys and plans below are in cuBLASLt's terms.
@@ -380,6 +381,7 @@ void matmul(Exec& exec, View workspace, View c, ConstView a, Transpose transpose
   if (c.size() == 0) return;
   const MatmulKey key = key_of(workspace, c, a, transpose_a, b, transpose_b, scale);
   if (key.k == 0) return scale_only(exec, c, scale);
+  if (thin_matmul(exec, c, a, transpose_a, b, transpose_b, scale)) return;
 
   GpuContext& context = gpu(exec);
   MatmulCache& cache = context.part<MatmulCache>();

@@ -5,6 +5,7 @@
 #include "backend/eigen.h"
 #include "backend/lanes.h"
 #include "backend/matmul_f64.h"
+#include "backend/replay.h"
 #include "core/error.h"
 
 // Stands in for the CUDA backend where it is not built.
@@ -41,6 +42,8 @@ void wait(Context&, void*, Lane) { unavailable(); }
 void wait_on_host(void*) { unavailable(); }
 void copy(Context&, void*, const void*, std::size_t, Lane) { unavailable(); }
 void call(Context&, Lane, std::function<void()>) { unavailable(); }
+RecordedWork record_work(Context&, const std::function<void()>&) { unavailable(); }
+void launch_recorded(Context&, void*) { unavailable(); }
 void copy_to_device(Context&, void*, const void*, std::size_t) { unavailable(); }
 void copy_to_host(Context&, void*, const void*, std::size_t) { unavailable(); }
 void fill_zero(Context&, void*, std::size_t) { unavailable(); }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "backend/cpu/parallel.h"
@@ -89,23 +90,26 @@ void weigh_values(T* out, const float* weights, const Rows<const T>& values, flo
 template <class T>
 void attend(View out, ConstView q, ConstView k, ConstView v, const DecodeSpec& spec, View scores) {
   const std::int64_t kv_heads = k.dim(1), group = q.dim(1) / kv_heads, width = q.dim(2);
-  const std::int64_t first = spec.window == 0 ? 0 : std::max<std::int64_t>(spec.length - spec.window, 0);
-  const std::int64_t count = spec.length - first;
-  const auto seen = [&](const ConstView& cache, std::int64_t sequence, std::int64_t head) {
-    const T* data = cache.as<T>() + sequence * cache.stride(0) + head * cache.stride(1) + first * cache.stride(2);
-    return Rows<const T>{data, cache.stride(2), count, width};
+  const auto* sequences = spec.places.sequences.as<std::int32_t>();
+  const auto* positions = spec.places.positions.as<std::int32_t>();
+  const auto seen = [&](const ConstView& cache, std::int64_t row, std::int64_t head) {
+    const std::int64_t length = positions[row] + 1;
+    const std::int64_t first = spec.window == 0 ? 0 : std::max<std::int64_t>(length - spec.window, 0);
+    const T* data = cache.as<T>() + sequences[row] * cache.stride(0) + head * cache.stride(1) + first * cache.stride(2);
+    return Rows<const T>{data, cache.stride(2), length - first, width};
   };
-  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (count * width * group));
+  const std::int64_t longest = *std::max_element(positions, positions + q.dim(0)) + 1;
+  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (longest * width * group));
   backend::cpu::parallel_for(q.dim(0) * kv_heads, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t task = begin; task < end; ++task) {
-      const std::int64_t sequence = task / kv_heads, kv_head = task % kv_heads;
-      const Rows<const T> keys = seen(k, sequence, kv_head), values = seen(v, sequence, kv_head);
+      const std::int64_t row = task / kv_heads, kv_head = task % kv_heads;
+      const Rows<const T> keys = seen(k, row, kv_head), values = seen(v, row, kv_head);
       for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-        float* row = scores.as<float>() + sequence * scores.stride(0) + head * scores.stride(1);
-        score_keys(row, q.as<T>() + sequence * q.stride(0) + head * q.stride(1), keys, spec);
+        float* weights = scores.as<float>() + row * scores.stride(0) + head * scores.stride(1);
+        score_keys(weights, q.as<T>() + row * q.stride(0) + head * q.stride(1), keys, spec);
         const float sink = spec.sinks ? static_cast<float>(spec.sinks.as<T>()[head]) : no_sink;
-        const float factor = soften(row, count, sink);
-        weigh_values(out.as<T>() + sequence * out.stride(0) + head * out.stride(1), row, values, factor);
+        const float factor = soften(weights, keys.count, sink);
+        weigh_values(out.as<T>() + row * out.stride(0) + head * out.stride(1), weights, values, factor);
       }
     }
   });
@@ -116,6 +120,28 @@ void attend(View out, ConstView q, ConstView k, ConstView v, const DecodeSpec& s
 void decode_attention(Exec&, View out, ConstView q, ConstView k, ConstView v, const DecodeSpec& spec, View scores) {
   if (q.dtype() == DType::bf16) return attend<bf16>(out, q, k, v, spec, scores);
   attend<float>(out, q, k, v, spec, scores);
+}
+
+void fill_cache(Exec&, View keys, View values, const CacheRows& rows, const CachePlaces& places) {
+  const std::size_t size = size_of(keys.dtype()), bytes = static_cast<std::size_t>(keys.dim(3)) * size;
+  const auto fill = [&](const View& cache, const ConstView& from) {
+    for (std::int64_t row = 0; row < from.dim(0); ++row) {
+      const std::int64_t sequence = places.sequences.as<std::int32_t>()[row];
+      const std::int64_t position = places.positions.as<std::int32_t>()[row];
+      for (std::int64_t head = 0; head < from.dim(1); ++head) {
+        const std::int64_t to = sequence * cache.stride(0) + head * cache.stride(1) + position * cache.stride(2);
+        const std::int64_t at = row * from.stride(0) + head * from.stride(1);
+        std::memcpy(static_cast<std::byte*>(cache.data()) + static_cast<std::size_t>(to) * size,
+                    static_cast<const std::byte*>(from.data()) + static_cast<std::size_t>(at) * size, bytes);
+      }
+    }
+  };
+  fill(keys, rows.k);
+  fill(values, rows.v);
+}
+
+void advance(Exec&, View positions) {
+  for (std::int64_t i = 0; i < positions.size(); ++i) ++positions.as<std::int32_t>()[i];
 }
 
 }  // namespace inlay::ops::cpu

@@ -48,6 +48,8 @@ struct Cache {
       std::copy_n(random.data() + row * c.head_size, c.head_size, values.data() + row * c.head_size);
     }
   }
+  // The same numbers as another case reads them.
+  Cache(const Cache& other, const DecodeCase& c) : values(other.values), c(c) {}
   // What a sequence has seen as the reference reads it, [length, kv_heads, head_size]; 0 where it was not to be read.
   std::vector<double> seen(std::int64_t sequence) const {
     std::vector<double> result;
@@ -100,6 +102,14 @@ std::vector<double> reference_out(const DecodeCase& c, const std::vector<double>
   return result;
 }
 
+// Every sequence's next token, all at one position.
+CachePlaces last_places(TestBench& bench, std::int64_t sequences, std::int64_t length) {
+  std::vector<std::int32_t> numbers(static_cast<std::size_t>(sequences));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return {bench.indices(numbers),
+          bench.indices(std::vector<std::int32_t>(numbers.size(), static_cast<std::int32_t>(length) - 1))};
+}
+
 class OpsDecodeAttention : public DeviceDType {};
 
 TEST_P(OpsDecodeAttention, IsTheLastRowOfTheReference) {
@@ -115,7 +125,10 @@ TEST_P(OpsDecodeAttention, IsTheLastRowOfTheReference) {
     const Window query = strided(bench, dtype(), c.sequences, width, q);
     const Window wide = strided(bench, dtype(), c.sequences, width);
     const auto sinks = with_sinks ? rounded(random_values(c.heads, 4, 4.0), dtype()) : std::vector<double>();
-    DecodeSpec spec = {.scale = scale, .length = c.length, .window = c.window, .softcap = softcap_of(c)};
+    DecodeSpec spec = {.scale = scale,
+                       .places = last_places(bench, c.sequences, c.length),
+                       .window = c.window,
+                       .softcap = softcap_of(c)};
     if (with_sinks) spec.sinks = bench.tensor(dtype(), {c.heads}, sinks);
     decode_attention(bench.exec, dense, bench.tensor(dtype(), {c.sequences, c.heads, c.head_size}, q), keys, values,
                      spec);
@@ -145,7 +158,7 @@ TEST_P(OpsDecodeAttention, LargeScoresAreExact) {
     const View out = bench.poisoned(dtype(), {1, 1, width});
     decode_attention(bench.exec, out, bench.tensor(dtype(), {1, 1, width}, std::vector<double>(width, 100.0)),
                      bench.tensor(dtype(), {1, 1, length, width}, k), bench.tensor(dtype(), {1, 1, length, width}, v),
-                     {.scale = 1.0f, .length = length});
+                     {.scale = 1.0f, .places = last_places(bench, 1, length)});
     EXPECT_EQ(bench.read(out), std::vector<double>(width, static_cast<double>(winner)));
   }
 }
@@ -155,18 +168,79 @@ TEST_P(OpsDecodeAttention, PlansWhatItTakes) {
   const auto peak = [&](backend::Exec exec) {
     const View out = exec.arena().scratch("out", dtype(), q), query = exec.arena().scratch("q", dtype(), q);
     const View keys = exec.arena().scratch("k", dtype(), cache), values = exec.arena().scratch("v", dtype(), cache);
-    decode_attention(exec, out, query, keys, values, {.length = 37});
+    const CachePlaces places = {exec.arena().scratch("sequences", DType::i32, {3}),
+                                exec.arena().scratch("positions", DType::i32, {3})};
+    exec.fill_zero(View(const_cast<void*>(places.sequences.data()), DType::i32, {3}));
+    exec.fill_zero(View(const_cast<void*>(places.positions.data()), DType::i32, {3}));
+    decode_attention(exec, out, query, keys, values, {.places = places});
     return exec.arena().peak();
   };
   EXPECT_EQ(peak(backend::Exec::planner(device())), peak(backend::Exec::runner(device(), 1 << 20)));
 }
 
-TEST_P(OpsDecodeAttention, RejectsLengthsThatTheCacheDoesNotHold) {
+// Rows of any sequences at any positions, several of one among them, and more keys than one block of a GPU takes.
+TEST_P(OpsDecodeAttention, RowsSeeTheirOwnSequenceUpToTheirOwnPosition) {
+  const DecodeCase c = {3, 6, 2, 40, 700, 700};
+  const std::vector<std::int32_t> sequences = {2, 0, 2, 2, 1, 0}, positions = {0, 699, 5, 300, 513, 1};
+  const std::int64_t width = c.heads * c.head_size, rows = 6;
+  TestBench bench(device());
+  const Cache k(c, dtype(), 2), v(c, dtype(), 3);
+  const auto q = rounded(random_values(rows * width, 1), dtype());
+  const View out = bench.poisoned(dtype(), {rows, c.heads, c.head_size});
+  decode_attention(bench.exec, out, bench.tensor(dtype(), {rows, c.heads, c.head_size}, q), k.on(bench, dtype()),
+                   v.on(bench, dtype()),
+                   {.scale = 0.2f, .places = {bench.indices(sequences), bench.indices(positions)}, .softcap = 1.5f});
+  const auto found = bench.read(out);
+  for (std::size_t row = 0; row < sequences.size(); ++row) {
+    DecodeCase alone = c;
+    alone.length = positions[row] + 1;
+    std::vector<double> queries(static_cast<std::size_t>(c.sequences * width));
+    const std::int64_t sequence = sequences[row];
+    std::copy_n(q.begin() + static_cast<std::int64_t>(row) * width, width, queries.begin() + sequence * width);
+    const auto expected = reference_out(alone, queries, {k, alone}, {v, alone}, 0.2, {});
+    const std::vector<double> mine(found.begin() + static_cast<std::int64_t>(row) * width,
+                                   found.begin() + static_cast<std::int64_t>(row + 1) * width);
+    const std::vector<double> theirs(expected.begin() + sequence * width, expected.begin() + (sequence + 1) * width);
+    EXPECT_LE(relative_error(mine, theirs), dtype() == DType::f32 ? 2e-5 : 6e-3) << row;
+  }
+}
+
+TEST_P(OpsDecodeAttention, RowsTakeTheirPlacesInTheCache) {
+  TestBench bench(device());
+  const std::int64_t heads = 2, width = 5, capacity = 4, rows = 3;
+  const auto k = rounded(random_values(rows * heads * width, 1), dtype());
+  const auto v = rounded(random_values(rows * heads * width, 2), dtype());
+  const View keys =
+      bench.tensor(dtype(), {2, heads, capacity, width}, std::vector<double>(2 * heads * capacity * width, 7));
+  const View values =
+      bench.tensor(dtype(), {2, heads, capacity, width}, std::vector<double>(2 * heads * capacity * width, 7));
+  const Window wide = strided(bench, dtype(), rows, heads * width, k);
+  const std::vector<std::int32_t> sequences = {1, 0, 1}, positions = {3, 0, 1};
+  fill_cache(bench.exec, keys, values, {wide.view.split_cols(heads), bench.tensor(dtype(), {rows, heads, width}, v)},
+             {bench.indices(sequences), bench.indices(positions)});
+  std::vector<double> expected_k(2 * heads * capacity * width, 7), expected_v = expected_k;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t i = 0; i < heads * width; ++i) {
+      const auto at = static_cast<std::size_t>(row);
+      const std::int64_t to = ((sequences[at] * heads + i / width) * capacity + positions[at]) * width + i % width;
+      expected_k[static_cast<std::size_t>(to)] = k[static_cast<std::size_t>(row * heads * width + i)];
+      expected_v[static_cast<std::size_t>(to)] = v[static_cast<std::size_t>(row * heads * width + i)];
+    }
+  }
+  EXPECT_EQ(bench.read(keys), expected_k);
+  EXPECT_EQ(bench.read(values), expected_v);
+  const View numbers = bench.indices({5, 0, 41});
+  advance(bench.exec, numbers);
+  EXPECT_EQ(bench.read_indices(numbers), (std::vector<std::int32_t>{6, 1, 42}));
+}
+
+TEST_P(OpsDecodeAttention, RejectsPlacesThatDoNotFit) {
   TestBench bench(device());
   const View q = bench.poisoned(dtype(), {2, 4, 8}), cache = bench.poisoned(dtype(), {2, 2, 5, 8});
-  EXPECT_THROW(decode_attention(bench.exec, q, q, cache, cache, {.length = 6}), InternalError);
-  EXPECT_THROW(decode_attention(bench.exec, q, q, cache, cache, {.length = 0}), InternalError);
-  EXPECT_THROW(decode_attention(bench.exec, q, q, cache, bench.poisoned(dtype(), {2, 2, 4, 8}), {.length = 1}),
+  const CachePlaces places = last_places(bench, 2, 1), three = last_places(bench, 3, 1);
+  EXPECT_THROW(decode_attention(bench.exec, q, q, cache, cache, {.places = three}), InternalError);
+  EXPECT_THROW(decode_attention(bench.exec, q, q, cache, cache, {}), InternalError);
+  EXPECT_THROW(decode_attention(bench.exec, q, q, cache, bench.poisoned(dtype(), {2, 2, 4, 8}), {.places = places}),
                InternalError);
 }
 
