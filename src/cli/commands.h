@@ -29,6 +29,7 @@ void add_grad(Program& program);
 void add_init(Program& program);
 void add_generate(Program& program);
 void add_merge(Program& program);
+void add_export(Program& program);
 void add_bench(Program& program);
 void add_continual(Program& program);
 void add_tokenize(Program& program);

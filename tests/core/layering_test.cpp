@@ -18,9 +18,9 @@
 namespace inlay {
 namespace {
 
-constexpr std::array<std::string_view, 19> order = {
-    "core", "backend", "parallel", "ops",   "weights", "io",    "model", "objective", "jinja", "data",
-    "osft", "adapter", "options",  "train", "report",  "study", "api",   "bench",     "cli"};
+constexpr std::array<std::string_view, 20> order = {
+    "core", "backend", "parallel", "ops",   "weights", "io",     "model", "objective", "jinja", "data",
+    "osft", "adapter", "options",  "train", "gguf",    "report", "study", "api",       "bench", "cli"};
 
 std::size_t place(std::string_view folder) {
   return static_cast<std::size_t>(std::find(order.begin(), order.end(), folder) - order.begin());
