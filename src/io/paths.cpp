@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "io/fault.h"
+#include "io/file.h"
 
 namespace inlay::io {
 
@@ -84,6 +85,14 @@ void create_folders(const fs::path& folder) {
   if (!error) fs::create_directory(folder, error);
   if (error) user_error("{}: cannot be created: {}", folder.string(), error.message());
   sync_folder(parent.empty() ? "." : parent);
+}
+
+void link_or_copy(const fs::path& from, const fs::path& to) {
+  std::error_code error = injected();
+  if (!error) fs::create_hard_link(from, to, error);
+  if (!error) return;
+  if (error == std::errc::no_space_on_device) user_error("cannot write {}: {}", to.string(), error.message());
+  write_file_atomic(to, MappedFile(from).bytes());
 }
 
 void rename(const fs::path& from, const fs::path& to) {

@@ -19,6 +19,8 @@ std::filesystem::path real_path(const std::filesystem::path& path);
 
 // Makes a folder and those above it, on disk when it returns.
 void create_folders(const std::filesystem::path& folder);
+// The same bytes under another name, which no file has yet: one file on disk where the file system can.
+void link_or_copy(const std::filesystem::path& from, const std::filesystem::path& to);
 // Takes the place of a file that has the new name.
 void rename(const std::filesystem::path& from, const std::filesystem::path& to);
 // A file, or a folder with everything in it; nothing where it is not there.
