@@ -4,6 +4,7 @@
 
 #include "backend/cpu/processor.h"
 #include "backend/cuda/context.h"
+#include "core/version.h"
 
 namespace inlay {
 
@@ -17,7 +18,7 @@ Version version() {
 #else
   const std::string compiler = fmt::format("GCC {}.{}.{}", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
 #endif
-  return {.number = INLAY_VERSION,
+  return {.number = std::string(version_number()),
           .commit = api::commit,
           .compiler = compiler,
           .cuda = backend::cuda::toolkit_version(),

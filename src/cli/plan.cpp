@@ -99,6 +99,7 @@ void print_plan(const RunPlan& p) {
         format_count(std::llround(e.tokens_per_second)), std::max(e.compute_seconds, e.copy_seconds),
         e.recompute_seconds, e.copy_seconds, e.optimizer_seconds, p.ceilings.source);
   }
+  if (p.length.steps > 0) fmt::print("\nthe run: {}\n", text_of(p.length));
   if (p.longest > 0) fmt::print("\nlongest document that fits: {} tokens\n", format_count(p.longest));
 }
 

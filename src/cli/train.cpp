@@ -1,5 +1,13 @@
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
 #include "cli/commands.h"
 #include "core/interrupt.h"
+#include "io/file.h"
 #include "parallel/processes.h"
 #include "train/run.h"
 #include "train/session.h"
@@ -10,7 +18,7 @@ namespace {
 
 struct Arguments {
   std::string config, processes;
-  bool resume = false, quiet = false;
+  bool resume = false, quiet = false, json = false;
 };
 
 // All processes have the exit code of the signal that came to one of them: mpirun takes that of whichever ends first.
@@ -22,6 +30,23 @@ int shared_exit_code(parallel::Communicator& world) {
   return interrupt_exit_code();
 }
 
+// Standard output as a stream of JSON: a line for each of metrics.jsonl as it is written, and the summary at the end.
+// Whoever reads it may go: the run goes on without.
+class JsonOutput {
+ public:
+  explicit JsonOutput(Console& console) : console_(console) { std::signal(SIGPIPE, SIG_IGN); }
+
+  void print(const std::string& line) {
+    if (closed_) return;
+    closed_ = std::fputs((line + "\n").c_str(), stdout) < 0 || std::fflush(stdout) != 0;
+    if (closed_) console_.line("nobody reads standard output any more: the run goes on without --json");
+  }
+
+ private:
+  Console& console_;
+  bool closed_ = false;
+};
+
 int run(const Arguments& arguments, const options::Overrides& overrides) {
   install_interrupt_handler();  // first: mpirun may pass a signal on while the processes still find each other
   const std::shared_ptr<parallel::Communicator> world = parallel::join_processes();
@@ -32,8 +57,18 @@ int run(const Arguments& arguments, const options::Overrides& overrides) {
   const Device device = train::resolve_machine(options.device, options.dtype).device;
   parallel::agree_on(*world, {{"device", std::string(name_of(device))}});
   const auto communicator = parallel::take_places(world, device, [&](std::string_view note) { console.line(note); });
-  if (train::run_training(options, arguments.resume, console, communicator) == train::RunEnd::interrupted) {
+  std::optional<JsonOutput> json;
+  if (arguments.json && world->leads()) json.emplace(console);
+  const auto observe = [&](const std::string& line) {
+    if (json) json->print(line);
+  };
+  if (train::run_training(options, arguments.resume, console, communicator, observe) == train::RunEnd::interrupted) {
     return shared_exit_code(*world);
+  }
+  if (json) {
+    const std::filesystem::path summary = std::filesystem::path(options.output_dir) / "summary.json";
+    json->print(
+        nlohmann::ordered_json{{"summary", nlohmann::ordered_json::parse(io::read_file(summary, 1 << 20))}}.dump());
   }
   console.line(fmt::format("to see how it went: inlay report {}", options.output_dir));
   return 0;
@@ -50,6 +85,8 @@ void add_train(Program& program) {
                       "Run as so many processes on this machine, started by mpirun; auto: one per GPU");
   command->add_flag("--resume", arguments->resume, "Continue from the latest checkpoint in output_dir");
   command->add_flag("--quiet", arguments->quiet, "Print errors only");
+  command->add_flag("--json", arguments->json,
+                    "Print every line of metrics.jsonl to standard output, as it is written, and the summary");
   command->allow_extras();
   command->callback([&program, command, arguments] {
     program.several_processes = true;

@@ -16,12 +16,14 @@ class Console {
   static Console passing(bool quiet);
   ~Console();
 
+  // Whether a person sees a line that is rewritten.
+  bool live() const { return terminal_ && !quiet_; }
   // A line that stays.
   void line(std::string_view text);
   // A line that the next one replaces; off a terminal it is printed only where `important`.
   void status(std::string_view text, bool important = false);
   // The same behind a bar that shows how much is done; off a terminal there is none.
-  void status(double share, std::string_view text, bool important);
+  void status(double share, std::string_view text, bool important = false);
 
   // "loading weights 1.2 GiB of 16.0 GiB, ETA 12s", at most a few times a second; silent for what ends within a second.
   void progress(std::string_view what, std::uint64_t done, std::uint64_t total);

@@ -13,6 +13,7 @@
 #include "options/adapter_fields.h"
 #include "options/dataset_fields.h"
 #include "options/objective_fields.h"
+#include "options/watching_fields.h"
 
 namespace inlay::options {
 
@@ -162,8 +163,12 @@ const std::vector<Field>& fields() {
              "what the optimizer's moments are kept in; 8bit: AdamW's of large matrices, embeddings aside"),
       integer("logging_steps", &O::logging_steps, 1, "steps between lines of the log"),
       integer("eval_steps", &O::eval_steps, 0, "steps between evaluations on test_datasets; 0: at the end only"),
+      boolean("eval_on_start", &O::eval_on_start,
+              "evaluate before the first step, too, where there is something to evaluate on"),
       integer("save_steps", &O::save_steps, 0, "steps between checkpoints; 0: only the final model is saved"),
       integer("save_total_limit", &O::save_total_limit, 0, "checkpoints to keep; 0: all"),
+      boolean("save_only_model", &O::save_only_model,
+              "checkpoints hold the model alone: a seventh of the bytes or less, but a run cannot go on from them"),
       texts("freeze", &O::freeze, "none, or a list of patterns",
             "tensors that do not train, by their names in the checkpoint (* stands for anything): "
             "\"model.layers.*.mlp.experts.*\""),
@@ -219,6 +224,7 @@ const std::vector<Field>& fields() {
   static const std::vector<Field> all = [] {
     std::vector<Field> joined = table;
     joined.insert(joined.end(), objective_fields().begin(), objective_fields().end());
+    joined.insert(joined.end(), watching_fields().begin(), watching_fields().end());
     joined.insert(joined.end(), adapter_fields().begin(), adapter_fields().end());
     joined.insert(joined.end(), osft_fields().begin(), osft_fields().end());
     return joined;
@@ -316,6 +322,7 @@ void validate(const TrainOptions& o, const std::string& source) {
     if (o.memory.disk != "off") refuse("memory.disk");
     if (o.memory.host && o.memory.host_layers == std::int64_t{0}) refuse("memory.host");
   }
+  validate_watching(o, source);
   validate_adapter(o, source);
   validate_objective(o, source);
   if (o.osft.enabled) {

@@ -34,6 +34,9 @@ enum class Decay : std::uint8_t { constant, linear, cosine };
 // What the layers' products are made in.
 enum class MatmulDtype : std::uint8_t { same_as_dtype, bf16, fp8 };
 
+// What an evaluation is judged by.
+enum class Metric : std::uint8_t { eval_loss, eval_perplexity, eval_accuracy };
+
 struct TrainOptions {
   std::string base_model;
   std::string output_dir;
@@ -83,8 +86,19 @@ struct TrainOptions {
 
   std::int64_t logging_steps = 1;
   std::int64_t eval_steps = 0;
+  bool eval_on_start = true;
   std::int64_t save_steps = 0;
   std::int64_t save_total_limit = 0;
+  bool save_only_model = false;
+
+  std::int64_t early_stopping_patience = 0;  // evaluations; 0: never
+  double early_stopping_threshold = 0;
+  std::optional<bool> load_best_model_at_end;   // absent: where it may stop early
+  std::optional<Metric> metric_for_best_model;  // absent: eval_loss
+  std::optional<bool> greater_is_better;        // absent: of accuracies
+
+  std::vector<std::string> report_to = {"none"};
+  std::string mlflow_tracking_uri, mlflow_experiment_name, mlflow_run_name;  // empty: by the environment
 
   std::vector<std::string> freeze = {"none"};  // patterns of tensors that do not train
   std::optional<double> router_aux_loss_coef;  // absent: as config.json says
@@ -114,9 +128,19 @@ struct TrainOptions {
   osft::OsftOptions osft;
   adapter::AdapterOptions adapter;
 
+  bool loads_best() const { return load_best_model_at_end.value_or(early_stopping_patience > 0); }
+  // Whether evaluations are compared at all.
+  bool tracks_best() const { return loads_best() || early_stopping_patience > 0 || metric_for_best_model; }
+  Metric best_metric() const { return metric_for_best_model.value_or(Metric::eval_loss); }
+  bool wants_greater() const { return greater_is_better.value_or(best_metric() == Metric::eval_accuracy); }
+  bool evaluates() const { return val_set_size > 0 || !test_datasets.empty(); }
+  bool reports_to(std::string_view board) const;
+
   // Whether the base model is searched for directions before anything trains.
   bool finds_directions() const { return osft.enabled || adapter.keeps_to_free(); }
 };
+
+std::string_view name_of(Metric metric);  // "eval_loss"
 
 // One key of the configuration, for the reference, the schema and the messages.
 // Keys of a nested map are written with dots: osft.basis.

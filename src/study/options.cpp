@@ -25,6 +25,12 @@ const std::map<std::string, std::string>& reserved_keys() {
       {"val_set_size", "every task's eval and every held set are evaluated after each task"},
       {"test_datasets", "every task's eval and every held set are evaluated after each task"},
       {"eval_steps", "evaluation follows each task"},
+      {"eval_on_start", "the base model is evaluated before the first task"},
+      {"early_stopping_patience", "evaluation follows each task"},
+      {"early_stopping_threshold", "evaluation follows each task"},
+      {"load_best_model_at_end", "evaluation follows each task"},
+      {"metric_for_best_model", "evaluation follows each task"},
+      {"greater_is_better", "evaluation follows each task"},
       {"lora_model_dir", "every task begins a new adapter on the model that the task before has left"},
       {"learning_rate", "it belongs to a method: learning_rates: [...]"},
       {"seed", "it belongs to the study: seeds: [...]"}};

@@ -46,9 +46,12 @@ void flatten(Facts& facts, const std::string& prefix, const YAML::Node& node) {
 
 // Every training key that bears on the result and is the same in all of the method's runs of a task.
 void add_training(Facts& facts, const std::string& who, const options::TrainOptions& training) {
-  static const std::set<std::string> beside = {
-      "base_model",    "output_dir", "datasets",   "test_datasets",    "learning_rate",    "seed",
-      "logging_steps", "eval_steps", "save_steps", "save_total_limit", "activation_policy"};
+  static const std::set<std::string> beside = {"base_model",      "output_dir",          "datasets",
+                                               "test_datasets",   "learning_rate",       "seed",
+                                               "logging_steps",   "eval_steps",          "eval_on_start",
+                                               "save_steps",      "save_total_limit",    "save_only_model",
+                                               "report_to",       "mlflow_tracking_uri", "mlflow_experiment_name",
+                                               "mlflow_run_name", "activation_policy"};
   for (const auto& item : YAML::Load(options::to_yaml(training))) {
     const std::string key = item.first.Scalar();
     if (!beside.contains(key)) flatten(facts, who + ": " + key, item.second);

@@ -52,8 +52,26 @@ SavedFiles save_weights(Communicator& ranks, Engine& engine, const ModelOrigin& 
           const PieceSink& sink) { model::read_part(engine.exec(), p, part, dtype, &base, sink); });
 }
 
+nlohmann::json to_json(const Evaluated& evaluated) {
+  return {{"step", evaluated.step}, {"loss", evaluated.loss}, {"accuracy", evaluated.accuracy}};
+}
+nlohmann::json to_json(const Best& best) {
+  nlohmann::json json = to_json(best.at);
+  json["leak"] = best.leak;
+  json["not_improved"] = best.not_improved;
+  return json;
+}
+
+Evaluated read_evaluated(const io::Json& json) {
+  return {.step = json.integer("step", {.min = -1}),
+          .loss = json.number("loss"),
+          .accuracy = json.number("accuracy", io::non_negative_number)};
+}
+
 io::FileSum write_state(const fs::path& file, const TrainerState& state) {
   const nlohmann::json json = {{"version", state_version},
+                               {"run", state.run},
+                               {"began", state.began},
                                {"step", state.step},
                                {"epoch", state.epoch},
                                {"batch", state.batch},
@@ -61,6 +79,8 @@ io::FileSum write_state(const fs::path& file, const TrainerState& state) {
                                {"seconds", state.seconds},
                                {"loss", state.loss},
                                {"evaluation_due", state.evaluation_due},
+                               {"evaluated", to_json(state.evaluated)},
+                               {"best", to_json(state.best)},
                                {"data_fingerprint", state.data_fingerprint},
                                {"basis_fingerprint", state.basis_fingerprint},
                                {"batching", state.batching},
@@ -88,15 +108,32 @@ SavedFiles save_model(Communicator& ranks, Engine& engine, const ModelOrigin& or
   return written;
 }
 
+fs::path checkpoint_folder(const fs::path& output_dir, std::int64_t step) {
+  return output_dir / (std::string(prefix) + std::to_string(step));
+}
+
+bool is_resumable(const fs::path& checkpoint) { return io::exists(checkpoint / optimizer_file); }
+
+void take_model(const fs::path& checkpoint, const fs::path& folder) {
+  for (const fs::path& file : io::entries_of(checkpoint)) {
+    const std::string name = file.filename().string();
+    if (name == state_file || name == optimizer_file || name == manifest_file) continue;
+    io::link_or_copy(file, folder / name);
+  }
+  io::sync_folder(folder);
+}
+
 fs::path save_checkpoint(Communicator& ranks, Engine& engine, const ModelOrigin& origin, const fs::path& output_dir,
-                         const TrainerState& state) {
-  const fs::path target = output_dir / (std::string(prefix) + std::to_string(state.step));
+                         const TrainerState& state, Contents contents) {
+  const fs::path target = checkpoint_folder(output_dir, state.step);
   const fs::path partial = hidden(target, partial_mark);
   std::error_code ignored;
   if (ranks.leads()) fs::remove_all(partial, ignored);
   try {
     SavedFiles files = save_model(ranks, engine, origin, partial);
-    files.add(write_optimizer(ranks, engine.optimizer(), engine.exec(), partial / optimizer_file));
+    if (contents == Contents::all) {
+      files.add(write_optimizer(ranks, engine.optimizer(), engine.exec(), partial / optimizer_file));
+    }
     io::FileSums sums = sums_of(ranks, partial, files);
     by_leader(ranks, "the checkpoint's state", [&] {
       sums[state_file] = write_state(partial / state_file, state);
@@ -126,7 +163,7 @@ std::optional<io::FileSums> promised_files(const fs::path& folder) {
     throw io::DamagedFile(fmt::format("{}: is missing", (folder / manifest_file).string()));
   }
   io::FileSums files = io::read_manifest(folder / manifest_file);
-  for (const char* name : {state_file, optimizer_file}) {
+  for (const char* name : {state_file, optimizer_file}) {  // only those that a run can go on from are verified
     if (!files.contains(name)) {
       throw io::DamagedFile(fmt::format("{}: does not list {}", (folder / manifest_file).string(), name));
     }
@@ -157,6 +194,8 @@ bool verify_checkpoint(Communicator& ranks, const fs::path& folder,
 TrainerState read_trainer_state(const fs::path& folder) {
   const io::Json json = io::Json::read(folder / state_file);
   TrainerState state;
+  state.run = json.find_string("run").value_or("");
+  state.began = json.find_string("began").value_or("");
   state.step = json.integer("step", io::non_negative_integer);
   state.epoch = json.integer("epoch", io::non_negative_integer);
   state.batch = json.integer("batch", io::non_negative_integer);
@@ -164,6 +203,13 @@ TrainerState read_trainer_state(const fs::path& folder) {
   state.seconds = json.number("seconds", io::non_negative_number);
   state.loss = json.number("loss");
   state.evaluation_due = json.find_boolean("evaluation_due").value_or(false);
+  if (json.has("evaluated")) state.evaluated = read_evaluated(json.object("evaluated"));
+  if (json.has("best")) {
+    const io::Json best = json.object("best");
+    state.best = {.at = read_evaluated(best),
+                  .leak = best.number("leak", io::non_negative_number),
+                  .not_improved = best.integer("not_improved", io::non_negative_integer)};
+  }
   state.data_fingerprint = json.string("data_fingerprint");
   state.basis_fingerprint = json.find_string("basis_fingerprint").value_or("");
   state.batching = json.string("batching");
@@ -202,12 +248,15 @@ void remove_checkpoint(const fs::path& folder) {
   io::remove_all(removed);
 }
 
-void remove_old_checkpoints(const fs::path& output_dir, std::int64_t keep) {
+void remove_old_checkpoints(const fs::path& output_dir, std::int64_t keep, std::int64_t best) {
   if (keep <= 0) return;
-  auto found = checkpoints_in(output_dir);
-  while (static_cast<std::int64_t>(found.size()) > keep) {
-    remove_checkpoint(found.begin()->second);
-    found.erase(found.begin());
+  const auto found = checkpoints_in(output_dir);
+  auto left = static_cast<std::int64_t>(found.size());
+  for (const auto& [step, folder] : found) {
+    if (left <= keep || step == found.rbegin()->first) return;
+    if (step == best) continue;
+    remove_checkpoint(folder);
+    --left;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "io/safetensors_writer.h"
+#include "train/best.h"
 #include "train/engine.h"
 #include "train/model_folder.h"
 
@@ -20,18 +21,22 @@ struct EngineAdapter;  // train/adapters.h
 
 // Where a run stands after `step` optimizer steps.
 struct TrainerState {
+  std::string run;    // its name for machines, from its beginning on
+  std::string began;  // when, in UTC
   std::int64_t step = 0;
   std::int64_t epoch = 0, batch = 0;  // the next micro-batch to read
   std::int64_t tokens = 0;            // seen so far
   double seconds = 0;                 // spent so far
   double loss = 0;                    // of the last step
   bool evaluation_due = false;        // an interrupt came while the last step was evaluated
-  std::string data_fingerprint;       // of the documents, so that a resumed run reads the same ones
-  std::string basis_fingerprint;      // of the directions that were found; empty without
-  std::string batching;               // the options by which documents became batches
-  std::string base_fingerprint;       // of the base model's weights, of which a resumed run takes what does not train
-  std::string compute;                // dtype, and what products are made in
-  std::string adapter;                // what trains beside the base model, as EngineAdapter::identity(); empty without
+  Evaluated evaluated;                // last
+  Best best;
+  std::string data_fingerprint;   // of the documents, so that a resumed run reads the same ones
+  std::string basis_fingerprint;  // of the directions that were found; empty without
+  std::string batching;           // the options by which documents became batches
+  std::string base_fingerprint;   // of the base model's weights, of which a resumed run takes what does not train
+  std::string compute;            // dtype, and what products are made in
+  std::string adapter;            // what trains beside the base model, as EngineAdapter::identity(); empty without
 };
 
 // Where a model came from: the folder of the base model, and the chat template that it learned by, where that is not
@@ -47,10 +52,20 @@ struct ModelOrigin {
 SavedFiles save_model(Communicator& ranks, Engine& engine, const ModelOrigin& origin,
                       const std::filesystem::path& folder);
 
+// Of a checkpoint: everything, or no more than the model, from which no run can go on.
+enum class Contents : std::uint8_t { all, model };
+
 // Writes output_dir/checkpoint-STEP whole or not at all: the same files whatever number of ranks there are. Where one
 // of them fails, all do.
 std::filesystem::path save_checkpoint(Communicator& ranks, Engine& engine, const ModelOrigin& origin,
-                                      const std::filesystem::path& output_dir, const TrainerState& state);
+                                      const std::filesystem::path& output_dir, const TrainerState& state,
+                                      Contents contents = Contents::all);
+std::filesystem::path checkpoint_folder(const std::filesystem::path& output_dir, std::int64_t step);
+// Whether a run can go on from it.
+bool is_resumable(const std::filesystem::path& checkpoint);
+// Puts a checkpoint's model into a folder, as save_model would have written it there. It shares the disk space with the
+// checkpoint where the file system can.
+void take_model(const std::filesystem::path& checkpoint, const std::filesystem::path& folder);
 // Reads every byte of a checkpoint, each rank some of its files: io::DamagedFile where one is not as it was written.
 // False: an earlier version wrote it, without checksums.
 bool verify_checkpoint(Communicator& ranks, const std::filesystem::path& folder,
@@ -67,8 +82,8 @@ std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::pa
                                                        std::int64_t below = std::numeric_limits<std::int64_t>::max());
 // Whole or not at all: no moment shows a part of it.
 void remove_checkpoint(const std::filesystem::path& folder);
-// Removes the oldest ones beyond `keep` (0: keeps all).
-void remove_old_checkpoints(const std::filesystem::path& output_dir, std::int64_t keep);
+// Removes the oldest ones beyond `keep` (0: keeps all), but neither the last one nor that of the step `best`.
+void remove_old_checkpoints(const std::filesystem::path& output_dir, std::int64_t keep, std::int64_t best = -1);
 // Removes what killed processes left of checkpoints that were being written or removed.
 void tidy_checkpoints(const std::filesystem::path& output_dir);
 

@@ -6,10 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/cuda/context.h"
+#include "core/clock.h"
 #include "core/interrupt.h"
 #include "core/text.h"
+#include "core/version.h"
 #include "io/paths.h"
 #include "train/batching.h"
+#include "train/run_length.h"
 #include "train/schedule.h"
 #include "train/step_time.h"
 
@@ -54,7 +57,8 @@ Loop::Loop(const options::TrainOptions& options, const RunDocuments& documents, 
                 engine_.decoder().config().experts.balance > 0 || engine_.decoder().objective().wants_whole_batches()},
       evaluators_{
           .ranks = engine_.options().mesh.all, .cost = team_.cost, .idle = [this] { engine_.idle_evaluation(); }},
-      observer_(observer) {}
+      observer_(observer),
+      expected_speed_(engine.tokens_per_second) {}
 
 RunEnd Loop::run(TrainerState state, std::int64_t steps) {
   state_ = std::move(state);
@@ -62,14 +66,30 @@ RunEnd Loop::run(TrainerState state, std::int64_t steps) {
   metrics_ = std::make_unique<MetricsFile>();
   by_leader(output_.ranks(), "metrics.jsonl",
             [&] { metrics_ = std::make_unique<MetricsFile>(output_.path() / "metrics.jsonl", state_.step); });
+  if (output_.ranks().leads()) {
+    boards_ = make_boards(options_, {.output = output_.path(),
+                                     .run = state_.run,
+                                     .version = std::string(version_number()),
+                                     .resumed_after = state_.step});
+  }
   const Schedule schedule = schedule_of(options_, steps_);
   const std::int64_t step_size = step_micro_batches(state_.batching);
   BatchStream stream(documents_.sampler(), documents_.train(), state_.epoch, state_.batch, team_);
   if (team_.size > 1) console_.line(team_text(documents_.sampler(), step_size, team_));
   const double began = now() - state_.seconds;
+  const RunLength length = run_length(steps_, documents_.sampler(), step_size, expected_speed_);
+  console_.line(fmt::format("run {}: {}", state_.run, text_of(length)));
   remove_old_checkpoints();  // a killed run may have left too many
-  if (state_.evaluation_due && state_.step < steps_ && !evaluate_now()) return stop_early();
-  while (state_.step < steps_) {
+  const bool evaluated =
+      state_.step < steps_ && (state_.evaluation_due || (state_.step == 0 && options_.eval_on_start));
+  if (evaluated && !evaluate_now()) {
+    if (state_.step > 0) return stop_early();
+    end_boards(BoardEnd::stopped);
+    console_.line("interrupted in the evaluation before the first step; nothing was written");
+    return RunEnd::interrupted;
+  }
+  if (state_.step > 0 && evaluated) save_where_due();
+  while (state_.step < steps_ && !stops_early(options_, state_.best)) {
     const double step_began = now();
     const TeamStep share = stream.next_step(step_size);
     const double rate = schedule.rate(state_.step);
@@ -93,14 +113,32 @@ RunEnd Loop::run(TrainerState state, std::int64_t steps) {
     if (options_.eval_steps > 0 && state_.step % options_.eval_steps == 0 && state_.step < steps_) evaluate_now();
     const bool stop = output_.ranks().any(interrupt_requested(), "whether to stop");
     if (stop && state_.step < steps_) return stop_early();
-    if (options_.save_steps > 0 && state_.step % options_.save_steps == 0) save();
+    save_where_due();
   }
   return finish();
 }
 
-void Loop::write_metrics(const ordered_json& record) {
+void Loop::write_metrics(ordered_json record) {
+  const double time = wall_clock();
+  record["time"] = utc_text(time);
+  record["run"] = state_.run;
+  record["version"] = version_number();
   metrics_->write(record);
-  if (observer_) observer_(record.dump());
+  const std::string line = record.dump();
+  if (observer_) observer_(line);
+  for (const auto& board : boards_) board->offer(board_record(line, time));
+  tell_of_boards();
+}
+
+void Loop::tell_of_boards() {
+  for (const auto& board : boards_) {
+    for (const std::string& message : board->take_messages()) console_.line(message);
+  }
+}
+
+void Loop::end_boards(BoardEnd how) {
+  for (const auto& board : boards_) board->end(how);
+  tell_of_boards();
 }
 
 void Loop::check_finite(const StepResult& result) {
@@ -129,6 +167,7 @@ void Loop::report(const StepResult& result, double rate, double seconds, double 
   const std::size_t device_peak = engine_.exec().arena().peak();
   state_.loss = result.loss;
   ordered_json record = {{"step", state_.step},
+                         {"total_steps", steps_},
                          {"epoch", state_.epoch},
                          {"loss", result.loss},
                          {"grad_norm", result.grad_norm},
@@ -152,70 +191,130 @@ void Loop::report(const StepResult& result, double rate, double seconds, double 
   }
   // The remaining time by this run's recent pace, which the first steps (warm-up of caches) do not know yet.
   pace_ = pace_ == 0 ? seconds : 0.9 * pace_ + 0.1 * seconds;
-  const std::string line =
-      fmt::format("step {}/{}  loss {:.4f}{}  norm {:.3f}  lr {:.2e}  {} tok/s{}  {}  ETA {}", state_.step, steps_,
-                  result.loss, objective, result.grad_norm, rate, format_count(std::llround(speed)), share,
-                  format_bytes(device_peak), format_duration(pace_ * static_cast<double>(steps_ - state_.step)));
+  const auto line = [&](double loss) {
+    return fmt::format("step {}/{}  loss {:.4f}{}  norm {:.3f}  lr {:.2e}  {} tok/s{}  {}  ETA {}", state_.step, steps_,
+                       loss, objective, result.grad_norm, rate, format_count(std::llround(speed)), share,
+                       format_bytes(device_peak), format_duration(pace_ * static_cast<double>(steps_ - state_.step)));
+  };
+  const double done = static_cast<double>(state_.step) / static_cast<double>(steps_);
+  history_.add(result.loss, done, now());
   const bool due = state_.step % options_.logging_steps == 0 || state_.step == steps_;
-  console_.status(static_cast<double>(state_.step) / static_cast<double>(steps_), line, due);
+  // What stays has the mean since the line before it, what passes by the step's own loss.
+  if (due && (history_.due() || !console_.live())) console_.line(line(history_.take()));
+  if (console_.live()) console_.status(done, line(result.loss));
 }
 
 bool Loop::evaluate_now() {
   state_.evaluation_due = false;
-  if (documents_.test().empty()) return true;
+  if (documents_.test().empty() || state_.evaluated.step == state_.step) return true;
+  Evaluation found;
   try {
-    evaluation_ = evaluate(engine_, documents_.test(), evaluators_);
+    found = evaluate(engine_, documents_.test(), evaluators_);
   } catch (const Interrupted&) {
     state_.evaluation_due = true;
     return false;
   }
-  if (!std::isfinite(evaluation_.loss)) {
-    diverged(fmt::format("the evaluation's loss is {}", format_value(evaluation_.loss)), state_.step);
+  if (!std::isfinite(found.loss)) {
+    diverged(fmt::format("the evaluation's loss is {}", format_value(found.loss)), state_.step);
   }
-  ordered_json record = {{"step", state_.step}, {"eval_loss", evaluation_.loss}};
-  std::string line = fmt::format("step {}: eval loss {:.4f}", state_.step, evaluation_.loss);
-  for (const auto& [name, value] : evaluation_.metrics) {
+  state_.evaluated = {.step = state_.step, .loss = found.loss, .accuracy = found.accuracy};
+  const std::int64_t before = state_.best.at.step;
+  const bool best = note_evaluation(options_, state_.evaluated, state_.best);
+  if (best) {
+    outdone_ = before;
+    if (options_.loads_best()) state_.best.leak = measured_leak();
+  }
+  objective_metrics_ = found.metrics;
+  ordered_json record = {{"step", state_.step}, {"eval_loss", found.loss}};
+  std::string line = fmt::format("step {}: eval loss {:.4f}", state_.step, found.loss);
+  for (const auto& [name, value] : found.metrics) {
     record["eval_" + name] = value;
     if (shown_in_the_log(name)) line += fmt::format(", {} {:.4f}", name, value);
   }
-  if (evaluation_.metrics.empty()) {
-    record["eval_perplexity"] = std::exp(evaluation_.loss);
-    record["eval_accuracy"] = evaluation_.accuracy;
-    line +=
-        fmt::format(", perplexity {:.2f}, accuracy {:.1f} %", std::exp(evaluation_.loss), 100 * evaluation_.accuracy);
+  if (found.metrics.empty()) {
+    record["eval_perplexity"] = std::exp(found.loss);
+    record["eval_accuracy"] = found.accuracy;
+    line += fmt::format(", perplexity {:.2f}, accuracy {:.1f} %", std::exp(found.loss), 100 * found.accuracy);
   }
-  record["eval_tokens"] = evaluation_.tokens;
-  write_metrics(record);
-  console_.line(line);
+  record["eval_tokens"] = found.tokens;
+  if (state_.best.at.known()) record["best_step"] = state_.best.at.step;
+  write_metrics(std::move(record));
+  std::string note;
+  if (best && before >= 0) note = ", the best so far";
+  if (state_.best.not_improved > 0 && options_.early_stopping_patience > 0) {
+    note = fmt::format("; {} of {} evaluations without improvement", state_.best.not_improved,
+                       options_.early_stopping_patience);
+  }
+  console_.line(line + note);
   return true;
 }
 
-fs::path Loop::save() {
+double Loop::measured_leak() { return options_.osft.enabled || options_.adapter.keeps_to_free() ? engine_.leak() : 0; }
+
+fs::path Loop::save(Contents contents) {
   console_.status(fmt::format("step {}: saving a checkpoint", state_.step));
   by_leader(output_.ranks(), "metrics.jsonl",
             [&] { metrics_->sync(); });  // a checkpoint never knows of steps that the metrics have lost
-  const fs::path folder =
-      write_finite([&] { return save_checkpoint(output_.ranks(), engine_, origin_, output_.path(), state_); });
+  const fs::path folder = write_finite(
+      [&] { return save_checkpoint(output_.ranks(), engine_, origin_, output_.path(), state_, contents); });
   remove_old_checkpoints();
   return folder;
 }
 
+void Loop::save_where_due() {
+  const auto regular = [&](std::int64_t step) { return options_.save_steps > 0 && step % options_.save_steps == 0; };
+  const bool best = options_.loads_best() && state_.best.at.step == state_.step;
+  if (!best && !regular(state_.step)) return;
+  save(options_.save_only_model ? Contents::model : Contents::all);
+  // One that was saved for being the best is no longer needed.
+  if (!best || outdone_ < 0 || regular(outdone_)) return;
+  by_leader(output_.ranks(), "old checkpoints", [&] {
+    const fs::path folder = checkpoint_folder(output_.path(), outdone_);
+    if (io::exists(folder)) remove_checkpoint(folder);
+  });
+  outdone_ = -1;
+}
+
 void Loop::remove_old_checkpoints() {
   by_leader(output_.ranks(), "old checkpoints",
-            [&] { train::remove_old_checkpoints(output_.path(), options_.save_total_limit); });
+            [&] { train::remove_old_checkpoints(output_.path(), options_.save_total_limit, state_.best.at.step); });
 }
 
 RunEnd Loop::stop_early() {
-  const fs::path folder = save();
+  const fs::path folder = save(Contents::all);
+  end_boards(BoardEnd::stopped);
   console_.line(fmt::format(
       "interrupted after step {}; everything is saved in {}. To continue, run the same command with --resume",
       state_.step, folder.string()));
   return RunEnd::interrupted;
 }
 
+std::optional<fs::path> Loop::best_checkpoint() {
+  if (!options_.loads_best() || !state_.best.at.known() || state_.best.at.step == state_.step) return std::nullopt;
+  const fs::path folder = checkpoint_folder(output_.path(), state_.best.at.step);
+  bool there = false;
+  by_leader(output_.ranks(), "the best checkpoint", [&] { there = io::exists(folder); });
+  if (output_.ranks().any(there, "the best checkpoint")) return folder;
+  console_.line(fmt::format("{}, the best checkpoint, is gone: the result is the last step's model", folder.string()));
+  return std::nullopt;
+}
+
 RunEnd Loop::finish() {
   if (!evaluate_now()) return stop_early();
-  ordered_json summary = {{"steps", state_.step},
+  const bool early = stops_early(options_, state_.best) && state_.step < steps_;
+  if (early) {
+    console_.line(fmt::format("stopped early: {} evaluations in a row were no better than that of step {}",
+                              state_.best.not_improved, state_.best.at.step));
+    // For who wants to go on after all.
+    if (options_.save_steps > 0 && state_.step % options_.save_steps != 0) save(Contents::all);
+  }
+  const std::optional<fs::path> best = best_checkpoint();
+  const Evaluated& evaluated = best ? state_.best.at : state_.evaluated;  // of the result
+  ordered_json summary = {{"run", state_.run},
+                          {"version", version_number()},
+                          {"began", state_.began},
+                          {"ended", utc_text(wall_clock())},
+                          {"steps", state_.step},
                           {"loss", state_.loss},
                           {"tokens", state_.tokens},
                           {"seconds", state_.seconds},
@@ -229,30 +328,43 @@ RunEnd Loop::finish() {
                           {"planned_device_peak_bytes", plan_.device_peak},
                           {"device_peak_bytes", engine_.exec().arena().peak()},
                           {"host_peak_bytes", host_peak_}};
-  if (!documents_.test().empty()) {
-    summary["eval_loss"] = evaluation_.loss;
-    if (evaluation_.metrics.empty()) summary["eval_accuracy"] = evaluation_.accuracy;
-    for (const auto& [name, value] : evaluation_.metrics) summary["eval_" + name] = value;
+  if (evaluated.known()) {
+    summary["eval_loss"] = evaluated.loss;
+    if (objective_metrics_.empty()) summary["eval_accuracy"] = evaluated.accuracy;
+    for (const auto& [name, value] : objective_metrics_) summary["eval_" + name] = value;
   }
-  if (options_.osft.enabled) {
-    const double leak = engine_.leak();
-    summary["osft"] = {{"basis", osft::name_of(options_.osft.basis)}, {"leak", leak}};
-    console_.line(fmt::format("osft: of what was learned, {:.1e} lies in frozen directions", leak));
+  if (state_.best.at.known()) {
+    summary["best"] = {{"step", state_.best.at.step},
+                       {"metric", options::name_of(options_.best_metric())},
+                       {"value", state_.best.at.value(options_.best_metric())}};
+    summary["result_step"] = best ? state_.best.at.step : state_.step;
   }
-  if (options_.adapter.keeps_to_free()) {
-    const double leak = engine_.leak();
-    summary["adapter"] = {{"init", "free"}, {"leak", leak}};
-    console_.line(fmt::format("adapter: of what was learned, {:.1e} lies in frozen directions", leak));
+  if (early) summary["stopped_early"] = {{"step", state_.step}, {"evaluations", state_.best.not_improved}};
+  if (options_.osft.enabled || options_.adapter.keeps_to_free()) {
+    const double leak = best ? state_.best.leak : measured_leak();
+    const char* const what = options_.osft.enabled ? "osft" : "adapter";
+    if (options_.osft.enabled) {
+      summary["osft"] = {{"basis", osft::name_of(options_.osft.basis)}, {"leak", leak}};
+    } else {
+      summary["adapter"] = {{"init", "free"}, {"leak", leak}};
+    }
+    console_.line(fmt::format("{}: of what was learned, {:.1e} lies in frozen directions", what, leak));
   }
   by_leader(output_.ranks(), "metrics.jsonl", [&] { metrics_->sync(); });
   output_.publish([&](const fs::path& folder) {
-    write_finite([&] { return save_model(output_.ranks(), engine_, origin_, folder); });
+    if (best) {
+      by_leader(output_.ranks(), "the best model", [&] { take_model(*best, folder); });
+    } else {
+      write_finite([&] { return save_model(output_.ranks(), engine_, origin_, folder); });
+    }
     by_leader(output_.ranks(), "summary.json",
               [&] { io::write_file_atomic(folder / "summary.json", summary.dump(2) + "\n"); });
   });
-  console_.line(fmt::format("done: {} steps in {}, loss {:.4f}; the {} is in {}", state_.step,
-                            format_duration(state_.seconds), state_.loss,
-                            origin_.adapter != nullptr ? "adapter" : "model", output_.path().string()));
+  end_boards(BoardEnd::finished);
+  console_.line(
+      fmt::format("done: {} steps in {}, loss {:.4f}; the {}{} is in {}", state_.step, format_duration(state_.seconds),
+                  state_.loss, origin_.adapter != nullptr ? "adapter" : "model",
+                  best ? fmt::format(" of step {}, the best,", state_.best.at.step) : "", output_.path().string()));
   return RunEnd::finished;
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
 #include "train/batch_stream.h"
+#include "train/board.h"
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
+#include "train/history.h"
 #include "train/metrics.h"
 #include "train/output_folder.h"
 #include "train/run.h"
@@ -22,7 +24,10 @@ class Loop {
   RunEnd run(TrainerState state, std::int64_t steps);
 
  private:
-  void write_metrics(const nlohmann::ordered_json& record);
+  // Adds when, which run and which version.
+  void write_metrics(nlohmann::ordered_json record);
+  void tell_of_boards();
+  void end_boards(BoardEnd how);
   void check_finite(const StepResult& result);
   // bad: the steps after which the weights are known to give this.
   [[noreturn]] void diverged(const std::string& what, std::int64_t bad);
@@ -31,10 +36,15 @@ class Loop {
   auto write_finite(const Write& write);
   // matmul_share: of the rate that a large product reaches; 0 where it is not known.
   void report(const StepResult& result, double rate, double seconds, double matmul_share);
-  // False where an interrupt came: then it is due when the run goes on.
+  // The present step, unless it was. False where an interrupt came: then it is due when the run goes on.
   bool evaluate_now();
-  std::filesystem::path save();
+  std::filesystem::path save(Contents contents);
+  // What is due after a step: by save_steps, or because it is the best so far.
+  void save_where_due();
   void remove_old_checkpoints();
+  // The checkpoint whose model is the result; nothing: it is the last step's own.
+  std::optional<std::filesystem::path> best_checkpoint();
+  double measured_leak();  // 0 where no directions are frozen
   RunEnd stop_early();
   RunEnd finish();
 
@@ -50,10 +60,14 @@ class Loop {
   EvaluationTeam evaluators_;
   const MetricsObserver& observer_;
   std::unique_ptr<MetricsFile> metrics_;
+  std::vector<std::unique_ptr<BoardQueue>> boards_;  // of the leader
   TrainerState state_;
-  Evaluation evaluation_;
+  model::Objective::Metrics objective_metrics_;  // of the last evaluation
+  std::int64_t outdone_ = -1;  // the step that was the best before the present one
   std::int64_t steps_ = 0;
+  double expected_speed_;  // tokens/s; 0: unknown
   double pace_ = 0;
+  History history_;
   std::size_t host_peak_ = 0;
 };
 

@@ -85,7 +85,13 @@ void OutputFolder::take(const fs::path& base_model, bool resume) {
 }
 
 void OutputFolder::check_start(bool resume) const {
-  const bool holds_checkpoint = latest_checkpoint(path_).has_value();
+  const auto checkpoints = checkpoints_in(path_);
+  const bool holds_checkpoint = !checkpoints.empty();
+  const bool goes_on = std::ranges::any_of(checkpoints, [](const auto& entry) { return is_resumable(entry.second); });
+  if (holds_checkpoint && !goes_on && !(finished() && !resume)) {
+    user_error("{}: the run's checkpoints hold models alone (save_only_model), so it cannot go on from them; choose {}",
+               path_.string(), resume ? "one of them as the base_model of a new run" : "another folder");
+  }
   if (resume && !holds_checkpoint) {
     if (finished()) {
       user_error("{}: the run is complete and has no checkpoint to continue from; set save_steps to write them",
@@ -125,8 +131,9 @@ fs::path OutputFolder::verified_checkpoint(Console& console) const {
   // As the leader sees them: a shared file system may show others an earlier state.
   std::string steps;
   by_leader(ranks_, "checkpoints", [&] {
-    for (const auto& [step, folder] : checkpoints_in(path_))
-      steps = fmt::format("{}\n{}", folder.filename().string(), steps);
+    for (const auto& [step, folder] : checkpoints_in(path_)) {
+      if (is_resumable(folder)) steps = fmt::format("{}\n{}", folder.filename().string(), steps);
+    }
   });
   std::istringstream newest_first(ranks_.from_leader(steps, "checkpoints"));
   std::string damage;
@@ -174,7 +181,7 @@ void OutputFolder::make_room(Console& console) {
         fmt::format("an earlier run here ended before it was complete: its weights are now in {}", aside.string()));
   }
   const fs::path metrics = path_ / metrics_file;
-  if (!io::exists(metrics)) return;
+  if (!io::exists(metrics) || io::file_bytes(metrics) == 0) return;
   const fs::path aside = free_name(path_, "metrics", ".jsonl");
   io::rename(metrics, aside);
   console.line(

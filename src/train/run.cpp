@@ -1,11 +1,16 @@
 #include "train/run.h"
 
+#include <random>
+
+#include "core/clock.h"
 #include "core/interrupt.h"
 #include "io/file.h"
 #include "io/hash.h"
+#include "io/json.h"
 #include "parallel/processes.h"
 #include "train/batch_stream.h"
 #include "train/batching.h"
+#include "train/board.h"
 #include "train/loop.h"
 #include "train/reference.h"
 
@@ -37,6 +42,19 @@ void check_same_run(const TrainerState& saved, const TrainerState& now, const st
   }
 }
 
+// A run that stopped early would stop again, unless it is given more patience.
+void check_not_stopped(const options::TrainOptions& options, const std::filesystem::path& output) {
+  const io::Json summary = io::Json::read(output / "summary.json");
+  if (!summary.has("stopped_early") || options.early_stopping_patience == 0) return;
+  const std::int64_t waited = summary.object("stopped_early").integer("evaluations", io::non_negative_integer);
+  if (waited < options.early_stopping_patience) return;
+  user_error(
+      "{}: the run is complete: it stopped early after step {}, because {} evaluations in a row were no better than "
+      "the "
+      "best; to continue, raise early_stopping_patience",
+      output.string(), summary.integer("steps", io::non_negative_integer), waited);
+}
+
 // Where the latest checkpoint stands, and how far the run goes by it.
 struct Resumed {
   TrainerState state;
@@ -54,6 +72,7 @@ Resumed resumed_run(const options::TrainOptions& options, const RunDocuments& do
     user_error("{}: the run is complete after {} steps; to continue, raise max_steps or num_epochs",
                output.path().string(), saved.step);
   }
+  if (output.finished()) check_not_stopped(options, output.path());
   const std::string note = step_size_note(saved.batching, options, output.ranks().size());
   if (!note.empty()) console.line(note);
   return result;
@@ -63,6 +82,13 @@ Resumed resumed_run(const options::TrainOptions& options, const RunDocuments& do
 void check_adapter(const options::TrainOptions& options, const model::ModelConfig& config) {
   if (adapter_of(options, config) == nullptr || options.adapter.model_dir.empty()) return;
   adapter::AdapterFile(options.adapter.model_dir, config).check_base(io::Checkpoint(options.base_model));
+}
+
+// What tells its records from those of other runs.
+std::string new_run_name() {
+  std::random_device device;
+  const std::uint64_t high = device(), low = device();
+  return fmt::format("{:016x}", high << 32 | low);
 }
 
 // Processes that would do different things must not begin.
@@ -84,6 +110,7 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
   check_same_everywhere(options, *ranks);
   std::optional<model::ModelConfig> config;
   parallel::together(*ranks, "reading the model's configuration", [&] {
+    check_boards(options);
     config = config_of(options);
     check_adapter(options, *config);
   });
@@ -94,6 +121,8 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
   RunEngine engine = make_run_engine(options, *config, documents->bounds(), console, ranks);
   add_reference(options, engine, *documents, console, ranks);
   TrainerState state;
+  state.run = ranks->from_leader(new_run_name(), "the run's name");
+  state.began = utc_text(wall_clock());
   state.data_fingerprint = documents->train().fingerprint();
   state.basis_fingerprint = engine.basis_fingerprint;
   state.base_fingerprint = engine.base_fingerprint;
@@ -111,6 +140,10 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
       console.line(
           fmt::format("so far it was trained in {}, from here on in {}", resumed.state.compute, state.compute));
       resumed.state.compute = state.compute;
+    }
+    if (resumed.state.run.empty()) {  // by a version that gave runs no names
+      resumed.state.run = state.run;
+      resumed.state.began = state.began;
     }
     state = resumed.state;
     steps = resumed.steps;

@@ -6,7 +6,9 @@
 #include "parallel/activity.h"
 #include "train/ceilings.h"
 #include "train/mesh.h"
+#include "train/network.h"
 #include "train/objective.h"
+#include "train/step_time.h"
 
 namespace inlay::train {
 
@@ -81,13 +83,29 @@ void load_other(Engine& engine, const options::TrainOptions& options, const io::
   engine.load_other(io::Checkpoint(options.distillation.teacher), progress);
 }
 
-// Where it cannot be measured, the log names no share of it.
-double product_peak(const EngineOptions& engine, const MemoryPlan& plan) {
+// What the machine can do, by which the log has shares of the peak and a time to expect. Where it cannot be measured,
+// the log has neither.
+void expect_speed(const EngineOptions& engine, std::int64_t micro_batches, const model::ModelConfig& config,
+                  RunEngine& run) {
+  Ceilings ceilings;
   try {
-    return machine_ceilings(engine.device, engine.compute, Remeasure::no, engine.messages).rate_of(plan.cost.model());
+    ceilings = machine_ceilings(engine.device, engine.compute, Remeasure::no, engine.messages);
   } catch (const UserError&) {
-    return 0;
+    return;
   }
+  run.peak = ceilings.rate_of(run.plan.cost.model());
+  run.tokens_per_second = estimate_step(run.plan, micro_batches, ceilings).tokens_per_second;
+  if (!engine.mesh.many()) return;
+  const int processes = engine.mesh.all->size(), nodes = std::max(1, processes / engine.mesh.on_host);
+  if (processes % nodes != 0) {  // unequal nodes, which the estimate does not know
+    run.tokens_per_second = 0;
+    return;
+  }
+  const TeamShape team{
+      .processes = processes, .nodes = nodes, .shards_in_node = engine.mesh.shards->size() < engine.mesh.all->size()};
+  run.tokens_per_second = estimate_team_step(run.plan, micro_batches, edge_of(config), team, ceilings,
+                                             network_rates("", team, ceilings.network))
+                              .tokens_per_second;
 }
 
 }  // namespace
@@ -130,7 +148,7 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
   if (!memory.fits) throw parallel::SharedError(memory.reason + " (inlay plan shows where the bytes go)");
   describe_memory(engine, run.plan, console);
   if (engine.mesh.many()) console.line(mesh_text(engine.mesh));
-  run.peak = product_peak(engine, run.plan);
+  expect_speed(engine, options.gradient_accumulation_steps, config, run);
   const parallel::LongWork patience;  // one rank's disk may be slower than another's
   run.engine = Engine::create(config, engine);
   const io::Checkpoint weights(options.base_model);

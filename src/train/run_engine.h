@@ -12,6 +12,7 @@ struct RunEngine {
   std::unique_ptr<Engine> engine;
   MemoryPlan plan;
   double peak = 0;                               // FLOP/s that a large product reaches here; 0: could not be measured
+  double tokens_per_second = 0;                  // of all processes, as expected; 0: rates could not be measured
   std::string base_fingerprint;                  // of the base model's weights
   std::string basis_fingerprint;                 // of the directions that were found; empty without
   std::shared_ptr<const EngineAdapter> adapter;  // that it trains; null without

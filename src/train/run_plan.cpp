@@ -4,6 +4,7 @@
 
 #include "io/paths.h"
 #include "osft/find_bases.h"
+#include "train/batch_stream.h"
 #include "train/mesh.h"
 #include "train/metrics.h"
 
@@ -12,15 +13,19 @@ namespace inlay::train {
 namespace {
 
 // By the data where it is there, so that plan and run speak of the same batches; else by the configuration's bounds.
-BatchBounds bounds(const options::TrainOptions& options, std::int64_t vocab, std::size_t& document_bytes,
-                   bool& from_data, Console& console) {
+// Of the run's length all but the time.
+BatchBounds bounds(const options::TrainOptions& options, std::int64_t vocab, std::size_t& document_bytes, RunPlan& plan,
+                   Console& console) {
+  plan.length.steps = options.max_steps;
   const auto is_there = [](const data::DatasetOptions& dataset) { return io::exists(dataset.path); };
   if (!std::ranges::all_of(options.datasets, is_there)) return bounds_of(options);
   if (!std::ranges::all_of(options.test_datasets, is_there)) return bounds_of(options);
   const RunData data = read_run_data(options, vocab, console);
   document_bytes += data.train.bytes();
   const data::BatchSampler sampler(data.train, batch_options(options));
-  from_data = true;
+  plan.from_data = true;
+  const std::int64_t per_step = options.gradient_accumulation_steps * plan.team.processes;
+  plan.length = run_length(total_steps(options, sampler, per_step), sampler, per_step, 0);
   BatchBounds result = bounds_of(sampler);
   for (const std::int64_t length : data.test.lengths()) {
     result.document = std::max(result.document, std::min(options.sequence_len, length));
@@ -100,6 +105,12 @@ nlohmann::ordered_json to_json(const RunPlan& p) {
                                  {"trainable_parameters", memory.trained},
                                  {"tokens_per_second", p.estimate.tokens_per_second},
                                  {"ceilings_from", p.ceilings.source}};
+  if (p.length.steps > 0) json["steps"] = p.length.steps;
+  if (p.length.tokens > 0) {
+    json["epochs"] = p.length.epochs;
+    json["tokens"] = p.length.tokens;
+    json["seconds"] = p.length.seconds;
+  }
   if (p.longest > 0) json["longest_context"] = p.longest;
   if (p.many()) {
     const TeamEstimate& e = p.together;
@@ -128,7 +139,7 @@ RunPlan plan_run(const options::TrainOptions& options, const PlanRequest& reques
   p.team = team_of(request, p.options);
   p.config = config_of(p.options);
   std::size_t document_bytes = 0;
-  const BatchBounds batch = bounds(p.options, p.config.vocab, document_bytes, p.from_data, console);
+  const BatchBounds batch = bounds(p.options, p.config.vocab, document_bytes, p, console);
   p.engine = engine_options(p.options, batch);
   plan_weights(p.options, p.config, batch, p.engine);
   p.budget = budget_of(p.options, p.engine.device);
@@ -164,6 +175,8 @@ RunPlan plan_run(const options::TrainOptions& options, const PlanRequest& reques
     p.together = estimate_team_step(p.choice.plan, p.options.gradient_accumulation_steps, edge_of(p.config), p.team,
                                     p.ceilings, p.network);
   }
+  const double speed = p.many() ? p.together.tokens_per_second : p.estimate.tokens_per_second;
+  if (speed > 0) p.length.seconds = static_cast<double>(p.length.tokens) / speed;
   return p;
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "train/network.h"
+#include "train/run_length.h"
 #include "train/session.h"
 #include "train/step_time.h"
 
@@ -29,6 +30,7 @@ struct RunPlan {
   std::size_t process_bytes = 0;  // of the host: the program, the documents, what libraries take
   std::int64_t longest = 0;       // context that fits; 0: not asked
   bool from_data = false;
+  RunLength length;  // steps 0: nothing is known of it
 
   // Where several processes are asked about.
   TeamShape team;

@@ -243,7 +243,8 @@ class CliSignals : public CliDisk {
 };
 
 TEST_F(CliSignals, EndARunInItsEvaluationAndNothingIsLost) {
-  const std::string more = "eval_steps: 2\ntest_datasets: [{path: " + (folder / "many.jsonl").string() + "}]\n";
+  const std::string more =
+      "eval_steps: 2\neval_on_start: false\ntest_datasets: [{path: " + (folder / "many.jsonl").string() + "}]\n";
   const CommandResult stopped =
       train(more, {}, {.interrupt_when = [&] { return lines_in(run / "metrics.jsonl") == 2; }, .signal = SIGTERM});
   EXPECT_EQ(stopped.code, 143) << stopped.err;

@@ -148,8 +148,8 @@ TEST(StudyOptions, TrainingKeysHaveTheChecksAndLinesOfTrain) {
   EXPECT_THAT(error_of(head + tasks + methods + "training: {max_steps: 1, max_steps: 2}\n"),
               HasSubstr("training.max_steps is given twice"));
   EXPECT_THAT(error_of(head + tasks + methods + "training: 3\n"), HasSubstr("training: expected a map"));
-  for (const char* key :
-       {"base_model", "output_dir", "datasets", "test_datasets", "eval_steps", "learning_rate", "seed"}) {
+  for (const char* key : {"base_model", "output_dir", "datasets", "test_datasets", "eval_steps", "eval_on_start",
+                          "early_stopping_patience", "learning_rate", "seed"}) {
     EXPECT_THAT(error_of(head + tasks + methods + "training: {" + key + ": 1}\n"),
                 HasSubstr(fmt::format("line 7: training.{} cannot be set", key)));
   }
