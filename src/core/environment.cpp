@@ -11,6 +11,10 @@ std::span<const EnvironmentVariable> environment_variables() {
   static const std::vector<EnvironmentVariable> table = {
       {"XDG_CACHE_HOME", {}, "~/.cache", "the folder in which inlay/ keeps what can be made again"},
       {"HOME", {}, "no cache is kept", "the home folder, for ~/.cache"},
+      {"HF_HOME", {}, "~/.cache/huggingface", "where Hugging Face's programs keep models, datasets and the token"},
+      {"HF_HUB_CACHE", {}, "hub in HF_HOME", "the folder of models and datasets alone"},
+      {"HF_ENDPOINT", {}, "https://huggingface.co", "the server that --download asks"},
+      {"HF_TOKEN", {}, "the file token in HF_HOME", "the token for models that want one; it is never printed"},
       {"PATH", {}, "no mpirun is found", "where `inlay doctor` looks for mpirun"},
       {"TERM", {}, "no terminal", "the kind of terminal; dumb: plain lines, as in a file"},
       {"NO_COLOR", {}, "colours", "any text: no colours on a terminal"},
