@@ -83,6 +83,12 @@ ChatTemplate ChatTemplate::load(const fs::path& path) {
   return result;
 }
 
+bool ChatTemplate::is_in(const fs::path& folder) {
+  if (io::exists(folder / "chat_template.jinja")) return true;
+  const fs::path config = folder / "tokenizer_config.json";
+  return io::exists(config) && io::Json::read(config).has("chat_template");
+}
+
 void ChatTemplate::load_templates(const fs::path& folder) {
   const fs::path file = folder / "chat_template.jinja", config_file = folder / "tokenizer_config.json";
   if (io::exists(file)) return add(default_name, file.string(), io::read_file(file, Source::max_bytes));
@@ -101,7 +107,7 @@ void ChatTemplate::load_templates(const fs::path& folder) {
   if (templates_.empty()) {
     user_error(
         "{}: no chat template: expected chat_template.jinja there, or chat_template in tokenizer_config.json; "
-        "models without instruction tuning have none, and want a .jinja file named (chat_template)",
+        "models without instruction tuning have none: write chat_template: chatml, or another one's name or file",
         folder.string());
   }
 }

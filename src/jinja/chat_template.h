@@ -40,6 +40,8 @@ class ChatTemplate {
   // From a model folder: chat_template.jinja, or chat_template in tokenizer_config.json (one, or several by name); with
   // the special tokens of that folder. Or from a .jinja file, with the special tokens of the folder it is in.
   static ChatTemplate load(const std::filesystem::path& path);
+  // Whether a model folder has one.
+  static bool is_in(const std::filesystem::path& folder);
   // From text; the name stands where errors name the file.
   ChatTemplate(std::string name, std::string_view text);
   ChatTemplate(ChatTemplate&& other) noexcept;
