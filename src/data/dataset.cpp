@@ -4,6 +4,8 @@
 
 #include "core/error.h"
 #include "core/ordered_work.h"
+#include "data/byte_source.h"
+#include "data/dataset_files.h"
 #include "data/formats/labels.h"
 #include "data/prepared.h"
 #include "data/row_blocks.h"
@@ -26,9 +28,9 @@ struct Outcome {
 
 class Reading {
  public:
-  Reading(const DatasetOptions& dataset, const ReadContext& context, Corpus::Builder builder)
-      : dataset_(dataset), context_(context), builder_(std::move(builder)) {
-    total_ = io::file_bytes(dataset.path);
+  Reading(const DatasetOptions& dataset, const DatasetFiles& files, const ReadContext& context, Corpus::Builder builder)
+      : dataset_(dataset), files_(files), context_(context), builder_(std::move(builder)) {
+    for (const fs::path& file : files.files) total_ += io::file_bytes(file);
   }
 
   // What a tokenizer made already; there are no texts, and documents without labels stay.
@@ -68,7 +70,7 @@ class Reading {
   // Rows are read here, become documents on other threads, and are written here in their order: what is under way is
   // bounded, whatever the size of the file, and the result does not depend on the number of threads.
   Corpus rows(const std::string& text_field, bool tokens, const Make& make) {
-    const std::unique_ptr<RowBlocks> blocks = open_rows(dataset_.path, text_field, tokens);
+    const std::unique_ptr<RowBlocks> blocks = open_rows(files_, text_field, tokens);
     struct Job {
       RowBlock block;
       std::vector<Outcome> outcomes;
@@ -153,6 +155,7 @@ class Reading {
   }
 
   const DatasetOptions& dataset_;
+  const DatasetFiles& files_;
   const ReadContext& context_;
   std::uint64_t total_ = 0;
   bool check_vocabulary_ = false, keep_unlabelled_ = false;
@@ -162,21 +165,25 @@ class Reading {
 };
 
 // The first row that can be parsed says what the others are.
-std::string type_of(const DatasetOptions& dataset, const ReadContext& context) {
-  const FormatOptions& format = dataset.format;
-  if (format.type != "auto") return format.type;
-  if (fs::path(dataset.path).extension() == ".txt") return "completion";
-  const std::unique_ptr<RowBlocks> blocks = open_rows(dataset.path, format.field);
+FormatOptions format_of(const DatasetOptions& dataset, const DatasetFiles& files, const ReadContext& context) {
+  FormatOptions format = dataset.format;
+  if (format.type != "auto") return format;
+  if (content_extension(files.files.front()) == ".txt" || files.ds_type == "text") {
+    format.type = "completion";
+    return format;
+  }
+  const std::unique_ptr<RowBlocks> blocks = open_rows(files, format.field);
   while (auto block = blocks->next()) {
     for (RawRow& raw : block->rows) {
       try {
         const io::Value value = blocks->value(raw);
         const Row row(value, blocks->where(raw));
-        if (!format.field_messages.empty() && row.find(format.field_messages)) return "chat_template";
-        if (format.field != "text" && row.find(format.field)) return "completion";
-        const bool renamed = format.field_instruction != "instruction" || format.field_output != "output";
-        if (renamed && row.find(format.field_instruction) && row.find(format.field_output)) return "alpaca";
-        return detect_type(row);
+        row.expect_object();
+        DetectedFormat found = detect_format(format, row);
+        if (context.notice && !found.said.empty()) {
+          context.notice(fmt::format("{}: its rows are {}", dataset.path, found.said));
+        }
+        return found.options;
       } catch (const UserError&) {
         if (context.bad_row == BadRow::raise) throw;
       }
@@ -185,23 +192,20 @@ std::string type_of(const DatasetOptions& dataset, const ReadContext& context) {
   user_error("{}: holds no rows", dataset.path);
 }
 
-Corpus read(const DatasetOptions& dataset, const ReadContext& context, Corpus::Builder builder) {
-  const std::string type = type_of(dataset, context);
-  Reading reading(dataset, context, std::move(builder));
-  if (type == "tokens") return reading.tokens();
-  FormatOptions options = dataset.format;
-  options.type = type;
-  return reading.texts(options);
+Corpus read(const DatasetOptions& dataset, const DatasetFiles& files, const ReadContext& context,
+            Corpus::Builder builder) {
+  const FormatOptions format = format_of(dataset, files, context);
+  Reading reading(dataset, files, context, std::move(builder));
+  return format.type == "tokens" ? reading.tokens() : reading.texts(format);
 }
 
 }  // namespace
 
 std::shared_ptr<const Corpus> read_dataset(const DatasetOptions& dataset, const ReadContext& context) {
-  if (!io::exists(dataset.path)) user_error("{}: no such file", dataset.path);
-  if (!io::is_file(dataset.path)) user_error("{}: is not a file", dataset.path);
+  const DatasetFiles files = find_files(dataset);
   const auto shared = [](Corpus corpus) { return std::make_shared<const Corpus>(std::move(corpus)); };
   if (!context.prepared.empty()) {
-    const fs::path kept = prepared_path(dataset, context);
+    const fs::path kept = prepared_path(dataset, files, context);
     if (auto corpus = open_prepared(kept, context)) return shared(*std::move(corpus));
     const io::TurnLock turn = turn_to_prepare(kept, dataset.path, context);
     // Somebody may have done it meanwhile. What was wrong with an earlier one was said.
@@ -209,7 +213,7 @@ std::shared_ptr<const Corpus> read_dataset(const DatasetOptions& dataset, const 
     again.notice = {};
     if (auto corpus = open_prepared(kept, again)) return shared(*std::move(corpus));
     try {
-      Corpus corpus = read(dataset, context, Corpus::Builder(kept));
+      Corpus corpus = read(dataset, files, context, Corpus::Builder(kept));
       note_as_verified(corpus, kept);
       return shared(std::move(corpus));
     } catch (const Corpus::Builder::CannotKeep& reason) {
@@ -217,7 +221,7 @@ std::shared_ptr<const Corpus> read_dataset(const DatasetOptions& dataset, const 
       if (context.notice) context.notice(fmt::format("{}; the documents stay in memory", reason.message));
     }
   }
-  return shared(read(dataset, context, Corpus::Builder::in_memory(dataset.path)));
+  return shared(read(dataset, files, context, Corpus::Builder::in_memory(dataset.path)));
 }
 
 }  // namespace inlay::data

@@ -4,16 +4,22 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "data/corpus.h"
 #include "data/formats/format.h"
 
 namespace inlay::data {
 
-// One file of data, and how it is to be read.
+// Some data, and how it is to be read.
 struct DatasetOptions {
-  std::string path;
-  double weight = 1;  // see Documents::add
+  std::string path;         // a file, a folder, a pattern of files, or the name of a dataset of the hub
+  std::string subset = {};  // of a dataset of the hub; empty: it has only one
+  std::string split = {};   // "train", "train[:20%]"; empty: train, or all that a file holds
+  std::vector<std::string> data_files = {};  // below path; empty: all that it has
+  std::string ds_type = {};                  // what files are where their names do not tell: json, csv, parquet, text
+  std::string revision = {};                 // of a dataset of the hub; empty: main
+  double weight = 1;                         // see Documents::add
   FormatOptions format;
 
   bool operator==(const DatasetOptions&) const = default;
@@ -35,9 +41,8 @@ struct ReadContext {
   std::function<void(const std::string& message)> notice = {};
 };
 
-// The documents of a .jsonl (an object a line), .json (a list of objects) or .txt file (a line is a row of type
-// completion). The same documents come out whether they were kept or made now, on any number of threads. Mistakes are
-// UserErrors that name the file and the row.
+// The documents of the files that data/dataset_files.h finds, in their order. The same documents come out whether they
+// were kept or made now, on any number of threads. Mistakes are UserErrors that name the file and the row.
 std::shared_ptr<const Corpus> read_dataset(const DatasetOptions& dataset, const ReadContext& context);
 
 }  // namespace inlay::data

@@ -131,16 +131,19 @@ std::optional<Corpus> open_prepared(const fs::path& kept, const ReadContext& con
   return std::nullopt;
 }
 
-fs::path prepared_path(const DatasetOptions& dataset, const ReadContext& context) {
-  std::string key = fmt::format("{} {} {} {} {} {:016x}", version, described(dataset.format), context.vocab,
-                                context.bad_row == BadRow::skip, fs::path(dataset.path).extension().string(),
-                                file_hash(dataset.path, context));
+fs::path prepared_path(const DatasetOptions& dataset, const DatasetFiles& files, const ReadContext& context) {
+  std::string key =
+      fmt::format("{} {} {} {}", version, described(dataset.format), context.vocab, context.bad_row == BadRow::skip);
+  for (const fs::path& file : files.files) {
+    key += fmt::format(" {} {:016x}", file.extension().string(), file_hash(file, context));
+  }
+  if (!files.ds_type.empty() || !files.slice.all()) key += fmt::format(" {} {}", files.ds_type, dataset.split);
   for (const char* name :
        {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}) {
     key += fmt::format(" {:016x}", file_hash(context.model / name, context));
   }
-  if (dataset.format.chat_template != "tokenizer_default") {
-    key += fmt::format(" {:016x}", file_hash(dataset.format.chat_template, context));
+  if (const auto text = template_text(dataset.format.chat_template, context.model)) {
+    key += fmt::format(" {:016x}", io::content_hash(std::as_bytes(std::span(*text))));
   }
   const std::uint64_t digest = io::content_hash(std::as_bytes(std::span(key)));
   return context.prepared / fmt::format("{}-{:016x}.tokens", fs::path(dataset.path).stem().string(), digest);

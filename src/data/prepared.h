@@ -1,14 +1,16 @@
 #pragma once
 
 #include "data/dataset.h"
+#include "data/dataset_files.h"
 #include "io/lock.h"
 
 namespace inlay::data {
 
-// Where a dataset's documents are kept: a name made of everything they depend on, which is the content of the file and
-// its ending, the options, and the model's tokenizer and template. Another content has another name, so nothing ever
+// Where a dataset's documents are kept: a name made of everything they depend on, which is the content of the files and
+// their endings, the options, and the model's tokenizer and template. Another content has another name, so nothing ever
 // goes stale.
-std::filesystem::path prepared_path(const DatasetOptions& dataset, const ReadContext& context);
+std::filesystem::path prepared_path(const DatasetOptions& dataset, const DatasetFiles& files,
+                                    const ReadContext& context);
 
 // The documents that are kept there, where there are some and all is well with them. Their checksum is computed when a
 // machine first opens the file, and noted beside it with the file's identity (device, inode, size, times): it is not

@@ -1,13 +1,19 @@
 #include "data/row_blocks.h"
 
 #include <algorithm>
+#include <limits>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/utf8.h"
+#include "data/byte_source.h"
+#include "data/csv_rows.h"
+#include "data/dataset_files.h"
 #include "data/line_reader.h"
 #include "data/parquet/row_reader.h"
 #include "data/parquet/token_reader.h"
 #include "io/file.h"
+#include "io/paths.h"
 
 namespace inlay::data {
 namespace {
@@ -88,18 +94,9 @@ class ReadyRows : public RowBlocks {
 
 class ListRows final : public ReadyRows {
  public:
-  explicit ListRows(const std::filesystem::path& path) : ReadyRows(path) {
-    const std::string text = io::read_file(path, max_json_bytes);
-    bytes_ = text.size();
-    try {
-      list_ = io::read_value(text, path_);
-    } catch (const UserError& error) {
-      if (!text.starts_with('{')) throw;
-      user_error("{} (a file with an object a line is called .jsonl)", error.what());
-    }
-    if (list_.list() == nullptr) {
-      user_error("{}: expected a list of rows (one object a line belongs into a .jsonl file)", path_);
-    }
+  explicit ListRows(const std::filesystem::path& path) : ReadyRows(path), bytes_(io::file_bytes(path)) {
+    list_ = io::read_value(read_all(path, max_json_bytes), path_);
+    if (list_.list() == nullptr) user_error("{}: expected a list of rows, or an object a line", path_);
   }
 
   std::optional<RowBlock> next() override {
@@ -149,15 +146,105 @@ class ParquetRows final : public ReadyRows {
   std::size_t rows_ = 0, at_ = 0;
 };
 
+// Whether a .json file has an object a line, as many have, and not a list.
+bool has_lines(const std::filesystem::path& path) {
+  const std::unique_ptr<ByteSource> source = open_source(path);
+  std::vector<char> piece(4096);
+  for (;;) {
+    const std::string_view text(piece.data(), source->read(piece));
+    if (text.empty()) return false;
+    const std::size_t first = text.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
+    if (first != text.npos) return text[first] == '{';
+  }
+}
+
+// Several files as one.
+class ChainedRows final : public RowBlocks {
+ public:
+  ChainedRows(const DatasetFiles& files, std::string text_field, bool tokens)
+      : files_(files), text_field_(std::move(text_field)), tokens_(tokens) {
+    parts_.reserve(files_.files.size());  // other threads look into it
+    if (files_.slice.all()) return;
+    std::size_t rows = std::numeric_limits<std::size_t>::max();
+    if (files_.slice.needs_count()) {
+      DatasetFiles whole = files_;
+      whole.slice = {};
+      ChainedRows all(whole, text_field_, tokens_);
+      rows = 0;
+      while (const auto block = all.next()) rows += block->rows.size();
+    }
+    std::tie(begin_, end_) = files_.slice.of(rows);
+  }
+
+  std::optional<RowBlock> next() override {
+    while (at_ < end_) {
+      if (parts_.empty()) {
+        if (files_.files.empty()) return std::nullopt;
+        parts_.push_back(open(0));
+      }
+      auto block = parts_.back()->next();
+      if (!block) {
+        before_ += io::file_bytes(files_.files[parts_.size() - 1]);
+        if (parts_.size() == files_.files.size()) return std::nullopt;
+        parts_.push_back(open(parts_.size()));
+        continue;
+      }
+      const std::size_t count = block->rows.size(), first = at_;
+      at_ += count;
+      for (RawRow& row : block->rows) row.file = parts_.size() - 1;
+      block->end += before_;
+      if (at_ <= begin_) continue;
+      auto& rows = block->rows;
+      if (at_ > end_) rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(end_ - first), rows.end());
+      if (first < begin_) rows.erase(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(begin_ - first));
+      if (!rows.empty()) return block;
+    }
+    return std::nullopt;
+  }
+  std::string where(const RawRow& row) const override { return parts_[row.file]->where(row); }
+  io::Value value(RawRow& row) const override { return parts_[row.file]->value(row); }
+
+ private:
+  std::unique_ptr<RowBlocks> open(std::size_t file) const {
+    return open_rows(files_.files[file], text_field_, tokens_, files_.ds_type);
+  }
+
+  DatasetFiles files_;
+  std::string text_field_;
+  bool tokens_;
+  std::vector<std::unique_ptr<RowBlocks>> parts_;
+  std::size_t begin_ = 0, end_ = std::numeric_limits<std::size_t>::max(), at_ = 0;
+  std::uint64_t before_ = 0;  // bytes of the files behind
+};
+
 }  // namespace
 
-std::unique_ptr<RowBlocks> open_rows(const std::filesystem::path& path, const std::string& text_field, bool tokens) {
-  const std::string extension = path.extension();
-  if (extension == ".json") return std::make_unique<ListRows>(path);
-  if (extension == ".txt") return std::make_unique<LineRows>(path, text_field);
+std::unique_ptr<RowBlocks> open_rows(const std::filesystem::path& path, const std::string& text_field, bool tokens,
+                                     const std::string& ds_type) {
+  const std::string extension = content_extension(path);
+  const auto is = [&](const char* ending, const char* type) {
+    return ds_type.empty() ? extension == ending : ds_type == type;
+  };
   if (extension == ".jsonl") return std::make_unique<LineRows>(path, "");
-  if (extension == ".parquet") return std::make_unique<ParquetRows>(path, tokens);
-  user_error("{}: data is read from .jsonl, .json, .parquet and .txt files", path.string());
+  if (is(".json", "json")) {
+    if (has_lines(path)) return std::make_unique<LineRows>(path, "");
+    return std::make_unique<ListRows>(path);
+  }
+  if (is(".txt", "text")) return std::make_unique<LineRows>(path, text_field);
+  if (extension == ".tsv") return open_csv(path, '\t');
+  if (is(".csv", "csv")) return open_csv(path, ',');
+  if (is(".parquet", "parquet")) {
+    if (is_compressed(path)) user_error("{}: a Parquet file is compressed inside; decompress it first", path.string());
+    return std::make_unique<ParquetRows>(path, tokens);
+  }
+  user_error(
+      "{}: data is read from .jsonl, .json, .parquet, .csv, .tsv and .txt files, and from the same with .gz or .zst "
+      "behind; ds_type says what a file is (json, csv, parquet, text)",
+      path.string());
+}
+
+std::unique_ptr<RowBlocks> open_rows(const DatasetFiles& files, const std::string& text_field, bool tokens) {
+  return std::make_unique<ChainedRows>(files, text_field, tokens);
 }
 
 }  // namespace inlay::data

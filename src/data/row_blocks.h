@@ -12,10 +12,13 @@
 
 namespace inlay::data {
 
+struct DatasetFiles;
+
 // A row as it stands in the file: text that is not parsed yet, for that is most of the work, and threads share it; or
 // what came out of columns.
 struct RawRow {
   std::size_t number = 0;  // its line, or its place among the rows, from 1
+  std::size_t file = 0;    // which of several it stands in
   std::variant<std::string_view, io::Value, std::unique_ptr<TokenArrays>> content;
 };
 
@@ -27,8 +30,9 @@ struct RowBlock {
   std::uint64_t end = 0;  // bytes of the file up to here
 };
 
-// The rows of a file, block by block. `.jsonl`: an object a line; `.json`: a list of objects; `.parquet`: its rows;
-// `.txt`: a line is a row whose text_field has it.
+// The rows of a file, block by block. `.jsonl`: an object a line; `.json`: a list of objects, or an object a line;
+// `.parquet`: its rows; `.csv`, `.tsv`: a line is a row of texts; `.txt`: a line is a row whose text_field has it.
+// All but `.parquet` may be compressed: `.jsonl.gz`, `.csv.zst`.
 class RowBlocks {
  public:
   virtual ~RowBlocks() = default;
@@ -41,9 +45,12 @@ class RowBlocks {
   virtual io::Value value(RawRow& row) const = 0;
 };
 
-// For rows of type tokens a Parquet file gives token arrays, where its columns are lists of integers. A file of another
-// kind is a UserError.
+// For rows of type tokens a Parquet file gives token arrays, where its columns are lists of integers. ds_type says what
+// a file is whose name does not (json, csv, parquet, text). A file of another kind is a UserError.
 std::unique_ptr<RowBlocks> open_rows(const std::filesystem::path& path, const std::string& text_field,
-                                     bool tokens = false);
+                                     bool tokens = false, const std::string& ds_type = "");
+
+// The rows of several files, one after the other, or a slice of them.
+std::unique_ptr<RowBlocks> open_rows(const DatasetFiles& files, const std::string& text_field, bool tokens = false);
 
 }  // namespace inlay::data

@@ -100,7 +100,7 @@ SavedFiles save_model(Communicator& ranks, Engine& engine, const ModelOrigin& or
   by_leader(ranks, "files beside the weights", [&] {
     if (!origin.chat_template.empty()) {
       written.sums["chat_template.jinja"] =
-          io::write_file_atomic(folder / "chat_template.jinja", io::MappedFile(origin.chat_template).bytes());
+          io::write_file_atomic(folder / "chat_template.jinja", std::string_view(origin.chat_template));
     }
     copy_companions(origin.base, folder, origin.adapter != nullptr ? Companions::of_adapter : Companions::of_model,
                     written.sums);

@@ -39,10 +39,11 @@ struct TrainerState {
   std::string adapter;            // what trains beside the base model, as EngineAdapter::identity(); empty without
 };
 
-// Where a model came from: the folder of the base model, and the chat template that it learned by, where that is not
-// the base model's own.
+// Where a model came from: the folder of the base model, and the text of the chat template that it learned by, where
+// that is not the base model's own.
 struct ModelOrigin {
-  std::filesystem::path base, chat_template;
+  std::filesystem::path base;
+  std::string chat_template;
   std::shared_ptr<const EngineAdapter> adapter;  // what is saved is an adapter alone; null: a whole model
 };
 

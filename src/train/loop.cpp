@@ -25,12 +25,12 @@ namespace {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// The template that the conversations are written by, where it is a file of its own.
-fs::path own_template(const options::TrainOptions& options) {
+// The text of the template that the conversations are written by, where it is not the model's own.
+std::string own_template(const options::TrainOptions& options) {
   std::vector<std::string> names = {options.chat_template};
   for (const data::DatasetOptions& dataset : options.datasets) names.push_back(dataset.format.chat_template);
   for (const std::string& name : names) {
-    if (io::is_file(name)) return name;
+    if (const auto text = data::template_text(name, options.base_model)) return *text;
   }
   return {};
 }

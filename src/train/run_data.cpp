@@ -203,7 +203,8 @@ std::vector<Document> read_calibration_text(const std::string& file, const optio
 
 std::string reading_fingerprint(const options::TrainOptions& options) {
   const std::filesystem::path base = options.base_model;
-  std::string text = fmt::format("{} {}", options.train_on_inputs, options.on_bad_row == data::BadRow::skip);
+  std::string text = fmt::format("{} {} {}", options.train_on_inputs, options.on_bad_row == data::BadRow::skip,
+                                 io::is_file(options.chat_template) ? "" : options.chat_template);
   for (const std::filesystem::path& file :
        {base / "tokenizer.json", base / "tokenizer_config.json", base / "chat_template.jinja",
         std::filesystem::path(options.chat_template)}) {

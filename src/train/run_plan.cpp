@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "io/paths.h"
+#include "data/dataset_files.h"
 #include "osft/find_bases.h"
 #include "train/batch_stream.h"
 #include "train/mesh.h"
@@ -17,9 +17,8 @@ namespace {
 BatchBounds bounds(const options::TrainOptions& options, std::int64_t vocab, std::size_t& document_bytes, RunPlan& plan,
                    Console& console) {
   plan.length.steps = options.max_steps;
-  const auto is_there = [](const data::DatasetOptions& dataset) { return io::exists(dataset.path); };
-  if (!std::ranges::all_of(options.datasets, is_there)) return bounds_of(options);
-  if (!std::ranges::all_of(options.test_datasets, is_there)) return bounds_of(options);
+  if (!std::ranges::all_of(options.datasets, data::is_there)) return bounds_of(options);
+  if (!std::ranges::all_of(options.test_datasets, data::is_there)) return bounds_of(options);
   const RunData data = read_run_data(options, vocab, console);
   document_bytes += data.train.bytes();
   const data::BatchSampler sampler(data.train, batch_options(options));

@@ -111,7 +111,7 @@ TEST_F(CliData, BadRowsAreErrorsOrCounted) {
   folder.write("chat.jsonl", good + "{\"messages\": [{\"content\": \"who?\"}]}\n");
   const CommandResult refused = inlay({"train", folder / "run.yaml"});
   EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("chat.jsonl:9: messages[0].role: missing"));
+  EXPECT_THAT(refused.err, HasSubstr("chat.jsonl:9: message 1 has no role, which says who speaks"));
   const CommandResult skipped = inlay({"train", folder / "run.yaml", "--on_bad_row", "skip"});
   EXPECT_EQ(skipped.code, 0) << skipped.err;
   EXPECT_THAT(skipped.err, HasSubstr("1 of 9 rows are bad and were skipped"));

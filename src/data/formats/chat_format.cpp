@@ -18,7 +18,10 @@ constexpr std::size_t max_end_distance = 3;
 
 std::map<std::string, std::string> role_names_of(const FormatOptions& options) {
   std::map<std::string, std::string> names;
-  if (options.roles.empty()) names = {{"human", "user"}, {"gpt", "assistant"}};
+  if (options.roles.empty()) {
+    names = {{"human", "user"},    {"prompter", "user"},     {"gpt", "assistant"},
+             {"bot", "assistant"}, {"chatgpt", "assistant"}, {"model", "assistant"}};
+  }
   for (const auto& [role, sources] : options.roles) {
     for (const std::string& source : sources) names[source] = role;
   }
@@ -31,6 +34,13 @@ std::string present_name(const Row& message, std::initializer_list<const char*> 
     if (message.find(name)) return name;
   }
   return *names.begin();
+}
+
+// For a message that has its text under a name that is not known.
+std::string other_keys(const Row& message) {
+  std::string keys;
+  for (const auto& member : *message.value().map()) keys += (keys.empty() ? "" : ", ") + member.key;
+  return fmt::format(": it has {} (message_property_mappings names others)", keys);
 }
 
 // What a model is to think is easily lost: a template may write no reasoning at all, or only the last turn's. Learning
@@ -73,17 +83,20 @@ std::optional<Row> ChatFormat::find_messages(const Row& row) const {
   return found ? found : row.find("conversations");
 }
 
-std::string ChatFormat::role_of(const Row& message) const {
+std::string ChatFormat::role_of(const Row& message, std::size_t number) const {
   const auto mapped = options_.message_property_mappings.find("role");
   const std::string key =
       mapped != options_.message_property_mappings.end() ? mapped->second : present_name(message, {"role", "from"});
-  const std::string role = message.at(key, "who speaks, such as \"user\"").text();
+  const auto found = message.find(key);
+  if (!found) user_error("{}: message {} has no {}, which says who speaks", message.where(), number, key);
+  const std::string role = found->text();
   const auto name = role_names_.find(role);
   return name != role_names_.end() ? name->second : role;
 }
 
-ChatFormat::Turn ChatFormat::read_turn(const Row& message) const {
-  Turn turn{.role = role_of(message), .source = message};
+ChatFormat::Turn ChatFormat::read_turn(const Row& message, std::size_t number) const {
+  if (!message.is_object()) message.fail_expected("a message, {\"role\": ..., \"content\": ...}");
+  Turn turn{.role = role_of(message, number), .source = message};
   turn.trained = options_.train_on_inputs ||
                  std::ranges::find(options_.roles_to_train, turn.role) != options_.roles_to_train.end();
   const std::string weight_field = options_.message_field_weight.empty()
@@ -102,6 +115,12 @@ ChatFormat::Turn ChatFormat::read_turn(const Row& message) const {
   std::map<std::string, std::string> mappings = options_.message_property_mappings;
   mappings.try_emplace("role", present_name(message, {"role", "from"}));
   mappings.try_emplace("content", present_name(message, {"content", "value"}));
+  const bool speaks = message.find(mappings.at("content")) || message.find("tool_calls") || message.find("reasoning") ||
+                      message.find("reasoning_content") || message.find("thinking");
+  if (!speaks) {
+    user_error("{}: message {} has no {}{}", message.where(), number, mappings.at("content"),
+               message.value().find(mappings.at("content")) != nullptr ? ": it is null" : other_keys(message));
+  }
   io::Value mapped = message_for_template(message, mappings, {weight_field, options_.message_field_training});
   *mapped.find("role") = io::Value(turn.role);
   turn.message = jinja::from(mapped);
@@ -115,7 +134,9 @@ ChatFormat::Conversation ChatFormat::read(const Row& row) const {
                          options_.field_messages.empty() ? "messages" : options_.field_messages));
   }
   Conversation conversation;
-  for (const Row& message : messages->elements()) conversation.turns.push_back(read_turn(message));
+  for (const Row& message : messages->elements()) {
+    conversation.turns.push_back(read_turn(message, conversation.turns.size() + 1));
+  }
   std::vector<Turn>& turns = conversation.turns;
   if (turns.empty()) messages->fail("is empty, expected at least one message");
   if (const auto system = row.find(options_.field_system); system && turns[0].role != "system") {

@@ -35,8 +35,8 @@ class ChatFormat final : public RowFormat {
   };
 
   Conversation read(const Row& row) const;
-  Turn read_turn(const Row& message) const;
-  std::string role_of(const Row& message) const;
+  Turn read_turn(const Row& message, std::size_t number) const;  // counted from 1
+  std::string role_of(const Row& message, std::size_t number) const;
   std::optional<Row> find_messages(const Row& row) const;
   bool uses_generation(const Conversation& conversation, const RenderedChat& rendered) const;
   std::vector<TokenSpan> spans(const Conversation& conversation, const RenderedChat& rendered,

@@ -4,54 +4,124 @@
 
 #include "core/error.h"
 #include "data/formats/chat_format.h"
+#include "data/formats/pair_format.h"
 #include "data/formats/preference_format.h"
 #include "data/formats/text_formats.h"
+#include "io/file.h"
 #include "io/paths.h"
+#include "jinja/known_templates.h"
+#include "jinja/source.h"
 
 namespace inlay::data {
 namespace {
 
-constexpr std::array<std::string_view, 6> types = {"chat_template", "alpaca",     "completion",
-                                                   "input_output",  "preference", "judged"};
+constexpr std::array<std::string_view, 8> types = {"chat_template",     "alpaca",          "completion", "input_output",
+                                                   "prompt_completion", "question_answer", "preference", "judged"};
 
 // Conversations are rendered by it; a model without a template has none.
 std::unique_ptr<RowFormat> chat_of(FormatOptions options, const Tokenizer& tokenizer,
                                    const std::filesystem::path& model) {
+  if (options.chat_template == "tokenizer_default" && !ChatTemplate::is_in(model)) return nullptr;
+  options.type = "chat_template";
   options.field_messages = "messages";
-  try {
-    auto chat = std::make_shared<const ChatTemplate>(load_template(options, tokenizer, model));
-    return std::make_unique<ChatFormat>(options, tokenizer, std::move(chat));
-  } catch (const UserError&) {
-    if (options.chat_template != "tokenizer_default") throw;
-    return nullptr;
-  }
+  return make_format(options, tokenizer, model);
+}
+
+// A list of objects that say who speaks.
+bool is_conversation(const Row& value) {
+  if (!value.is_list() || value.value().list()->empty()) return false;
+  const Row first = value.element(0);
+  return first.is_object() && (first.find("role") || first.find("from"));
+}
+
+// Names under which people have a question and its answer.
+constexpr std::array<std::array<std::string_view, 2>, 8> questions = {{{"question", "answer"},
+                                                                       {"query", "response"},
+                                                                       {"prompt", "response"},
+                                                                       {"instruction", "response"},
+                                                                       {"problem", "solution"},
+                                                                       {"user", "assistant"},
+                                                                       {"input", "output"},
+                                                                       {"prompt", "answer"}}};
+
+std::string keys_of(const Row& row) {
+  std::string keys;
+  for (const auto& member : *row.value().map()) keys += (keys.empty() ? "" : ", ") + member.key;
+  return keys.empty() ? "nothing" : keys;
 }
 
 }  // namespace
 
 std::span<const std::string_view> format_types() { return types; }
 
-std::string detect_type(const Row& row) {
-  if (row.find("input_ids")) return "tokens";
-  if (row.find("chosen") && row.find("rejected")) return "preference";
-  if (row.find("completion") && row.find("label")) return "judged";
-  if (row.find("messages") || row.find("conversations")) return "chat_template";
-  if (row.find("instruction") && row.find("output")) return "alpaca";
-  if (row.find("segments")) return "input_output";
-  if (row.find("text")) return "completion";
-  row.fail(
-      "the row does not tell its type: none of input_ids, chosen with rejected, completion with label, messages, "
-      "conversations, instruction with output, segments or text is in it; give the dataset a type");
+DetectedFormat detect_format(const FormatOptions& given, const Row& row) {
+  DetectedFormat found{given, {}};
+  FormatOptions& o = found.options;
+  const auto is = [&](const char* type, std::string said) {
+    o.type = type;
+    found.said = std::move(said);
+    return found;
+  };
+  const auto pair = [&](const char* type, std::string_view prompt, std::string_view answer, const char* what) {
+    o.field_instruction = prompt;
+    o.field_output = answer;
+    return is(type, fmt::format("{} ({}, {})", what, prompt, answer));
+  };
+  if (!o.field_messages.empty() && row.find(o.field_messages)) return is("chat_template", "");
+  if (o.field != "text" && row.find(o.field)) return is("completion", "");
+  const bool renamed = o.field_instruction != "instruction" || o.field_output != "output";
+  if (renamed && row.find(o.field_instruction) && row.find(o.field_output)) return is("alpaca", "");
+  if (row.find("input_ids")) return is("tokens", "");
+  if (row.find("chosen") && row.find("rejected")) {
+    return is("preference", "pairs of answers (chosen, rejected)");
+  }
+  if (row.find("completion") && row.find("label")) return is("judged", "judged answers (completion, label)");
+  if (row.find("messages")) return is("chat_template", "");
+  if (row.find("conversations")) return is("chat_template", "conversations (conversations)");
+  if (row.find("prompt") && row.find("completion")) {
+    return pair("prompt_completion", "prompt", "completion", "prompts and completions");
+  }
+  if (row.find("instruction") && row.find("output")) return is("alpaca", "");
+  if (row.find("segments")) return is("input_output", "");
+  for (const auto& [question, answer] : questions) {
+    if (row.find(question) && row.find(answer))
+      return pair("question_answer", question, answer, "questions and answers");
+  }
+  for (const auto& member : *row.value().map()) {
+    if (const auto value = row.find(member.key); value && is_conversation(*value)) {
+      o.field_messages = member.key;
+      return is("chat_template", fmt::format("conversations ({})", member.key));
+    }
+  }
+  if (row.find("text")) return is("completion", "");
+  row.fail(fmt::format(
+      "it is not clear what the row is: it has {}. Known are messages or conversations, prompt and completion, "
+      "question and answer, instruction and output, chosen and rejected, completion and label, text, segments, "
+      "input_ids; else give the dataset a type, and the names of "
+      "its keys (field_messages, field_instruction and field_output, field)",
+      keys_of(row)));
+}
+
+std::optional<std::string> template_text(const std::string& name, const std::filesystem::path& model) {
+  constexpr std::string_view fallback = "tokenizer_default_fallback_";
+  if (name == "tokenizer_default") return std::nullopt;
+  if (name.starts_with(fallback)) {
+    if (ChatTemplate::is_in(model)) return std::nullopt;
+    return template_text(name.substr(fallback.size()), model);
+  }
+  if (auto known = jinja::known_template(name)) return known;
+  if (!io::is_file(name)) {
+    user_error("chat_template: '{}' is neither tokenizer_default, a .jinja file, nor one of {}", name,
+               jinja::known_template_names());
+  }
+  return io::read_file(name, jinja::Source::max_bytes);
 }
 
 ChatTemplate load_template(const FormatOptions& options, const Tokenizer& tokenizer,
                            const std::filesystem::path& model) {
-  if (options.chat_template == "tokenizer_default") return ChatTemplate::load(model);
-  if (!io::exists(options.chat_template)) {
-    user_error("chat_template: '{}' is neither tokenizer_default nor a .jinja file that is there",
-               options.chat_template);
-  }
-  ChatTemplate chat = ChatTemplate::load(options.chat_template);
+  const auto text = template_text(options.chat_template, model);
+  if (!text) return ChatTemplate::load(model);
+  ChatTemplate chat(options.chat_template, *text);
   const auto name = [&](const char* key, std::optional<std::int32_t> id) {
     if (id) chat.set_special_token(key, tokenizer.text(*id).value_or(""));
   };
@@ -74,6 +144,13 @@ std::unique_ptr<RowFormat> make_format(const FormatOptions& options, const Token
   }
   if (options.type == "judged") {
     return std::make_unique<JudgedFormat>(options, tokenizer, chat_of(options, tokenizer, model));
+  }
+  if (options.type == "prompt_completion" || options.type == "question_answer") {
+    FormatOptions texts = options;
+    const bool raw = options.type == "prompt_completion";
+    if (texts.format.empty()) texts.format = raw ? "{instruction}" : "Question: {instruction}\nAnswer: ";
+    return std::make_unique<PairFormat>(options, chat_of(options, tokenizer, model),
+                                        std::make_unique<AlpacaFormat>(texts, tokenizer));
   }
   INLAY_ASSERT(options.type == "input_output", "a dataset of type {}", options.type);
   return std::make_unique<InputOutputFormat>(options, tokenizer);

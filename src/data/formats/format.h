@@ -35,7 +35,8 @@ struct FormatOptions {
   // From roles that the template wants to those of the data. Empty: human is user, gpt is assistant.
   std::map<std::string, std::vector<std::string>> roles;
   bool drop_system_message = false;
-  std::string chat_template = "tokenizer_default";  // the model's own, or a .jinja file
+  // tokenizer_default (the model's own), a .jinja file, the name of a known one, or tokenizer_default_fallback_NAME.
+  std::string chat_template = "tokenizer_default";
 
   // What is learned: the turns of these roles, unless a message says otherwise by a boolean, or by a weight of 0.
   std::vector<std::string> roles_to_train = {"assistant"};
@@ -49,8 +50,8 @@ struct FormatOptions {
 
   std::string field = "text";  // completion: where a row has its text
 
-  // alpaca: where a row has these, and the prompt that {instruction} and {input} are put into, with an input and
-  // without; empty: Alpaca's own.
+  // alpaca, prompt_completion, question_answer: where a row has these, and the prompt that {instruction} and {input}
+  // are put into, with an input and without; empty: Alpaca's own.
   std::string field_instruction = "instruction", field_input = "input", field_output = "output";
   std::string format, no_input_format;
 
@@ -71,17 +72,26 @@ class RowFormat {
   virtual Document make(const Row& row) const = 0;
 };
 
-// The types of text: chat_template, alpaca, completion, input_output, preference, judged.
+// The types of text: chat_template, alpaca, completion, input_output, prompt_completion,
+// question_answer, preference, judged.
 std::span<const std::string_view> format_types();
 
-// The type that a row looks like; `tokens` (input_ids, see token_rows.h) is one of the answers. UserError where it
-// looks like none.
-std::string detect_type(const Row& row);
+// The options with the type that a row looks like, and the names that it has its parts under; `tokens` (input_ids, see
+// token_rows.h) is one of the types. `said`: what was found, for people. UserError where the row looks like none.
+struct DetectedFormat {
+  FormatOptions options;
+  std::string said;
+};
+DetectedFormat detect_format(const FormatOptions& options, const Row& row);
 
 // The model's own chat template, or the file that the options name, which meets the model's special tokens all the
 // same.
 ChatTemplate load_template(const FormatOptions& options, const Tokenizer& tokenizer,
                            const std::filesystem::path& model);
+
+// The text of the template that a name stands for (as FormatOptions::chat_template has it), unless it is the model's
+// own. A UserError where there is no such template.
+std::optional<std::string> template_text(const std::string& name, const std::filesystem::path& model);
 
 // A model's chat template is read only where the type needs one.
 std::unique_ptr<RowFormat> make_format(const FormatOptions& options, const Tokenizer& tokenizer,

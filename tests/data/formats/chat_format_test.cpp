@@ -307,7 +307,12 @@ TEST(DataChatFormat, MistakesNameTheRowAndTheKey) {
   EXPECT_EQ(error_of(model, R"({"text": "x"})"), "rows.jsonl:7: messages: missing, expected an array of messages");
   EXPECT_EQ(error_of(model, R"({"messages": []})"), "rows.jsonl:7: messages: is empty, expected at least one message");
   EXPECT_EQ(error_of(model, R"({"messages": [{"content": "x"}]})"),
-            "rows.jsonl:7: messages[0].role: missing, expected who speaks, such as \"user\"");
+            "rows.jsonl:7: message 1 has no role, which says who speaks");
+  const std::string user = R"({"messages": [{"role": "user", "content": "x"}, )";
+  EXPECT_EQ(error_of(model, user + R"({"role": "assistant"}]})"),
+            "rows.jsonl:7: message 2 has no content: it has role (message_property_mappings names others)");
+  EXPECT_EQ(error_of(model, user + R"({"role": "assistant", "content": null}]})"),
+            "rows.jsonl:7: message 2 has no content: it is null");
   EXPECT_EQ(error_of(model, R"({"messages": [{"role": 3, "content": "x"}]})"),
             "rows.jsonl:7: messages[0].role: expected a string, got 3");
   EXPECT_EQ(error_of(model, R"({"messages": "hello"})"), "rows.jsonl:7: messages: expected an array, got \"hello\"");

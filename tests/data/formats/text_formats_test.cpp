@@ -76,7 +76,7 @@ TEST(DataTextFormats, MistakesNameTheKey) {
 TEST(DataTextFormats, RowsTellTheirType) {
   const auto type = [](const std::string& row) {
     const io::Value value = io::read_value(row, "r:1");
-    return detect_type(Row(value, "r:1"));
+    return detect_format({}, Row(value, "r:1")).options.type;
   };
   EXPECT_EQ(type(R"({"input_ids": [1]})"), "tokens");
   EXPECT_EQ(type(R"({"messages": []})"), "chat_template");
@@ -84,7 +84,44 @@ TEST(DataTextFormats, RowsTellTheirType) {
   EXPECT_EQ(type(R"({"instruction": "a", "output": "b"})"), "alpaca");
   EXPECT_EQ(type(R"({"segments": []})"), "input_output");
   EXPECT_EQ(type(R"({"text": ""})"), "completion");
-  EXPECT_THAT(user_error_of([&] { type(R"({"prompt": ""})"); }), ::testing::HasSubstr("give the dataset a type"));
+  EXPECT_EQ(type(R"({"prompt": "a", "completion": "b"})"), "prompt_completion");
+  EXPECT_EQ(type(R"({"id": 1, "question": "a", "answer": "b"})"), "question_answer");
+  EXPECT_EQ(type(R"({"query": "a", "response": "b", "text": "c"})"), "question_answer");
+  EXPECT_EQ(type(R"({"dialog": [{"from": "human", "value": "a"}]})"), "chat_template");
+  EXPECT_THAT(user_error_of([&] { type(R"({"prompt": ""})"); }),
+              ::testing::HasSubstr("r:1: it is not clear what the row is: it has prompt. Known are messages"));
+  EXPECT_THAT(user_error_of([&] { type(R"({"prompt": "p", "chosen": "a", "rejected": "b"})"); }),
+              ::testing::HasSubstr("r:1: the row is a pair of answers, one chosen and one rejected"));
+}
+
+TEST(DataTextFormats, PairsAreTextsOrConversations) {
+  const ChatModel model;
+  const Tokenizer tokenizer = Tokenizer::load(model.path());
+  const auto text_of = [&](const std::string& row, const std::string& folder, FormatOptions options = {}) {
+    const io::Value value = io::read_value(row, "r:7");
+    options = detect_format(options, Row(value, "r:7")).options;
+    const Document document = make_format(options, tokenizer, folder)->make(Row(value, "r:7"));
+    std::string text, learned;
+    for (std::size_t i = 0; i < document.input_ids.size(); ++i) {
+      const std::string token = tokenizer.decode(std::vector{document.input_ids[i]}, false);
+      text += token;
+      if (document.labels[i] != ignore_label) learned += token;
+    }
+    return text + "|" + learned;
+  };
+  const std::string with = model.path().string(), without = "/";
+  EXPECT_EQ(text_of(R"({"prompt": "Once ", "completion": "upon"})", with), "Once upon<|im_end|>|upon<|im_end|>");
+  const std::string question = R"({"question": "2?", "answer": "3"})";
+  const std::string turns = "<|im_start|>user\n2?<|im_end|>\n<|im_start|>assistant\n3<|im_end|>\n|3<|im_end|>";
+  EXPECT_EQ(text_of(question, with), turns);
+  EXPECT_EQ(text_of(question, without), "Question: 2?\nAnswer: 3<|im_end|>|3<|im_end|>");
+  EXPECT_EQ(text_of(question, without, {.chat_template = "chatml"}), turns);
+  EXPECT_EQ(text_of(R"({"prompt": [{"role": "user", "content": "2?"}],
+                        "completion": [{"role": "assistant", "content": "3"}]})",
+                    with),
+            turns);
+  EXPECT_THAT(user_error_of([&] { text_of(R"({"prompt": [], "completion": []})", without); }),
+              ::testing::HasSubstr("r:7: its messages need a chat template, and the model has none"));
 }
 
 TEST(DataTextFormats, AlpacaRowsMayHaveOtherNamesAndPrompts) {
