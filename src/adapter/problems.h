@@ -9,6 +9,13 @@
 
 namespace inlay::adapter {
 
+class SeveralProblems : public UserError {
+ public:
+  explicit SeveralProblems(std::vector<std::string> found)
+      : UserError(fmt::format("{} problems:\n  {}", found.size(), join(found, "\n  "))), each(std::move(found)) {}
+  std::vector<std::string> each;
+};
+
 // What is wrong with a file, gathered so that a user hears of all of it at once.
 class Problems {
  public:
@@ -21,6 +28,8 @@ class Problems {
   void gather(Action&& action) {
     try {
       action();
+    } catch (const SeveralProblems& error) {
+      found_.insert(found_.end(), error.each.begin(), error.each.end());
     } catch (const UserError& error) {
       found_.emplace_back(error.what());
     }
@@ -29,7 +38,7 @@ class Problems {
   void raise() const {
     if (found_.empty()) return;
     if (found_.size() == 1) throw UserError(found_.front());
-    user_error("{} problems:\n  {}", found_.size(), join(found_, "\n  "));
+    throw SeveralProblems(found_);
   }
 
  private:

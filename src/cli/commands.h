@@ -38,6 +38,7 @@ void add_data(Program& program);
 void add_report(Program& program);
 void add_config_schema(Program& program);
 void add_init_config(Program& program);
+void add_import(Program& program);
 void add_doctor(Program& program);
 void add_completion(Program& program);
 

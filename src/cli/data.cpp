@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/hub_arguments.h"
 #include "core/philox.h"
 #include "core/terminal.h"
 #include "core/text.h"
@@ -19,6 +20,7 @@ namespace {
 
 struct DataArguments {
   std::string config;
+  HubArguments hub;
   std::int64_t samples = 3;
   bool json = false, quiet = false;
 };
@@ -33,7 +35,8 @@ struct LoadedData {
 LoadedData load(const DataArguments& arguments, const options::Overrides& overrides) {
   Console console(arguments.quiet);
   LoadedData loaded;
-  loaded.options = options::load_options(arguments.config, overrides);
+  loaded.options = options::load_options(arguments.config, overrides, arguments.hub.access(arguments.quiet));
+  for (const std::string& note : loaded.options.notes) console.line(note);
   const std::int64_t vocab = model::load_config(loaded.options.base_model).vocab;
   train::RunData data = train::read_run_data(loaded.options, vocab, console);
   loaded.documents = std::move(data.train);
@@ -171,6 +174,7 @@ void add_data(Program& program) {
   command->add_option("config", arguments->config, "YAML file")->required();
   command->add_option("--samples", arguments->samples, "Documents to show")->check(CLI::NonNegativeNumber);
   command->add_flag("--json", arguments->json, "Print one JSON object, without samples");
+  arguments->hub.add_to(*command);
   command->add_flag("--quiet", arguments->quiet, "Print errors and results only");
   command->allow_extras();
   command->callback([&program, command, arguments] {

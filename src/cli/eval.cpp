@@ -59,7 +59,12 @@ void add_eval(Program& program) {
       "Loss, perplexity and token accuracy of a model on a JSONL file; choice accuracy where its lines have choices");
   arguments->add_to(*command);
   command->add_option("--max-tokens", arguments->max_tokens, "Tokens per batch")->check(CLI::PositiveNumber);
-  command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
+  command->callback([&program, arguments] {
+    program.action = [arguments] {
+      arguments->find_model();
+      return run(*arguments);
+    };
+  });
 }
 
 }  // namespace inlay::cli

@@ -151,7 +151,7 @@ int run(const GenerateArguments& arguments) {
 void add_generate(Program& program) {
   auto arguments = std::make_shared<GenerateArguments>();
   CLI::App* command = program.app.add_subcommand("generate", "Continue prompts, to see what a model has learned");
-  command->add_option("model", arguments->model, "Hugging Face model folder")->required();
+  command->add_option("model", arguments->model, ModelArguments::model_meaning)->required();
   arguments->prompts.add_to(*command, "Text to continue, as the tokenizer.json of the model reads it");
   command->add_option("--ids", arguments->ids, "Token ids to continue, separated by commas")->delimiter(',');
   command->add_flag("--bos", arguments->bos,
@@ -164,7 +164,12 @@ void add_generate(Program& program) {
   command->add_flag("--json", arguments->json, "Print a JSON object on a line for each prompt, when it has ended");
   arguments->add_adapter_to(*command);
   arguments->add_machine_to(*command);
-  command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
+  command->callback([&program, arguments] {
+    program.action = [arguments] {
+      arguments->find_model();
+      return run(*arguments);
+    };
+  });
 }
 
 }  // namespace inlay::cli

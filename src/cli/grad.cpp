@@ -82,7 +82,12 @@ void add_grad(Program& program) {
   command->add_option("--out", arguments->out, "safetensors file to write")->required();
   command->add_flag("--logits", arguments->logits, "Write logits.<document> as well");
   command->add_option("--policy", arguments->policy, "Activation policy: keep, recompute, ...");
-  command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
+  command->callback([&program, arguments] {
+    program.action = [arguments] {
+      arguments->find_model();
+      return run(*arguments);
+    };
+  });
 }
 
 }  // namespace inlay::cli

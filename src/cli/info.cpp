@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/hub_arguments.h"
 #include "core/arena.h"
 #include "core/text.h"
 #include "io/checkpoint.h"
@@ -97,14 +98,18 @@ int run(const std::string& folder, bool as_json) {
 void add_info(Program& program) {
   struct Arguments {
     std::string folder;
+    HubArguments hub;
     bool json = false;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.app.add_subcommand("info", "Family, shapes, parameters and dtype of a model folder");
-  command->add_option("model", arguments->folder, "Hugging Face model folder, or its config.json")->required();
+  command->add_option("model", arguments->folder, "Hugging Face model folder, its config.json, or a name on the hub")
+      ->required();
+  arguments->hub.add_to(*command);
   command->add_flag("--json", arguments->json, "Print one JSON object");
-  command->callback(
-      [&program, arguments] { program.action = [arguments] { return run(arguments->folder, arguments->json); }; });
+  command->callback([&program, arguments] {
+    program.action = [arguments] { return run(arguments->hub.model_folder(arguments->folder), arguments->json); };
+  });
 }
 
 }  // namespace inlay::cli

@@ -1,5 +1,6 @@
 #include "train/merge.h"
 #include "cli/commands.h"
+#include "cli/hub_arguments.h"
 #include "core/console.h"
 #include "core/error.h"
 
@@ -8,6 +9,7 @@ namespace inlay::cli {
 namespace {
 
 struct MergeArguments {
+  HubArguments hub;
   std::string base, adapter, output, dtype = "base";
   bool quiet = false;
 };
@@ -40,14 +42,21 @@ int run(const MergeArguments& arguments) {
 void add_merge(Program& program) {
   auto arguments = std::make_shared<MergeArguments>();
   CLI::App* command = program.app.add_subcommand("merge", "Write a model with an adapter's changes in its weights");
-  command->add_option("base", arguments->base, "Hugging Face model folder that the adapter was trained on")->required();
+  command->add_option("base", arguments->base, "Model that the adapter was trained on: a folder, or a name on the hub")
+      ->required();
+  arguments->hub.add_to(*command);
   command->add_option("adapter", arguments->adapter, "Adapter folder, of inlay train or PEFT")->required();
   command->add_option("output", arguments->output, "New model folder")->required();
   command->add_option("--dtype", arguments->dtype,
                       "base: each tensor as the base model has it, experts in MXFP4 as bf16; fp32, bf16, fp16; mxfp4: "
                       "experts packed again");
   command->add_flag("--quiet", arguments->quiet, "Print errors and results only");
-  command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
+  command->callback([&program, arguments] {
+    program.action = [arguments] {
+      arguments->base = arguments->hub.model_folder(arguments->base);
+      return run(*arguments);
+    };
+  });
 }
 
 }  // namespace inlay::cli

@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/hub_arguments.h"
 #include "core/console.h"
 #include "train/engine.h"
 #include "train/session.h"
@@ -16,6 +17,7 @@ namespace inlay::cli {
 // What the commands that hold a model against a file of documents have in common.
 struct ModelArguments {
   std::string model, data, adapter;
+  HubArguments hub;
   std::string device = "auto", dtype = "fp32", policy = "keep";
   options::MatmulDtype matmul_dtype = options::MatmulDtype::same_as_dtype;
   options::TrainOptions::Fp8 fp8;
@@ -23,7 +25,7 @@ struct ModelArguments {
   bool json = false, quiet = false;
 
   void add_to(CLI::App& command) {
-    command.add_option("model", model, "Hugging Face model folder")->required();
+    command.add_option("model", model, model_meaning)->required();
     command.add_option("--data", data, "File of conversations, instructions, texts or tokens (docs/data.md)")
         ->required();
     command.add_flag("--json", json, "Print one JSON object");
@@ -36,7 +38,11 @@ struct ModelArguments {
   void add_products_to(CLI::App& command);
   // Whose tokenizer and chat template texts are read by: an adapter may bring those that it was trained with.
   const std::string& text_folder() const;
+  // Finds the model, which may be given by its name on the hub.
+  void find_model() { model = hub.model_folder(model, quiet); }
+  static constexpr const char* model_meaning = "Hugging Face model folder, or a name on the hub (org/name)";
   void add_machine_to(CLI::App& command) {
+    hub.add_to(command);
     command.add_option("--device", device, "auto, cpu or cuda");
     command.add_option("--dtype", dtype, "fp32 or bf16 (auto: as training would)");
     command.add_flag("--quiet", quiet, "Print errors and results only");

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "cli/commands.h"
+#include "cli/hub_arguments.h"
 #include "core/text.h"
 #include "train/run_plan.h"
 
@@ -105,6 +106,7 @@ void print_plan(const RunPlan& p) {
 
 struct Arguments {
   std::string config;
+  HubArguments hub;
   train::PlanRequest request;
   bool json = false, quiet = false, measure = false;
 };
@@ -113,7 +115,10 @@ int run(const Arguments& arguments, const options::Overrides& overrides) {
   Console console(arguments.quiet);
   train::PlanRequest request = arguments.request;
   request.measure = train::Remeasure{arguments.measure};
-  const RunPlan p = train::plan_run(options::load_options(arguments.config, overrides), request, console);
+  const options::TrainOptions options =
+      options::load_options(arguments.config, overrides, arguments.hub.access(arguments.quiet));
+  for (const std::string& note : options.notes) console.line(note);
+  const RunPlan p = train::plan_run(options, request, console);
   if (arguments.json) {
     fmt::print("{}\n", to_json(p).dump());
   } else {
@@ -138,6 +143,7 @@ void add_plan(Program& program) {
   command->add_flag("--json", arguments->json, "Print one JSON object");
   command->add_flag("--max-context", arguments->request.max_context, "Search for the longest document that fits");
   command->add_flag("--measure", arguments->measure, "Measure this machine's rates again, for this and later runs");
+  arguments->hub.add_to(*command);
   command->add_flag("--quiet", arguments->quiet, "Print errors and results only");
   command->allow_extras();
   command->callback([&program, command, arguments] {

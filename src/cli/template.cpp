@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "cli/commands.h"
+#include "cli/hub_arguments.h"
 #include "core/error.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -14,6 +15,7 @@ namespace {
 using jinja::Value;
 
 struct TemplateArguments {
+  HubArguments hub;
   std::string chat_template, messages, tools, documents;
   std::vector<std::string> variables;
   bool add_generation_prompt = false;
@@ -63,7 +65,9 @@ int run(const TemplateArguments& arguments) {
 void add_template(Program& program) {
   auto arguments = std::make_shared<TemplateArguments>();
   CLI::App* command = program.app.add_subcommand("template", "Render a conversation with a model's chat template");
-  command->add_option("template", arguments->chat_template, "Model folder, or a .jinja file")->required();
+  command->add_option("template", arguments->chat_template, "Model folder, a .jinja file, or a name on the hub")
+      ->required();
+  arguments->hub.add_to(*command);
   command->add_option("messages", arguments->messages, "JSON file: an array of messages, or an object that has them")
       ->required();
   command->add_flag("--add-generation-prompt", arguments->add_generation_prompt,
@@ -74,7 +78,12 @@ void add_template(Program& program) {
       ->add_option("--set", arguments->variables,
                    "key=value: a variable for the template; the value is JSON, or else text; may be repeated")
       ->take_all();
-  command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
+  command->callback([&program, arguments] {
+    program.action = [arguments] {
+      arguments->chat_template = arguments->hub.model_folder(arguments->chat_template);
+      return run(*arguments);
+    };
+  });
 }
 
 }  // namespace inlay::cli

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/hub_arguments.h"
 #include "core/arena.h"
 #include "core/error.h"
 #include "data/tokenizer/tokenizer.h"
@@ -18,6 +19,7 @@ namespace inlay::cli {
 namespace {
 
 struct Arguments {
+  HubArguments hub;
   std::string model, file = "-";
   bool decode = false, no_special = false, json = false;
 };
@@ -107,13 +109,20 @@ int run(const Arguments& arguments) {
 void add_tokenize(Program& program) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = program.app.add_subcommand("tokenize", "Token ids of a text, or the text of token ids");
-  command->add_option("model", arguments->model, "Hugging Face model folder, or its tokenizer.json")->required();
+  command->add_option("model", arguments->model, "Hugging Face model folder, its tokenizer.json, or a name on the hub")
+      ->required();
+  arguments->hub.add_to(*command);
   command->add_option("file", arguments->file, "Text, or ids with --decode; - is standard input, the default");
   command->add_flag("--decode", arguments->decode, "Ids to text: numbers, [1, 2] or {\"ids\": [1, 2]}");
   command->add_flag("--no-special", arguments->no_special,
                     "Without the special tokens around a text; with --decode, leave special tokens out of the text");
   command->add_flag("--json", arguments->json, "Print one JSON object, {\"ids\": [...]} or {\"text\": \"...\"}");
-  command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
+  command->callback([&program, arguments] {
+    program.action = [arguments] {
+      arguments->model = arguments->hub.model_folder(arguments->model);
+      return run(*arguments);
+    };
+  });
 }
 
 }  // namespace inlay::cli

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/hub_arguments.h"
 #include "core/interrupt.h"
 #include "io/file.h"
 #include "parallel/processes.h"
@@ -18,6 +19,7 @@ namespace {
 
 struct Arguments {
   std::string config, processes;
+  HubArguments hub;
   bool resume = false, quiet = false, json = false;
 };
 
@@ -52,7 +54,11 @@ int run(const Arguments& arguments, const options::Overrides& overrides) {
   const std::shared_ptr<parallel::Communicator> world = parallel::join_processes();
   Console console(arguments.quiet || !world->leads());
   options::TrainOptions options;
-  together(*world, "reading the configuration", [&] { options = options::load_options(arguments.config, overrides); });
+  together(*world, "reading the configuration", [&] {
+    options =
+        options::load_options(arguments.config, overrides, arguments.hub.access(arguments.quiet || !world->leads()));
+  });
+  for (const std::string& note : options.notes) console.line(note);
   parallel::set_watchdog_timeout(options.parallel.timeout);
   const Device device = train::resolve_machine(options.device, options.dtype).device;
   parallel::agree_on(*world, {{"device", std::string(name_of(device))}});
@@ -84,6 +90,7 @@ void add_train(Program& program) {
   command->add_option("--processes", arguments->processes,
                       "Run as so many processes on this machine, started by mpirun; auto: one per GPU");
   command->add_flag("--resume", arguments->resume, "Continue from the latest checkpoint in output_dir");
+  arguments->hub.add_to(*command);
   command->add_flag("--quiet", arguments->quiet, "Print errors only");
   command->add_flag("--json", arguments->json,
                     "Print every line of metrics.jsonl to standard output, as it is written, and the summary");

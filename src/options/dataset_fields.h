@@ -10,5 +10,6 @@ Field datasets(std::string name, std::vector<data::DatasetOptions> TrainOptions:
 
 // Their keys, for the reference. They are fields of options that have a single dataset.
 const std::vector<Field>& dataset_fields();
+const Field* find_dataset_field(const std::string& name);  // null: it is not one of them
 
 }  // namespace inlay::options::option

@@ -22,14 +22,31 @@ namespace inlay::options::option {
 
 // Where a value came from, for messages: "run.yaml, line 4: learning_rate".
 struct Place {
-  std::string source;
+  std::string file;
+  int line = 0;  // 0: it has none, as on a command line
   std::string key;
+
+  std::string where() const { return line > 0 ? fmt::format("{}, line {}", file, line) : file; }
+  // Of a key below this one.
+  Place within(const YAML::Node& name, std::string below) const {
+    return {file, line > 0 ? name.Mark().line + 1 : 0, std::move(below)};
+  }
 
   template <class... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
-    user_error("{}: {}: {}", source, key, fmt::format(format, std::forward<Args>(args)...));
+    user_error("{}: {}: {}", where(), key, fmt::format(format, std::forward<Args>(args)...));
   }
 };
+
+// Numbers as YAML 1.1 has them, which is what axolotl reads: 1_000 is 1000.
+template <class Number>
+bool read_number(const YAML::Node& node, Number& value) {
+  std::string text = node.Scalar();
+  if (!text.empty() && text.find_first_not_of("0123456789_.eE+-") == text.npos && text.front() != '_') {
+    std::erase(text, '_');
+  }
+  return YAML::convert<Number>::decode(YAML::Node(text), value);
+}
 
 inline std::string text_of(const YAML::Node& node, const Place& place, std::string_view expected) {
   if (node.IsNull()) place.fail("expected {}, got nothing", expected);
@@ -56,7 +73,7 @@ Field integer(std::string name, Member member, std::int64_t least, std::string m
             const std::string expected = fmt::format("an integer of at least {}", least);
             const std::string text = text_of(node, place, expected);
             std::int64_t value = 0;
-            if (!YAML::convert<std::int64_t>::decode(node, value) || value < least) {
+            if (!read_number(node, value) || value < least) {
               place.fail("expected {}, got '{}'", expected, text);
             }
             std::invoke(member, o) = value;
@@ -75,7 +92,7 @@ Field number(std::string name, Member member, double least, double most, std::st
           [member, least, most, range](TrainOptions& o, const YAML::Node& node, const Place& place) {
             const std::string text = text_of(node, place, "a number " + range);
             double value = 0;
-            if (!YAML::convert<double>::decode(node, value) || !(value >= least && value <= most)) {
+            if (!read_number(node, value) || !(value >= least && value <= most)) {
               place.fail("expected a number {}, got '{}'", range, text);
             }
             std::invoke(member, o) = value;
@@ -83,6 +100,30 @@ Field number(std::string name, Member member, double least, double most, std::st
           [member](const TrainOptions& o, YAML::Emitter& out) { out << fmt::format("{}", std::invoke(member, o)); },
           bounded ? Schema{{"type", "number"}, {"minimum", least}, {"maximum", most}}
                   : Schema{{"type", "number"}, {"minimum", least}}};
+}
+
+// A number of steps, or a share of the run below 1, which is kept apart.
+inline Field steps_or_share(std::string name, std::int64_t TrainOptions::*steps, double TrainOptions::*share,
+                            std::string meaning) {
+  const std::string expected = "a whole number of steps, or a share of the run below 1";
+  return {name,
+          "integer ≥ 0, or a share below 1",
+          std::move(meaning),
+          [=](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            const std::string text = text_of(node, place, expected);
+            double value = 0;
+            const bool read = read_number(node, value) && value >= 0 && value < 1e15;
+            if (!read || (value >= 1 && value != std::floor(value)))
+              place.fail("expected {}, got '{}'", expected, text);
+            o.*steps = value >= 1 ? static_cast<std::int64_t>(value) : 0;
+            if (value < 1 && value > 0) o.*share = value;
+          },
+          [=](const TrainOptions& o, YAML::Emitter& out) {
+            out << (o.*steps == 0 && o.*share > 0 ? fmt::format("{}", o.*share) : fmt::format("{}", o.*steps));
+          },
+          {{"anyOf",
+            {{{"type", "integer"}, {"minimum", 0}},
+             {{"type", "number"}, {"exclusiveMinimum", 0}, {"exclusiveMaximum", 1}}}}}};
 }
 
 // A list of numbers.
@@ -125,7 +166,7 @@ Field or_auto(std::string name, Member member, double least, std::string meaning
             std::invoke(member, o).reset();
             if (text == "auto") return;
             Number value{};
-            if (!YAML::convert<Number>::decode(node, value) || !(static_cast<double>(value) >= least)) {
+            if (!read_number(node, value) || !(static_cast<double>(value) >= least)) {
               place.fail("expected {}, got '{}'", expected, text);
             }
             std::invoke(member, o) = value;
@@ -289,6 +330,29 @@ Field optional_texts(std::string name, Member member, std::string type, std::str
     some(o, node, place);
   };
   return field;
+}
+
+// A map from names to names: those that a template has to those of the data, special tokens to texts.
+template <class Member>
+Field names(std::string name, Member member, std::string meaning) {
+  return {name,
+          "map of NAME: NAME",
+          std::move(meaning),
+          [member](TrainOptions& o, const YAML::Node& node, const Place& place) {
+            std::invoke(member, o).clear();
+            if (!node.IsMap()) place.fail("expected a map of NAME: NAME");
+            for (const auto& item : node) {
+              std::invoke(member, o)[item.first.Scalar()] = text_of(item.second, place, "a name");
+            }
+          },
+          [member](const TrainOptions& o, YAML::Emitter& out) {
+            out << YAML::Flow << YAML::BeginMap;
+            for (const auto& [key, value] : std::invoke(member, o)) {
+              out << YAML::Key << key << YAML::Value << YAML::DoubleQuoted << value;
+            }
+            out << YAML::EndMap;
+          },
+          {{"type", "object"}, {"additionalProperties", {{"type", "string"}}}}};
 }
 
 // A map from patterns of tensor names to shares above 0.

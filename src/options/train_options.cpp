@@ -2,26 +2,22 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 #include <span>
 
 #include <yaml-cpp/yaml.h>
 
 #include "core/error.h"
 #include "core/text.h"
-#include "io/file.h"
 #include "options/adapter_fields.h"
+#include "options/all_fields.h"
 #include "options/dataset_fields.h"
 #include "options/objective_fields.h"
 #include "options/watching_fields.h"
 
 namespace inlay::options {
 
-using namespace option;
+namespace option {
 
-namespace {
-
-// The keys of osft that lora_init: free has a use for.
 bool serves_free_adapters(const std::string& key) {
   return key.starts_with("osft.calibration.") || key == "osft.basis_on" || key == "osft.cache";
 }
@@ -79,19 +75,28 @@ const std::vector<Field>& fields() {
   using O = TrainOptions;
   constexpr double infinity = std::numeric_limits<double>::infinity();
   static const std::vector<Field> table = {
-      text("base_model", &O::base_model, "folder", "Hugging Face model folder to start from"),
+      text("base_model", &O::base_model, "folder or name",
+           "model to start from: a Hugging Face model folder, or its name on the hub (org/name), found in the cache of "
+           "hf and transformers, or downloaded there with --download"),
+      optional_text("revision_of_model", &O::revision_of_model, "branch, tag or commit", "of a model of the hub"),
       text("output_dir", &O::output_dir, "folder",
            "where checkpoints, metrics and the result go; must not hold a run yet"),
       datasets("datasets", &O::datasets, "what to learn: conversations, instructions, texts or tokens (docs/data.md)"),
       datasets("test_datasets", &O::test_datasets, "the same, to evaluate on"),
       number("val_set_size", &O::val_set_size, 0, infinity,
              "documents held out of datasets for evaluation, chosen by seed; below 1: a share of them"),
-      text("chat_template", &O::chat_template, "tokenizer_default or a .jinja file",
-           "the template that renders conversations, for datasets that name none"),
+      text("chat_template", &O::chat_template, "tokenizer_default, a name or a .jinja file",
+           "the template that renders conversations, for datasets that name none: the model's own, a well-known one by "
+           "its name (chatml, llama3, qwen3, ...; docs/data.md), or a file"),
       boolean("train_on_inputs", &O::train_on_inputs, "also learn prompts and all roles, in every dataset"),
       optional_texts("eot_tokens", &O::eot_tokens, "list of tokens",
                      "tokens that end a turn, for datasets that name none; by default eos_token, or the special token "
                      "that follows a turn"),
+      names("special_tokens", &O::special_tokens,
+            "bos_token, eos_token, ... and the tokens that are these from now on; one that is not there is added"),
+      optional_texts("tokens", &O::tokens, "list of tokens",
+                     "tokens that the tokenizer gets in addition; where the model has no rows for them, its embedding "
+                     "and head grow, by the mean of their rows"),
       choice("on_bad_row", &O::on_bad_row, {{"raise", data::BadRow::raise}, {"skip", data::BadRow::skip}},
              "what happens to rows that cannot be used; skipped ones are counted in the log"),
       text("dataset_prepared_path", &O::dataset_prepared_path, "auto, off or a folder",
@@ -138,9 +143,12 @@ const std::vector<Field>& fields() {
       integer("max_steps", &O::max_steps, 0, "optimizer steps; 0: by num_epochs"),
       number("learning_rate", &O::learning_rate, 0, infinity, "peak learning rate; required"),
       choice("lr_scheduler", &O::lr_scheduler,
-             {{"constant", Decay::constant}, {"linear", Decay::linear}, {"cosine", Decay::cosine}},
+             {{"constant", Decay::constant},
+              {"constant_with_warmup", Decay::constant},
+              {"linear", Decay::linear},
+              {"cosine", Decay::cosine}},
              "shape after the warm-up"),
-      integer("warmup_steps", &O::warmup_steps, 0, "steps of linear warm-up"),
+      steps_or_share("warmup_steps", &O::warmup_steps, &O::warmup_ratio, "steps of linear warm-up"),
       number("warmup_ratio", &O::warmup_ratio, 0, 1, "the same as a share of all steps; set only one of the two"),
       number("cosine_min_lr_ratio", &O::cosine_min_lr_ratio, 0, 1, "where the cosine ends, as a share of the peak"),
       number("adam_beta1", &O::adam_beta1, 0, 0.999999, "AdamW: decay of the first moment"),
@@ -162,10 +170,22 @@ const std::vector<Field>& fields() {
       choice("optimizer_state", &O::optimizer_state, {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"8bit", DType::u8}},
              "what the optimizer's moments are kept in; 8bit: AdamW's of large matrices, embeddings aside"),
       integer("logging_steps", &O::logging_steps, 1, "steps between lines of the log"),
-      integer("eval_steps", &O::eval_steps, 0, "steps between evaluations on test_datasets; 0: at the end only"),
+      choice("eval_strategy", &O::eval_strategy,
+             {{"steps", When::steps}, {"epoch", When::epoch}, {"no", When::never}, {"false", When::never}},
+             "when to evaluate; steps: as eval_steps or evals_per_epoch say; epoch: after every epoch; no: at the end "
+             "only"),
+      steps_or_share("eval_steps", &O::eval_steps, &O::eval_share,
+                     "steps between evaluations on test_datasets; 0: at the end only"),
+      number("evals_per_epoch", &O::evals_per_epoch, 0, 1e6, "the same as a number of evaluations in every epoch"),
       boolean("eval_on_start", &O::eval_on_start,
               "evaluate before the first step, too, where there is something to evaluate on"),
-      integer("save_steps", &O::save_steps, 0, "steps between checkpoints; 0: only the final model is saved"),
+      choice("save_strategy", &O::save_strategy,
+             {{"steps", When::steps}, {"epoch", When::epoch}, {"no", When::never}, {"false", When::never}},
+             "when to write checkpoints; steps: as save_steps or saves_per_epoch say; epoch: after every epoch; no: "
+             "never"),
+      steps_or_share("save_steps", &O::save_steps, &O::save_share,
+                     "steps between checkpoints; 0: only the final model is saved"),
+      number("saves_per_epoch", &O::saves_per_epoch, 0, 1e6, "the same as a number of checkpoints in every epoch"),
       integer("save_total_limit", &O::save_total_limit, 0, "checkpoints to keep; 0: all"),
       boolean("save_only_model", &O::save_only_model,
               "checkpoints hold the model alone: a seventh of the bytes or less, but a run cannot go on from them"),
@@ -239,106 +259,15 @@ const Field* find_field(const std::string& name) {
   return nullptr;
 }
 
-// Keys of other programs whose files are tried here, and what does the same (docs/migration.md).
-std::string_view ours_for(std::string_view key) {
-  const std::string_view first = key.substr(0, key.find('.'));
-  if (first == "dpo_beta" || first == "simpo_beta") return "rl_beta";
-  if (first == "kd_online_server" || first == "kd_online_server_base_url") return "kd_teacher, a folder";
-  if (first == "kd_normalize_topk") return "kd_beta alone: probabilities are never made to sum to one over a part";
-  if (first == "use_eaft" || first == "eaft_alpha" || first == "eaft_k") return "loss.token_weight: eaft";
-  if (first == "deepspeed") return "parallel.zero; for its offload, memory.host_layers";
-  if (first == "fsdp" || first == "fsdp_config" || first == "fsdp_version") {
-    return "parallel.zero: 3, with parallel.shard: node for a hybrid shard; for its offload, memory.host_layers";
-  }
-  return {};
-}
+}  // namespace option
 
-[[noreturn]] void unknown_key(const std::string& source, const std::string& key) {
-  if (const std::string_view ours = ours_for(key); !ours.empty()) {
-    user_error("{}: {} is not a known key; use {} (docs/migration.md)", source, key, ours);
-  }
-  std::vector<std::string_view> names;
-  for (const Field& field : fields()) names.push_back(field.name);
-  const std::string guess = nearest(key, names);
-  user_error("{}: {} is not a known key{}", source, key, guess.empty() ? "" : "; did you mean " + guess + "?");
-}
+using namespace option;
 
-void set_key(TrainOptions& options, const std::string& key, const YAML::Node& node, const std::string& source) {
-  const Field* field = find_field(key);
-  if (key.starts_with("osft")) options.osft.enabled = true;
-  if (field != nullptr) return field->set(options, node, {source, key});
-  // A map whose keys are known with this one before them: osft: {basis: …} is osft.basis.
-  const bool section =
-      std::any_of(fields().begin(), fields().end(), [&](const Field& f) { return f.name.starts_with(key + "."); });
-  if (!section) unknown_key(source, key);
-  if (!node.IsMap()) user_error("{}: {}: expected a map of keys", source, key);
-  std::set<std::string> seen;
-  for (const auto& item : node) {
-    const std::string name = key + "." + item.first.Scalar();
-    if (!seen.insert(name).second) user_error("{}: {} is given twice", source, name);
-    set_key(options, name, item.second, source);
-  }
-}
+namespace {
 
-// What validate() requires; osft's only where the map is given.
+// What reading requires; osft's only where the map is given.
 constexpr std::string_view required_keys[] = {"base_model", "output_dir", "datasets", "learning_rate",
                                               "osft.unfreeze_rank_ratio"};
-
-void validate(const TrainOptions& o, const std::string& source) {
-  const auto require = [&](bool given, const char* key, const char* what) {
-    if (!given) user_error("{}: {} is required: {}", source, key, what);
-  };
-  require(!o.base_model.empty(), "base_model", "the model folder to start from");
-  require(!o.output_dir.empty(), "output_dir", "the folder that the run is written to");
-  require(!o.datasets.empty(), "datasets", "a list of {path: FILE}");
-  require(o.learning_rate > 0, "learning_rate", "a number above 0");
-  if (o.optimizer == OptimizerKind::muon && o.optimizer_state == DType::u8) {
-    user_error("{}: optimizer: muon keeps one moment, in fp32 or bf16; optimizer_state: 8bit is AdamW's", source);
-  }
-  if (o.warmup_steps > 0 && o.warmup_ratio > 0) {
-    user_error("{}: warmup_steps and warmup_ratio are both given; one of them is enough", source);
-  }
-  if (o.max_steps == 0 && !(o.num_epochs > 0)) user_error("{}: num_epochs: expected a number above 0", source);
-  if (o.val_set_size > 0 && !o.test_datasets.empty()) {
-    user_error("{}: val_set_size and test_datasets are both given; one of them is enough", source);
-  }
-  if (o.eval_steps > 0 && o.test_datasets.empty() && o.val_set_size == 0) {
-    user_error("{}: eval_steps is given, but neither test_datasets nor val_set_size: there is nothing to evaluate on",
-               source);
-  }
-  try {
-    ops::AttentionRule::parse(o.attention.mask, o.attention.score);
-  } catch (const UserError& error) {
-    user_error("{}: {}", source, error.what());
-  }
-  if (o.memory.host && o.device == Device::cpu) {
-    user_error("{}: memory.host is for what does not stay on a GPU; with device: cpu all is in memory.device", source);
-  }
-  if (o.activation_policy != "auto" && !model::ActivationPolicy::parse(o.activation_policy).offloads()) {
-    const auto refuse = [&](const char* key) {
-      user_error("{}: {} has nothing to hold: activation_policy {} keeps all on the device; leave one of the two out",
-                 source, key, o.activation_policy);
-    };
-    if (o.memory.disk != "off") refuse("memory.disk");
-    if (o.memory.host && o.memory.host_layers == std::int64_t{0}) refuse("memory.host");
-  }
-  validate_watching(o, source);
-  validate_adapter(o, source);
-  validate_objective(o, source);
-  if (o.osft.enabled) {
-    require(o.osft.unfreeze_rank_ratio > 0, "osft.unfreeze_rank_ratio", "a number above 0 and at most 1");
-    if (o.osft.basis == osft::BasisKind::activations && o.osft.route) {
-      user_error("{}: osft.route belongs to basis weights; with basis activations there is one route", source);
-    }
-  }
-  if (o.adapter.keeps_to_free()) {
-    for (const Field& field : osft_fields()) {
-      if (serves_free_adapters(field.name) || value_text(o, field.name) == value_text({}, field.name)) continue;
-      user_error("{}: {} does not go with an adapter: with lora_init: free osft has calibration, basis_on and cache{}",
-                 source, field.name, field.name == "osft.unfreeze_rank_ratio" ? "; the share is lora_free_ratio" : "");
-    }
-  }
-}
 
 std::vector<OptionKey> keys_of(const std::vector<Field>& table, const TrainOptions& defaults,
                                std::span<const std::string_view> required) {
@@ -361,57 +290,6 @@ std::vector<OptionKey> dataset_keys() {
   defaults.datasets.emplace_back();
   constexpr std::string_view required[] = {"path"};
   return keys_of(dataset_fields(), defaults, required);
-}
-
-TrainOptions parse_options(const std::string& yaml, const std::string& source, const Overrides& overrides) {
-  YAML::Node root;
-  try {
-    root = YAML::Load(yaml);
-  } catch (const YAML::Exception& error) {
-    user_error("{}, line {}: not valid YAML: {}", source, error.mark.line + 1, error.msg);
-  }
-  return parse_options(root, source, overrides);
-}
-
-TrainOptions parse_options(const YAML::Node& root, const std::string& source, const Overrides& overrides) {
-  TrainOptions options;
-  if (!root.IsMap() && !root.IsNull()) user_error("{}: expected one key and value per line", source);
-  std::set<std::string> seen;
-  for (const auto& item : root) {
-    const std::string where = fmt::format("{}, line {}", source, item.first.Mark().line + 1);
-    if (!item.first.IsScalar()) user_error("{}: expected a key", where);
-    const std::string key = item.first.Scalar();
-    if (!seen.insert(key).second) user_error("{}: {} is given twice", where, key);
-    set_key(options, key, item.second, where);
-  }
-  for (const auto& [key, value] : overrides) {
-    YAML::Node node;
-    try {
-      node = YAML::Load(value);
-    } catch (const YAML::Exception&) {
-      user_error("--{}: '{}' is not a value", key, value);
-    }
-    set_key(options, key, node, "command line");
-  }
-  if (options.adapter.keeps_to_free()) options.osft.enabled = false;  // its keys serve the adapter
-  validate(options, source);
-  return options;
-}
-
-TrainOptions load_options(const std::filesystem::path& file, const Overrides& overrides) {
-  return parse_run_options(io::read_file(file, std::size_t{16} << 20), file.string(), overrides);
-}
-
-TrainOptions parse_run_options(const std::string& yaml, const std::string& source, const Overrides& overrides) {
-  TrainOptions options = parse_options(yaml, source, overrides);
-  const std::vector<std::string>& calibration = options.osft.calibration.data;
-  if (std::find(calibration.begin(), calibration.end(), "earlier") != calibration.end()) {
-    user_error(
-        "{}: osft.calibration.data: earlier means the earlier tasks of a study (inlay continual); name the files "
-        "instead",
-        source);
-  }
-  return options;
 }
 
 std::string value_text(const TrainOptions& options, std::string_view key) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "core/dtype.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
+#include "io/hub.h"
 #include "model/activations.h"
 #include "model/attention_text.h"
 #include "ops/fp8.h"
@@ -31,6 +33,9 @@ namespace inlay::options {
 // How the learning rate goes on after the warm-up.
 enum class Decay : std::uint8_t { constant, linear, cosine };
 
+// When to evaluate, and when to save: by the keys with _steps or _per_epoch, after every epoch, or at the end alone.
+enum class When : std::uint8_t { steps, epoch, never };
+
 // What the layers' products are made in.
 enum class MatmulDtype : std::uint8_t { same_as_dtype, bf16, fp8 };
 
@@ -38,13 +43,17 @@ enum class MatmulDtype : std::uint8_t { same_as_dtype, bf16, fp8 };
 enum class Metric : std::uint8_t { eval_loss, eval_perplexity, eval_accuracy };
 
 struct TrainOptions {
-  std::string base_model;
+  std::string base_model;         // a folder, once it was found
+  std::string base_name;          // as the configuration has it
+  std::string revision_of_model;  // of a model of the hub: a branch, tag or commit; empty: main
   std::string output_dir;
   std::vector<data::DatasetOptions> datasets, test_datasets;
   double val_set_size = 0;  // documents of datasets to evaluate on instead; below 1: a share of them
-  std::string chat_template = "tokenizer_default";  // where a dataset names none
-  bool train_on_inputs = false;                     // of every dataset
-  std::vector<std::string> eot_tokens;              // where a dataset names none
+  std::string chat_template = "tokenizer_default";    // where a dataset names none
+  bool train_on_inputs = false;                       // of every dataset
+  std::vector<std::string> eot_tokens;                // where a dataset names none
+  std::map<std::string, std::string> special_tokens;  // eos_token and such, and the tokens that are these
+  std::vector<std::string> tokens;                    // that the tokenizer gets in addition
   data::BadRow on_bad_row = data::BadRow::raise;
   std::string dataset_prepared_path = "auto";  // auto, off, or a folder
 
@@ -85,9 +94,11 @@ struct TrainOptions {
   } muon;
 
   std::int64_t logging_steps = 1;
-  std::int64_t eval_steps = 0;
+  When eval_strategy = When::steps, save_strategy = When::steps;
+  std::int64_t eval_steps = 0, save_steps = 0;      // 0: by the following
+  double eval_share = 0, save_share = 0;            // of the run's steps; 0: by the following
+  double evals_per_epoch = 0, saves_per_epoch = 0;  // 0: at the end alone
   bool eval_on_start = true;
-  std::int64_t save_steps = 0;
   std::int64_t save_total_limit = 0;
   bool save_only_model = false;
 
@@ -135,6 +146,16 @@ struct TrainOptions {
   bool wants_greater() const { return greater_is_better.value_or(best_metric() == Metric::eval_accuracy); }
   bool evaluates() const { return val_set_size > 0 || !test_datasets.empty(); }
   bool reports_to(std::string_view board) const;
+  // Whether there are evaluations, and checkpoints, before the end.
+  bool evaluates_along() const {
+    return eval_strategy == When::epoch || eval_steps > 0 || eval_share > 0 || evals_per_epoch > 0;
+  }
+  bool saves_along() const {
+    return save_strategy == When::epoch || save_steps > 0 || save_share > 0 || saves_per_epoch > 0;
+  }
+
+  // For people: which keys of other programs were read, and how.
+  std::vector<std::string> notes;
 
   // Whether the base model is searched for directions before anything trains.
   bool finds_directions() const { return osft.enabled || adapter.keeps_to_free(); }
@@ -152,14 +173,19 @@ struct OptionKey {
 std::vector<OptionKey> option_keys();
 std::vector<OptionKey> dataset_keys();  // of an entry of datasets
 
-// Keys given on the command line override the file's. source names the file in messages.
+// Keys given on the command line override the file's. source names the file in messages. All that is wrong is one
+// UserError. A key without a value is as good as absent; what keys of other programs mean is in options/foreign.h.
 using Overrides = std::vector<std::pair<std::string, std::string>>;
-TrainOptions load_options(const std::filesystem::path& file, const Overrides& overrides);
+// Relative paths of a file are relative to its folder, those of the command line to the working directory.
+// Names of the hub become folders (io/hub.h).
+TrainOptions load_options(const std::filesystem::path& file, const Overrides& overrides, const io::HubAccess& hub = {});
 TrainOptions parse_options(const std::string& yaml, const std::string& source, const Overrides& overrides);
 // The same from YAML that was read already; its lines are those of the file that it came from.
 TrainOptions parse_options(const YAML::Node& root, const std::string& source, const Overrides& overrides);
 // Of a run by itself, as load_options reads it: what only a study knows (inlay continual) is refused.
 TrainOptions parse_run_options(const std::string& yaml, const std::string& source, const Overrides& overrides);
+// The same options with paths that hold in any working directory.
+TrainOptions with_absolute_paths(TrainOptions options);
 
 // Every key with the value in force, as YAML that load_options reads back; and one of them alone.
 std::string to_yaml(const TrainOptions& options);

@@ -82,7 +82,7 @@ void validate_watching(const TrainOptions& o, const std::string& source) {
       user_error("{}: {} is given, but neither test_datasets nor val_set_size: there is nothing to evaluate on", source,
                  key);
     }
-    if (o.eval_steps == 0) {
+    if (!o.evaluates_along()) {
       user_error("{}: {} is given, but not eval_steps: with one evaluation there is nothing to choose", source, key);
     }
   }
@@ -92,7 +92,7 @@ void validate_watching(const TrainOptions& o, const std::string& source) {
   if (o.greater_is_better && !o.tracks_best()) {
     user_error("{}: greater_is_better belongs to metric_for_best_model, which is not given", source);
   }
-  if (o.save_only_model && o.save_steps == 0 && !o.loads_best()) {
+  if (o.save_only_model && !o.saves_along() && !o.loads_best()) {
     user_error("{}: save_only_model is given, but nothing saves checkpoints: set save_steps", source);
   }
   if (o.reports_to("mlflow")) return;

@@ -31,6 +31,8 @@ const std::map<std::string, std::string>& reserved_keys() {
       {"load_best_model_at_end", "evaluation follows each task"},
       {"metric_for_best_model", "evaluation follows each task"},
       {"greater_is_better", "evaluation follows each task"},
+      {"evals_per_epoch", "evaluation follows each task"},
+      {"eval_strategy", "evaluation follows each task"},
       {"lora_model_dir", "every task begins a new adapter on the model that the task before has left"},
       {"learning_rate", "it belongs to a method: learning_rates: [...]"},
       {"seed", "it belongs to the study: seeds: [...]"}};

@@ -51,7 +51,8 @@ void add_training(Facts& facts, const std::string& who, const options::TrainOpti
                                                "logging_steps",   "eval_steps",          "eval_on_start",
                                                "save_steps",      "save_total_limit",    "save_only_model",
                                                "report_to",       "mlflow_tracking_uri", "mlflow_experiment_name",
-                                               "mlflow_run_name", "activation_policy"};
+                                               "mlflow_run_name", "activation_policy",   "eval_strategy",
+                                               "save_strategy",   "evals_per_epoch",     "saves_per_epoch"};
   for (const auto& item : YAML::Load(options::to_yaml(training))) {
     const std::string key = item.first.Scalar();
     if (!beside.contains(key)) flatten(facts, who + ": " + key, item.second);

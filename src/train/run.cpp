@@ -13,6 +13,7 @@
 #include "train/board.h"
 #include "train/loop.h"
 #include "train/reference.h"
+#include "train/schedule.h"
 
 namespace inlay::train {
 
@@ -150,9 +151,13 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
   } else {
     output.start_anew(console);
   }
-  by_leader(*ranks, "config.yaml",
-            [&] { io::write_file_atomic(output.path() / "config.yaml", options::to_yaml(options)); });
-  return Loop(options, *documents, engine, output, console, observer).run(std::move(state), steps);
+  const auto epoch_batches = static_cast<double>(documents->sampler().batches_per_epoch(0));
+  const options::TrainOptions resolved =
+      in_steps(options, steps, epoch_batches / static_cast<double>(step_micro_batches(state.batching)));
+  by_leader(*ranks, "config.yaml", [&] {
+    io::write_file_atomic(output.path() / "config.yaml", options::to_yaml(options::with_absolute_paths(resolved)));
+  });
+  return Loop(resolved, *documents, engine, output, console, observer).run(std::move(state), steps);
 }
 
 }  // namespace

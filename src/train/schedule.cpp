@@ -28,4 +28,17 @@ Schedule schedule_of(const options::TrainOptions& o, std::int64_t steps) {
   return schedule;
 }
 
+options::TrainOptions in_steps(options::TrainOptions o, std::int64_t steps, double epoch_steps) {
+  const auto resolve = [&](options::When& when, std::int64_t& every, double& share, double& per_epoch) {
+    if (when == options::When::epoch) per_epoch = 1;
+    if (share > 0) every = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(steps)));
+    if (per_epoch > 0) every = std::max<std::int64_t>(1, std::llround(epoch_steps / per_epoch));
+    when = options::When::steps;
+    share = per_epoch = 0;
+  };
+  resolve(o.eval_strategy, o.eval_steps, o.eval_share, o.evals_per_epoch);
+  resolve(o.save_strategy, o.save_steps, o.save_share, o.saves_per_epoch);
+  return o;
+}
+
 }  // namespace inlay::train

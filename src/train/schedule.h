@@ -22,4 +22,8 @@ struct Schedule {
 // As the options say, over so many steps.
 Schedule schedule_of(const options::TrainOptions& options, std::int64_t steps);
 
+// The options with eval_steps and save_steps in whole steps, whichever keys say when: of a run of so many steps, so
+// many of them per epoch.
+options::TrainOptions in_steps(options::TrainOptions options, std::int64_t steps, double epoch_steps);
+
 }  // namespace inlay::train

@@ -75,7 +75,8 @@ void check_doubled(const EngineAdapter& adapter) {
 std::shared_ptr<const EngineAdapter> adapter_of(const options::TrainOptions& options,
                                                 const model::ModelConfig& config) {
   if (!options.adapter.enabled()) return nullptr;
-  adapter::ResolvedAdapter resolved = adapter::resolve(options.adapter, config, options.base_model, "configuration");
+  const std::string& base = options.base_name.empty() ? options.base_model : options.base_name;
+  adapter::ResolvedAdapter resolved = adapter::resolve(options.adapter, config, base, "configuration");
   auto result = std::make_shared<EngineAdapter>();
   result->config = std::move(resolved.config);
   result->targets = std::move(resolved.targets);

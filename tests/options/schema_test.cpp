@@ -80,7 +80,7 @@ std::string filled(std::string text) {
 
 TEST(OptionsTemplate, LoadsOnceTheRequiredKeysAreFilledIn) {
   const std::string yaml = options_template();
-  EXPECT_THAT(user_error_of([&] { parse_options(yaml, "run.yaml", {}); }), HasSubstr("base_model: expected text"));
+  EXPECT_THAT(user_error_of([&] { parse_options(yaml, "run.yaml", {}); }), HasSubstr("base_model is required"));
   const TrainOptions options = parse_options(filled(yaml), "run.yaml", {});
   EXPECT_EQ(options.base_model, "m");
   EXPECT_FALSE(options.osft.enabled);

@@ -1,0 +1,52 @@
+#include "options/import.h"
+#include "cli/commands.h"
+#include "core/error.h"
+#include "io/file.h"
+#include "io/paths.h"
+
+namespace inlay::cli {
+
+namespace {
+
+struct Arguments {
+  std::string from, output;
+  bool quiet = false;
+};
+
+int run(const Arguments& arguments, const std::vector<std::string>& rest) {
+  options::Imported imported;
+  if (arguments.from == "mini_trainer") {
+    if (rest.empty()) user_error("inlay import mini_trainer -- ARGUMENTS: give its command line behind two dashes");
+    imported = options::import_mini_trainer(rest);
+  } else {
+    if (!rest.empty()) user_error("'{}': only the name of a file is expected", rest.front());
+    imported = options::import_axolotl(io::read_file(arguments.from, std::size_t{16} << 20), arguments.from);
+  }
+  if (!arguments.quiet) fmt::print(stderr, "{}", imported.remarks());
+  if (arguments.output.empty()) {
+    fmt::print("{}", imported.yaml);
+    return 0;
+  }
+  if (io::exists(arguments.output)) user_error("{}: already exists; choose another name", arguments.output);
+  io::write_file_atomic(arguments.output, imported.yaml);
+  fmt::print(stderr, "{} is written; to see what it would do: inlay plan {}\n", arguments.output, arguments.output);
+  return 0;
+}
+
+}  // namespace
+
+void add_import(Program& program) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = program.app.add_subcommand(
+      "import", "Translate a configuration of axolotl, or a command line of mini_trainer, and say what was left out");
+  command->add_option("from", arguments->from, "axolotl's YAML file, or mini_trainer with its arguments behind --")
+      ->required();
+  command->add_option("-o,--output", arguments->output, "New file to write (default: standard output)");
+  command->add_flag("--quiet", arguments->quiet, "Print errors and the result only");
+  command->allow_extras();
+  command->callback([&program, command, arguments] {
+    program.action = [command, arguments] { return run(*arguments, command->remaining()); };
+  });
+}
+
+}  // namespace inlay::cli

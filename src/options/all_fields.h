@@ -1,0 +1,14 @@
+#pragma once
+
+#include "options/fields.h"
+
+// The table of all keys.
+namespace inlay::options::option {
+
+const std::vector<Field>& fields();
+const std::vector<Field>& osft_fields();
+const Field* find_field(const std::string& name);
+// The keys of osft that lora_init: free has a use for.
+bool serves_free_adapters(const std::string& key);
+
+}  // namespace inlay::options::option

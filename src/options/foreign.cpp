@@ -1,0 +1,387 @@
+#include "options/foreign.h"
+
+#include <algorithm>
+#include <cctype>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "core/text.h"
+
+namespace inlay::options::option {
+
+namespace {
+
+using Kind = Meaning::Kind;
+using Answer = std::function<std::optional<Meaning>(const YAML::Node& value)>;
+
+struct Entry {
+  std::vector<std::string_view> patterns;  // in which * stands for anything
+  Answer answer;
+};
+
+Meaning unneeded(std::string why) { return {Kind::unneeded, std::move(why)}; }
+Meaning refused(std::string why) { return {Kind::refused, std::move(why)}; }
+
+std::string lower(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+std::string word_of(const YAML::Node& value) { return value.IsScalar() ? lower(value.Scalar()) : ""; }
+
+bool is_off(const YAML::Node& value) {
+  const std::string word = word_of(value);
+  return word == "false" || word == "no" || word == "off" || word == "0" || word == "0.0" || word == "none";
+}
+
+std::string in_one_line(const YAML::Node& value) {
+  YAML::Emitter out;
+  out.SetSeqFormat(YAML::Flow);
+  out.SetMapFormat(YAML::Flow);
+  out << value;
+  return out.c_str();
+}
+
+Answer not_needed(std::string why) {
+  return [=](const YAML::Node&) { return unneeded(why); };
+}
+// What is off is what happens here.
+Answer only_off(std::string why) {
+  return [=](const YAML::Node& value) { return is_off(value) ? unneeded("it is off") : refused(why); };
+}
+Answer is_called(std::string ours) {
+  return [=](const YAML::Node& value) {
+    return Meaning{Kind::same, "the key is " + ours, {{ours, in_one_line(value)}}};
+  };
+}
+
+// ---- answers that look at the value ---------------------------------------------------------------------------------
+
+std::optional<Meaning> bf16(const YAML::Node& value) {
+  if (is_off(value)) return Meaning{Kind::same, "products are made in fp32", {{"dtype", "fp32"}}};
+  return unneeded("bf16 with fp32 master weights is the default wherever the device multiplies it");
+}
+
+std::optional<Meaning> optimizer(const YAML::Node& value) {
+  const std::string word = word_of(value);
+  if (word == "adamw" || word == "muon") return std::nullopt;
+  if (word.find("adamw") == word.npos || word.find("schedule_free") != word.npos) {
+    return refused("expected adamw or muon (docs/optimizers.md); leave the key out for AdamW");
+  }
+  const auto has = [&](const char* bits) { return word.find(bits) != word.npos; };
+  if (!has("8bit") && !has("4bit") && !has("fp8")) return Meaning{Kind::same, "", {{"optimizer", "adamw"}}};
+  return Meaning{Kind::same,
+                 has("8bit") ? "" : "of fewer bits than sixteen there are eight",
+                 {{"optimizer", "adamw"}, {"optimizer_state", "8bit"}}};
+}
+
+std::optional<Meaning> plugins(const YAML::Node& value) {
+  std::vector<std::string> others;
+  for (const auto& entry : value.IsSequence() ? value : YAML::Load("[" + in_one_line(value) + "]")) {
+    const std::string name = entry.IsScalar() ? entry.Scalar() : "?";
+    const bool built_in = std::ranges::any_of(
+        std::initializer_list<std::string_view>{"LigerPlugin", "CutCrossEntropyPlugin", "KernelsPlugin"},
+        [&](std::string_view known) { return name.ends_with(known); });
+    if (!built_in) others.push_back(name);
+  }
+  if (others.empty()) return unneeded("fused kernels and a loss without all logits are built in");
+  return refused(fmt::format("{} is not supported; leave it out", join(others, ", ")));
+}
+
+// deepspeed_configs/zero3_bf16.json, or such a file's content.
+std::optional<Meaning> deepspeed(const YAML::Node& value) {
+  const std::string text = lower(in_one_line(value));
+  const std::string note = "nothing else of DeepSpeed's file is read, and what does not fit lives on the host";
+  for (const char* stage : {"1", "2", "3"}) {
+    if (text.find(std::string("zero") + stage) != text.npos || text.find(std::string("stage: ") + stage) != text.npos) {
+      return Meaning{Kind::same, note, {{"parallel.zero", stage}}};
+    }
+  }
+  return refused(
+      "it does not tell which stage it means; write parallel: {zero: 1}, 2 or 3, or leave it out: the lowest "
+      "that fits is chosen");
+}
+
+std::optional<Meaning> fsdp(const YAML::Node& value) {
+  const std::string text = lower(in_one_line(value));
+  const std::string note = "nothing is wrapped, and what does not fit lives on the host";
+  const auto has = [&](const char* word) { return text.find(word) != text.npos; };
+  if (has("hybrid_shard")) {
+    return Meaning{Kind::same, note, {{"parallel.zero", "3"}, {"parallel.shard", "node"}}};
+  }
+  if (has("no_shard")) return Meaning{Kind::same, note, {{"parallel.zero", "0"}}};
+  if (has("shard_grad_op") || has("reshard_after_forward: false")) {
+    return Meaning{Kind::same, note, {{"parallel.zero", "2"}}};
+  }
+  return Meaning{Kind::same, note, {{"parallel.zero", "3"}}};
+}
+
+std::optional<Meaning> gigabytes(const YAML::Node& value) {
+  const std::string text = word_of(value);
+  const std::string number = text.substr(0, text.find_first_not_of("0123456789."));
+  const std::string unit = text.substr(number.size());
+  if (number.empty() || (!unit.empty() && unit != "gib" && unit != "gb")) {
+    return refused("write memory: {device: GiB}");
+  }
+  return Meaning{Kind::same, "the key is memory.device, in GiB", {{"memory.device", number}}};
+}
+
+std::optional<Meaning> one_only(const YAML::Node& value) {
+  if (word_of(value) == "1" || is_off(value)) return unneeded("1 means none of it");
+  return refused(
+      "a model is not divided this way; leave it out: parallel.zero divides weights and optimizer state over "
+      "processes");
+}
+
+std::optional<Meaning> lora_start(const YAML::Node& value) {
+  const std::string word = word_of(value);
+  if (word == "true" || word == "gaussian") return Meaning{Kind::same, "", {{"lora_init", "gaussian"}}};
+  if (word.starts_with("pissa")) return Meaning{Kind::same, "", {{"lora_init", "pissa"}}};
+  return refused("write lora_init: gaussian, pissa or free");
+}
+
+// A switch of one of our keys.
+std::function<std::optional<Meaning>(const YAML::Node&)> switched(const char* key, const char* to) {
+  return [key, to](const YAML::Node& value) -> std::optional<Meaning> {
+    if (is_off(value)) return unneeded("it is off");
+    return Meaning{Kind::same, "", {{key, to}}};
+  };
+}
+
+std::optional<Meaning> resume(const YAML::Node& value) {
+  if (is_off(value)) return unneeded("a run continues only where --resume is given");
+  return refused("leave it out, and say so when you start: inlay train run.yaml --resume");
+}
+
+// ---- the tables -----------------------------------------------------------------------------------------------------
+
+const std::vector<Entry>& keys() {
+  static const std::string text_only = "only text is learned from; give a text model and its data, and leave it out";
+  static const std::string by_report =
+      "not supported; leave it out: report_to: [tensorboard, mlflow] are (wandb sync reads TensorBoard's files: "
+      "docs/watching.md)";
+  static const std::vector<Entry> table = {
+      // arithmetic and kernels
+      {{"bf16"}, bf16},
+      {{"fp16", "float16"}, only_off("fp16 is not supported; write bf16: auto")},
+      {{"bfloat16"}, not_needed("weights are read as they are, and master weights are fp32")},
+      {{"tf32"}, not_needed("it bears on fp32 products alone, which are exact here")},
+      {{"fp8"},
+       [](const YAML::Node& value) -> std::optional<Meaning> {
+         if (!value.IsScalar()) return std::nullopt;
+         return is_off(value) ? unneeded("it is off") : Meaning{Kind::same, "", {{"matmul_dtype", "fp8"}}};
+       }},
+      {{"fp8_*", "torch_compile*", "liger_*", "cut_cross_entropy*", "use_kernels", "use_scattermoe", "use_sonicmoe",
+        "experts_implementation", "fused_attn_kernel", "lora_*_kernel", "moe_bnb_fast", "moe_dequant_chunk_size",
+        "autotune_*", "unsloth_*"},
+       not_needed("fast kernels are built in, and nothing needs to be compiled")},
+      {{"attn_implementation", "flash_attention", "sdp_attention", "xformers_attention", "flex_attention",
+        "eager_attention", "flash_attn_*", "flash_optimum", "flex_attn_*", "gemma4_hybrid_attn_impl"},
+       not_needed("there is one attention, which never stores scores")},
+      {{"plugins"}, plugins},
+      // memory
+      {{"gradient_checkpointing", "gradient_checkpointing_kwargs", "activation_offloading"},
+       not_needed("the cheapest way that fits is chosen; activation_policy asks for one")},
+      {{"tiled_mlp", "tiled_mlp_*"}, not_needed("tiles are chosen where memory is short; mlp_tile asks for a size")},
+      {{"gpu_memory_limit"}, gigabytes},
+      {{"low_cpu_mem_usage", "device_map", "max_memory", "experimental_skip_move_to_device", "lora_on_cpu",
+        "torchdistx_path", "ple_cpu_offload"},
+       not_needed("weights go where the plan puts them (inlay plan)")},
+      {{"auto_find_batch_size"}, only_off("leave it out; inlay plan says what fits before you start")},
+      // optimizer and schedule
+      {{"optim_args", "optim_target_modules", "lr_groups", "loraplus_*", "embedding_lr", "embedding_lr_scale",
+        "lr_quadratic_warmup", "eta_min", "cosine_constant_lr_ratio", "eaft_*", "lisa_*",
+        "relora", "relora_*", "jagged_*", "neftune_noise_alpha", "noisy_embedding_alpha", "loss_watchdog_*"},
+       only_off("not supported; leave it out")},
+      {{"label_smoothing_factor"}, is_called("loss.label_smoothing")},
+      {{"use_dft"}, switched("loss.token_weight", "dft")},
+      {{"use_eaft"}, switched("loss.token_weight", "eaft")},
+      {{"dpo_beta", "simpo_beta"}, is_called("rl_beta")},
+      {{"kd_online_server*"}, only_off("not supported; write kd_teacher, a folder")},
+      {{"kd_normalize_topk"}, only_off("not supported: probabilities are never made to sum to one over a part")},
+      {{"precompute_ref_*"}, not_needed("the reference's log-probabilities are always found before the first step")},
+      {{"qat", "quantization", "kd_*", "reward_model", "process_reward_model", "llmcompressor", "diffusion",
+        "diffusion_*"},
+       only_off("not supported (docs/objectives.md says what can be learned)")},
+      {{"unfrozen_parameters"},
+       [](const YAML::Node&) {
+         return refused("name what does not train instead, by patterns of tensor names: freeze: [\"model.layers.*\"]");
+       }},
+      // batches
+      {{"batch_size"},
+       [](const YAML::Node&) {
+         return refused("write gradient_accumulation_steps, which is batch_size / micro_batch_size, and leave it out");
+       }},
+      {{"eval_batch_size", "pad_to_sequence_len", "eval_sample_packing", "group_by_length", "batch_flattening",
+        "sample_packing_eff_est", "sample_packing_group_size", "sample_packing_bin_size", "total_num_tokens",
+        "sample_packing_seq_len_multiplier", "multipack_real_batches", "pretrain_multipack_attn"},
+       not_needed("nothing is ever padded, and batches are as full as they get")},
+      {{"max_packed_sequence_len"}, is_called("sequence_len")},
+      {{"sample_packing_sequentially", "curriculum_sampling"},
+       [](const YAML::Node& value) {
+         return is_off(value) ? unneeded("it is off")
+                              : Meaning{Kind::same, "documents stay in the order of the files", {{"shuffle", "false"}}};
+       }},
+      {{"shuffle_merged_datasets"}, is_called("shuffle")},
+      {{"min_sample_len", "dataset_exact_deduplication"}, only_off("not supported; leave it out and filter the data")},
+      {{"shuffle_before_merging_datasets", "dataset_processes", "dataset_num_proc", "dataloader_*",
+        "skip_prepare_dataset", "remove_unused_columns", "dataset_keep_in_memory", "streaming_multipack_buffer_size"},
+       not_needed("data is read on all cores, once, and mixed anew every epoch")},
+      {{"pretraining_dataset", "streaming"},
+       only_off("not supported; give the texts as datasets with type: completion")},
+      // models and tokenizers
+      {{"model_type", "tokenizer_type", "trust_remote_code", "tokenizer_use_fast", "tokenizer_legacy",
+        "tokenizer_use_mistral_common", "is_falcon_derived_model", "is_llama_derived_model", "is_qwen_derived_model",
+        "is_mistral_derived_model", "cls_model_config", "llama4_linearized_experts", "use_onebitllms"},
+       not_needed("config.json and tokenizer.json say what the model is, and no code of it is run")},
+      {{"resize_token_embeddings_to_32x", "shrink_embeddings", "embeddings_skip_upcast", "mean_resizing_embeddings"},
+       not_needed("the vocabulary keeps its size unless tokens are added")},
+      {{"quantize_moe_experts", "bnb_config_kwargs", "nf4_backend", "model_quantization_config",
+        "model_quantization_config_kwargs"},
+       not_needed("load_in_4bit holds all matrices of the base in NF4, and MXFP4 models are read as they are")},
+      {{"model_config", "overrides_of_model_config"},
+       [](const YAML::Node& value) {
+         const bool losses = value.IsMap() && value.size() == 1 && value["output_router_logits"];
+         return losses ? unneeded("the loss of a mixture's router is as config.json or router_aux_loss_coef says")
+                       : refused("not supported; change config.json in a copy of the model's folder");
+       }},
+      {{"gptq", "gptq_*"}, only_off("GPTQ models are not supported; give the model that it was made from")},
+      {{"processor_type", "freeze_mm_modules", "image_size", "image_resize_algorithm"},
+       [](const YAML::Node&) { return refused(text_only); }},
+      {{"chat_template_jinja"}, is_called("chat_template")},
+      {{"added_tokens"}, is_called("tokens")},
+      {{"added_tokens_overrides"}, only_off("not supported; tokens adds new ones")},
+      {{"default_system_message", "chat_template_kwargs"},
+       only_off("not supported; give a template of your own: chat_template: FILE.jinja")},
+      {{"peft_init_lora_weights"}, lora_start},
+      {{"lora_fan_in_fan_out"}, not_needed("every matrix is read as its family stores it")},
+      {{"peft_layers_pattern", "peft_trainable_token_indices", "peft"}, only_off("not supported; leave it out")},
+      // several processes
+      {{"deepspeed"}, deepspeed},
+      {{"fsdp", "fsdp_config"}, fsdp},
+      {{"fsdp_version", "fsdp_final_state_dict_type", "dp_shard_size", "ddp", "ddp_find_unused_parameters",
+        "ddp_bucket_cap_mb", "ddp_broadcast_buffers", "local_rank", "accelerator_config"},
+       not_needed("processes are divided by parallel.zero, and counted by --processes")},
+      {{"dp_replicate_size"},
+       [](const YAML::Node& value) {
+         return word_of(value) == "1" ? unneeded("1 means none of it")
+                                      : Meaning{Kind::same, "", {{"parallel.zero", "3"}, {"parallel.shard", "node"}}};
+       }},
+      {{"ddp_timeout"}, is_called("parallel.timeout")},
+      {{"tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree", "expert_parallel_size",
+        "expert_parallel_*", "ring_attn_func", "heads_k_stride", "context_parallel"},
+       one_only},
+      {{"use_ray", "ray_*"}, only_off("not supported; start it with --processes, mpirun or srun")},
+      // along the run
+      {{"evaluation_strategy"}, is_called("eval_strategy")},
+      {{"resume_from_checkpoint", "auto_resume_from_checkpoints"}, resume},
+      {{"save_safetensors"}, not_needed("models are always written as safetensors")},
+      {{"eval_table_size", "eval_max_new_tokens", "eval_causal_lm_metrics", "do_causal_lm_eval", "do_bench_eval",
+        "bench_dataset"},
+       only_off("not supported; leave it out: evaluation reports loss and accuracy")},
+      {{"use_tensorboard"}, switched("report_to", "[tensorboard]")},
+      {{"use_mlflow"}, switched("report_to", "[mlflow]")},
+      {{"use_wandb", "wandb_*", "hf_mlflow_log_artifacts", "use_comet", "comet_*", "use_swanlab", "swanlab_*",
+        "trackio_*", "use_trackio", "use_otel_metrics", "otel_*"},
+       only_off(by_report)},
+      {{"hub_*", "push_dataset_to_hub"},
+       only_off("nothing is uploaded; leave it out: hf upload takes the result's folder")},
+      {{"hf_use_auth_token"}, not_needed("a token comes from HF_TOKEN or from hf auth login")},
+      {{"strict"}, not_needed("unknown keys are always errors")},
+      {{"debug", "profiler_steps"}, only_off("not supported; leave it out")},
+  };
+  return table;
+}
+
+const std::vector<Entry>& values() {
+  static const std::vector<Entry> table = {
+      {{"tokens"},
+       [](const YAML::Node& value) -> std::optional<Meaning> {
+         if (!value.IsMap()) return std::nullopt;
+         return Meaning{Kind::same, "they have names", {{"special_tokens", in_one_line(value)}}};
+       }},
+      {{"optimizer"}, optimizer},
+      {{"lr_scheduler"},
+       [](const YAML::Node& value) -> std::optional<Meaning> {
+         const std::string word = word_of(value);
+         if (word == "cosine_with_min_lr") {
+           return Meaning{Kind::same, "cosine_min_lr_ratio says where it ends", {{"lr_scheduler", "cosine"}}};
+         }
+         return std::nullopt;
+       }},
+  };
+  return table;
+}
+
+const std::vector<Entry>& entry_keys() {
+  static const std::vector<Entry> table = {
+      {{"type"},
+       [](const YAML::Node& value) -> std::optional<Meaning> {
+         const std::string word = word_of(value);
+         const auto is = [](const char* type, std::string why) {
+           return Meaning{Kind::same, std::move(why), {{"type", type}}};
+         };
+         if (word == "chat_template.default" || word.starts_with("sharegpt")) return is("chat_template", "");
+         if (word == "alpaca.load_no_prompt" || word == "alpaca_w_system") {
+           return refused("write type: alpaca, with format and no_input_format for the prompt");
+         }
+         if (word.starts_with("alpaca:") || word.starts_with("alpaca_") || word == "jeopardy" || word == "oasst" ||
+             word == "gpteacher" || word == "reflection" || word.starts_with("explainchoice") ||
+             word.starts_with("concisechoice") || word == "summarizetldr" || word.starts_with("context_qa") ||
+             word.starts_with("user_defined")) {
+           return refused(
+               "write type: alpaca with field_instruction, field_input, field_output and format, which say the same "
+               "(docs/data.md)");
+         }
+         if (word == "pretrain") return is("completion", "");
+         return std::nullopt;
+       }},
+      {{"message_field_role"},
+       [](const YAML::Node& value) {
+         return refused(fmt::format("write message_property_mappings: {{role: {}, content: ...}}", in_one_line(value)));
+       }},
+      {{"message_field_content"},
+       [](const YAML::Node& value) {
+         return refused(fmt::format("write message_property_mappings: {{role: ..., content: {}}}", in_one_line(value)));
+       }},
+      {{"field_thinking", "template_thinking_key", "split_thinking"},
+       not_needed("reasoning goes to the template under the name that it has in the data")},
+      {{"trust_remote_code", "preprocess_shards", "shards_idx"}, not_needed("data is read, and no code of it is run")},
+      {{"conversation"},
+       [](const YAML::Node&) { return refused("leave it out: chat_template says how conversations are written"); }},
+      {{"system_prompt", "system_format", "message_field_training_detail", "shards"}, only_off("not supported")},
+  };
+  return table;
+}
+
+std::optional<Meaning> answer_of(const std::vector<Entry>& table, const std::string& key, const YAML::Node& value) {
+  for (const Entry& entry : table) {
+    if (std::ranges::any_of(entry.patterns, [&](std::string_view pattern) { return matches(key, pattern); })) {
+      return entry.answer(value);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Meaning> meaning_of_key(const std::string& key, const YAML::Node& value) {
+  return answer_of(keys(), key, value);
+}
+
+std::optional<Meaning> meaning_of_value(const std::string& key, const YAML::Node& value) {
+  return answer_of(values(), key, value);
+}
+
+std::optional<Meaning> meaning_in_dataset(const std::string& key, const YAML::Node& value) {
+  return answer_of(entry_keys(), key, value);
+}
+
+bool is_absent(const YAML::Node& value) {
+  if (value.IsNull()) return true;
+  if (value.IsScalar()) return value.Scalar().empty();
+  return value.size() == 0;
+}
+
+}  // namespace inlay::options::option

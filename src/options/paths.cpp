@@ -1,0 +1,87 @@
+#include "options/paths.h"
+
+#include <functional>
+
+#include "core/error.h"
+#include "io/paths.h"
+
+namespace inlay::options {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+enum class Use : std::uint8_t { read, written };
+using Change = std::function<void(std::string& path, Use use)>;
+
+void each_of_dataset(data::DatasetOptions& dataset, const Change& change) {
+  const bool below = !dataset.data_files.empty() && io::exists(dataset.path);
+  change(dataset.path, Use::read);
+  for (std::string& file : dataset.data_files) {
+    if (!below) change(file, Use::read);
+  }
+  change(dataset.format.chat_template, Use::read);
+}
+
+// The paths, or words in their place, that a key holds.
+void each_path(TrainOptions& o, const std::string& key, const Change& change) {
+  if (key == "base_model") change(o.base_model, Use::read);
+  if (key == "output_dir") change(o.output_dir, Use::written);
+  if (key == "chat_template") change(o.chat_template, Use::read);
+  if (key == "lora_model_dir") change(o.adapter.model_dir, Use::read);
+  if (key == "dataset_prepared_path" && o.dataset_prepared_path != "auto" && o.dataset_prepared_path != "off") {
+    change(o.dataset_prepared_path, Use::written);
+  }
+  if (key == "memory.disk" && o.memory.disk != "off") change(o.memory.disk, Use::written);
+  if (key == "osft.cache" && o.osft.cache != "auto" && o.osft.cache != "off") change(o.osft.cache, Use::written);
+  if (key == "osft.calibration.data") {
+    for (std::string& file : o.osft.calibration.data) change(file, Use::read);
+  }
+  if (key == "datasets" || key == "test_datasets") {
+    for (data::DatasetOptions& dataset : key == "datasets" ? o.datasets : o.test_datasets) {
+      each_of_dataset(dataset, change);
+    }
+  }
+}
+
+constexpr const char* keys[] = {"base_model",    "output_dir",
+                                "chat_template", "lora_model_dir",
+                                "memory.disk",   "dataset_prepared_path",
+                                "osft.cache",    "osft.calibration.data",
+                                "datasets",      "test_datasets"};
+
+bool is_pattern(const std::string& path) { return path.find_first_of("*?[") != path.npos; }
+
+// Folders of patterns are looked for, not the patterns.
+bool is_found(const std::string& path) {
+  return io::exists(is_pattern(path) ? fs::path(path.substr(0, path.find_first_of("*?["))).parent_path()
+                                     : fs::path(path));
+}
+
+}  // namespace
+
+void locate(TrainOptions& options, const std::string& key, const fs::path& folder) {
+  each_path(options, key, [&](std::string& path, Use use) {
+    if (path.empty() || fs::path(path).is_absolute()) return;
+    const std::string there = (folder / path).lexically_normal().string();
+    if (use == Use::written || is_found(there)) {
+      path = there;
+    } else if (!is_pattern(path) && io::exists(path)) {
+      options.notes.push_back(
+          fmt::format("{}: {} is not in {}, so that of the working directory is taken", key, path, folder.string()));
+    }
+  });
+}
+
+TrainOptions with_absolute_paths(TrainOptions options) {
+  for (const char* key : keys) {
+    each_path(options, key, [&](std::string& path, Use use) {
+      std::error_code error;
+      const fs::path whole = fs::absolute(path, error).lexically_normal();
+      if (!error && !path.empty() && (use == Use::written || is_found(path))) path = whole.string();
+    });
+  }
+  return options;
+}
+
+}  // namespace inlay::options

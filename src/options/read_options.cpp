@@ -1,0 +1,365 @@
+#include <algorithm>
+#include <list>
+#include <set>
+
+#include <yaml-cpp/yaml.h>
+
+#include "adapter/problems.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "data/dataset_files.h"
+#include "io/file.h"
+#include "options/adapter_fields.h"
+#include "options/added_tokens.h"
+#include "options/all_fields.h"
+#include "options/foreign.h"
+#include "options/objective_fields.h"
+#include "options/paths.h"
+#include "options/train_options.h"
+#include "options/watching_fields.h"
+
+namespace inlay::options {
+
+using namespace option;
+using adapter::Problems;
+
+namespace {
+
+// A key with a value, wherever it stands: keys of nested maps are written with dots.
+struct Given {
+  Place place;
+  YAML::Node value;
+};
+// A list, whose entries stay where they are: assigning to a YAML::Node changes what all copies of it stand for.
+using GivenKeys = std::list<Given>;
+
+bool is_section(const std::string& key) {
+  return std::any_of(fields().begin(), fields().end(), [&](const Field& f) { return f.name.starts_with(key + "."); });
+}
+
+// Adds a key of a file or of the command line to those given so far, or those of a map below it: osft: {basis: …} is
+// osft.basis.
+void collect(GivenKeys& given, const Place& place, const YAML::Node& value, Problems& problems) {
+  const bool map = is_section(place.key) && value.IsMap();
+  if (!map || value.size() == 0) {
+    given.remove_if([&](const Given& earlier) { return earlier.place.key == place.key; });
+    if (map || !is_absent(value)) given.push_back({place, value});
+    return;
+  }
+  std::set<std::string> seen;
+  for (const auto& item : value) {
+    const std::string name = place.key + "." + (item.first.IsScalar() ? item.first.Scalar() : "?");
+    const Place below = place.within(item.first, name);
+    if (!seen.insert(name).second) problems.add("{}: {} is given twice", below.where(), name);
+    collect(given, below, item.second, problems);
+  }
+}
+
+GivenKeys collected(const YAML::Node& root, const std::string& source, const Overrides& overrides, Problems& problems) {
+  GivenKeys given;
+  std::set<std::string> seen;
+  for (const auto& item : root) {
+    const Place place{source, item.first.Mark().line + 1, item.first.IsScalar() ? item.first.Scalar() : "?"};
+    if (!item.first.IsScalar()) {
+      problems.add("{}: expected a key", place.where());
+    } else if (!seen.insert(place.key).second) {
+      problems.add("{}: {} is given twice", place.where(), place.key);
+    } else {
+      collect(given, place, item.second, problems);
+    }
+  }
+  for (const auto& [key, value] : overrides) {
+    try {
+      collect(given, {"command line", 0, key}, YAML::Load(value), problems);
+    } catch (const YAML::Exception&) {
+      problems.add("--{}: '{}' is not a value", key, value);
+    }
+  }
+  return given;
+}
+
+[[noreturn]] void unknown_key(const Place& place) {
+  std::vector<std::string_view> names;
+  for (const Field& field : fields()) names.push_back(field.name);
+  const std::string guess = nearest(place.key, names);
+  user_error("{}: {} is not a known key{}", place.where(), place.key,
+             guess.empty() ? "" : "; did you mean " + guess + "?");
+}
+
+std::string in_braces(const std::vector<std::pair<std::string, std::string>>& keys) {
+  std::string text;
+  for (const auto& [key, value] : keys) text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", key, value);
+  return text;
+}
+
+// Sets what is given. What other programs' keys mean comes last, where our own keys leave it open.
+class Setter {
+ public:
+  Setter(TrainOptions& options, const GivenKeys& given) : options_(options), given_(given) {}
+
+  void set(const Given& item) {
+    const auto& [place, value] = item;
+    const Field* field = find_field(place.key);
+    if (place.key.starts_with("osft")) options_.osft.enabled = true;
+    if (field == nullptr && is_section(place.key) && value.IsMap()) return;  // it is empty
+    const auto meaning = field != nullptr ? meaning_of_value(place.key, value) : meaning_of_key(place.key, value);
+    if (meaning) return translate(place, value, *meaning);
+    if (field != nullptr) return field->set(options_, value, place);
+    if (is_section(place.key)) place.fail("expected a map of keys");
+    unknown_key(place);
+  }
+
+  void finish() {
+    for (const auto& [place, key, value] : translated_) find_field(key)->set(options_, YAML::Load(value), place);
+    if (!unneeded_.empty()) {
+      options_.notes.push_back(fmt::format("not needed here: {} (docs/migration.md)", join(unneeded_, ", ")));
+    }
+  }
+
+ private:
+  struct Translated {
+    Place place;
+    std::string key, value;
+  };
+
+  bool is_given(const std::string& key) const {
+    return std::ranges::any_of(given_, [&](const Given& g) { return g.place.key == key; });
+  }
+
+  void translate(const Place& place, const YAML::Node& value, const Meaning& meaning) {
+    if (meaning.kind == Meaning::Kind::refused) place.fail("{}", meaning.why);
+    if (meaning.kind == Meaning::Kind::unneeded) {
+      unneeded_.push_back(place.key);
+      return;
+    }
+    for (const auto& [key, text] : meaning.keys) {
+      if (key == place.key || !is_given(key)) translated_.push_back({place, key, text});
+    }
+    const std::string shown = value.IsScalar() ? value.Scalar() : "…";
+    options_.notes.push_back(fmt::format("{}: {}: {} is read as {}{}", place.where(), place.key, shown,
+                                         in_braces(meaning.keys), meaning.why.empty() ? "" : "; " + meaning.why));
+  }
+
+  TrainOptions& options_;
+  const GivenKeys& given_;
+  std::vector<Translated> translated_;
+  std::vector<std::string> unneeded_;
+};
+
+// What is wrong with keys together. `given` tells where they are, `wrong` of which it was said already.
+class Validation {
+ public:
+  Validation(const TrainOptions& options, const std::string& source, const GivenKeys& given,
+             const std::set<std::string>& wrong, Problems& problems)
+      : o_(options), source_(source), given_(given), wrong_(wrong), problems_(problems) {}
+
+  void run() {
+    require(!o_.base_model.empty(), "base_model", "the model to start from: a folder, or its name on the hub");
+    require(!o_.output_dir.empty(), "output_dir", "the folder that the run is written to");
+    require(!o_.datasets.empty(), "datasets", "a list of {path: FILE}");
+    require(o_.learning_rate > 0, "learning_rate", "a number above 0");
+    if (o_.warmup_steps > 0 && o_.warmup_ratio > 0) {
+      add("warmup_steps", "warmup_steps and warmup_ratio are both given; one of them is enough");
+    }
+    if (o_.max_steps == 0 && !(o_.num_epochs > 0)) add("num_epochs", "num_epochs: expected a number above 0");
+    if (o_.val_set_size > 0 && !o_.test_datasets.empty()) {
+      add("val_set_size", "val_set_size and test_datasets are both given; one of them is enough");
+    }
+    when("eval", o_.eval_strategy, o_.eval_steps > 0 || o_.eval_share > 0, o_.evals_per_epoch > 0);
+    when("save", o_.save_strategy, o_.save_steps > 0 || o_.save_share > 0, o_.saves_per_epoch > 0);
+    if ((o_.eval_steps > 0 || o_.eval_share > 0) && !o_.evaluates()) {
+      add("eval_steps",
+          "eval_steps is given, but neither test_datasets nor val_set_size: there is nothing to evaluate on");
+    }
+    attention();
+    memory();
+    if (o_.optimizer == OptimizerKind::muon && o_.optimizer_state == DType::u8) {
+      add("optimizer_state", "optimizer: muon keeps one moment, in fp32 or bf16; optimizer_state: 8bit is AdamW's");
+    }
+    problems_.gather([&] { validate_watching(o_, source_); });
+    problems_.gather([&] { validate_adapter(o_, source_); });
+    problems_.gather([&] { validate_objective(o_, source_); });
+    osft();
+  }
+
+ private:
+  const Given* find(const std::string& key) const {
+    const auto found = std::ranges::find_if(given_, [&](const Given& g) { return g.place.key == key; });
+    return found == given_.end() ? nullptr : &*found;
+  }
+  void add(const std::string& key, std::string_view what) {
+    const Given* at = find(key);
+    problems_.add("{}: {}", at != nullptr ? at->place.where() : source_, what);
+  }
+  void require(bool good, const std::string& key, const char* what) {
+    if (!good && !wrong_.contains(key)) add(key, fmt::format("{} is required: {}", key, what));
+  }
+
+  void when(const std::string& what, When strategy, bool steps, bool per_epoch) {
+    const std::string key = what + "_strategy";
+    if (steps && per_epoch) {
+      add(what + "_steps", fmt::format("{0}_steps and {0}s_per_epoch are both given; one of them is enough", what));
+    } else if (strategy != When::steps && (steps || per_epoch)) {
+      add(key, fmt::format("{}: {} does not go with {}{}; leave one of them out", key, value_text(o_, key), what,
+                           steps ? "_steps" : "s_per_epoch"));
+    }
+  }
+
+  void attention() {
+    try {
+      ops::AttentionRule::parse(o_.attention.mask, o_.attention.score);
+    } catch (const UserError& error) {
+      add("attention.mask", error.what());
+    }
+  }
+
+  void memory() {
+    if (o_.memory.host && o_.device == Device::cpu) {
+      add("memory.host", "memory.host is for what does not stay on a GPU; with device: cpu all is in memory.device");
+    }
+    problems_.gather([&] {
+      if (o_.activation_policy == "auto" || model::ActivationPolicy::parse(o_.activation_policy).offloads()) return;
+      const auto refuse = [&](const char* key) {
+        add(key, fmt::format("{} has nothing to hold: activation_policy {} keeps all on the device; leave one of the "
+                             "two out",
+                             key, o_.activation_policy));
+      };
+      if (o_.memory.disk != "off") refuse("memory.disk");
+      if (o_.memory.host && o_.memory.host_layers == std::int64_t{0}) refuse("memory.host");
+    });
+  }
+
+  void osft() {
+    if (o_.osft.enabled) {
+      require(o_.osft.unfreeze_rank_ratio > 0, "osft.unfreeze_rank_ratio", "a number above 0 and at most 1");
+      if (o_.osft.basis == osft::BasisKind::activations && o_.osft.route) {
+        add("osft.route", "osft.route belongs to basis weights; with basis activations there is one route");
+      }
+    }
+    if (!o_.adapter.keeps_to_free()) return;
+    for (const Field& field : osft_fields()) {
+      if (serves_free_adapters(field.name) || value_text(o_, field.name) == value_text({}, field.name)) continue;
+      add(field.name,
+          fmt::format("{} does not go with an adapter: with lora_init: free osft has calibration, basis_on and cache{}",
+                      field.name, field.name == "osft.unfreeze_rank_ratio" ? "; the share is lora_free_ratio" : ""));
+    }
+  }
+
+  const TrainOptions& o_;
+  const std::string& source_;
+  const GivenKeys& given_;
+  const std::set<std::string>& wrong_;
+  Problems& problems_;
+};
+
+}  // namespace
+
+namespace {
+
+YAML::Node load_yaml(const std::string& yaml, const std::string& source) {
+  try {
+    return YAML::Load(yaml);
+  } catch (const YAML::Exception& error) {
+    user_error("{}, line {}: not valid YAML: {}", source, error.mark.line + 1, error.msg);
+  }
+}
+
+// folder: of the file, where its relative paths begin; empty: in the working directory.
+TrainOptions parse(const YAML::Node& root, const std::string& source, const Overrides& overrides,
+                   const std::filesystem::path& folder) {
+  if (!root.IsMap() && !root.IsNull()) user_error("{}: expected one key and value per line", source);
+  TrainOptions options;
+  Problems problems;
+  const GivenKeys given = collected(root, source, overrides, problems);
+  Setter setter(options, given);
+  std::set<std::string> wrong;
+  for (const Given& item : given) {
+    wrong.insert(item.place.key);
+    problems.gather([&] {
+      setter.set(item);
+      if (!folder.empty() && item.place.line > 0) locate(options, item.place.key, folder);
+      wrong.erase(item.place.key);
+    });
+  }
+  problems.gather([&] { setter.finish(); });
+  if (options.adapter.keeps_to_free()) options.osft.enabled = false;  // its keys serve the adapter
+  Validation validation(options, source, given, wrong, problems);
+  validation.run();
+  problems.raise();
+  if (options.evals_per_epoch > 0 && !options.evaluates()) {
+    options.notes.emplace_back(
+        "evals_per_epoch: there is nothing to evaluate on; val_set_size or test_datasets would give something");
+  }
+  return options;
+}
+
+// Other special tokens, or more tokens, make another model of the base.
+void change_base(TrainOptions& options, const std::string& source) {
+  TokenChanges changes{options.special_tokens, options.tokens};
+  for (const char* unused : {"pad_token", "unk_token"}) changes.special.erase(unused);  // nothing is padded
+  for (const auto& [name, token] : changes.special) {
+    if (!name.ends_with("_token")) {
+      user_error("{}: special_tokens: {} is not the name of a special token, such as eos_token", source, name);
+    }
+  }
+  if (changes.none()) return;
+  const ChangedModel changed = change_tokens(options.base_model, changes);
+  const std::vector<std::string>& saved = options.adapter.modules_to_save;
+  if (!changed.new_tokens.empty() && options.adapter.enabled() &&
+      std::ranges::find(saved, "embed_tokens") == saved.end()) {
+    user_error(
+        "{}: the model does not have {}, and an adapter leaves the embeddings as they are, so that new tokens would "
+        "never "
+        "be learned; write lora_modules_to_save: [embed_tokens, lm_head], or leave the tokens out",
+        source, join(changed.new_tokens, ", "));
+  }
+  options.base_model = changed.folder;
+  if (!changed.new_tokens.empty()) {
+    options.notes.push_back(fmt::format("{} new token{}{}", changed.new_tokens.size(),
+                                        changed.new_tokens.size() == 1 ? "" : "s",
+                                        changed.rows_added > 0 ? fmt::format("; the vocabulary grows by {} rows, which "
+                                                                             "begin as the mean of the others",
+                                                                             changed.rows_added)
+                                                               : ", for which the vocabulary has room"));
+  }
+}
+
+TrainOptions of_run(TrainOptions options, const std::string& source, const io::HubAccess& hub) {
+  const std::vector<std::string>& calibration = options.osft.calibration.data;
+  if (std::find(calibration.begin(), calibration.end(), "earlier") != calibration.end()) {
+    user_error(
+        "{}: osft.calibration.data: earlier means the earlier tasks of a study (inlay continual); name the files "
+        "instead",
+        source);
+  }
+  options.base_name = options.base_model;
+  options.base_model = io::model_folder(options.base_model, options.revision_of_model, hub);
+  if (!options.special_tokens.empty() || !options.tokens.empty()) change_base(options, source);
+  if (hub.download) {
+    for (const auto* list : {&options.datasets, &options.test_datasets}) {
+      for (const data::DatasetOptions& dataset : *list) data::find_files(dataset, hub);
+    }
+  }
+  return options;
+}
+
+}  // namespace
+
+TrainOptions parse_options(const std::string& yaml, const std::string& source, const Overrides& overrides) {
+  return parse(load_yaml(yaml, source), source, overrides, {});
+}
+
+TrainOptions parse_options(const YAML::Node& root, const std::string& source, const Overrides& overrides) {
+  return parse(root, source, overrides, {});
+}
+
+TrainOptions load_options(const std::filesystem::path& file, const Overrides& overrides, const io::HubAccess& hub) {
+  const std::string yaml = io::read_file(file, std::size_t{16} << 20), source = file.string();
+  return of_run(parse(load_yaml(yaml, source), source, overrides, file.parent_path()), source, hub);
+}
+
+TrainOptions parse_run_options(const std::string& yaml, const std::string& source, const Overrides& overrides) {
+  return of_run(parse_options(yaml, source, overrides), source, {});
+}
+
+}  // namespace inlay::options

@@ -1,0 +1,165 @@
+#include "options/foreign.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "options/all_fields.h"
+#include "options/train_options.h"
+#include "support/files.h"
+#include "train/schedule.h"
+
+namespace inlay::options {
+namespace {
+
+using inlay::testing::user_error_of;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+const std::string minimal = "base_model: m\noutput_dir: o\ndatasets: [{path: d.jsonl}]\nlearning_rate: 1e-4\n";
+
+TrainOptions parsed(const std::string& more) { return parse_options(minimal + more, "run.yaml", {}); }
+std::string error_of(const std::string& more) {
+  return user_error_of([&] { parsed(more); });
+}
+
+TEST(OptionsForeign, AllProblemsComeInOneMessageEachWithItsLine) {
+  const std::string error = user_error_of([] {
+    parse_options(
+        "base_model: m\ndatasets:\n  - path: d\n    typ: alpaca\n    weight: 0\n  - {path: e, wieght: 1}\n"
+        "learning_rate: fast\nfp16: true\nlearning_rat: 1\nwarmup_steps: 3\nwarmup_ratio: 0.1\nrl: dpo\n",
+        "run.yaml", {{"sequence_len", "-1"}});
+  });
+  EXPECT_THAT(error, AllOf(HasSubstr("10 problems:"), HasSubstr("run.yaml, line 4: datasets: 'typ' is not a known key"),
+                           HasSubstr("run.yaml, line 5: datasets.weight: expected a number"),
+                           HasSubstr("run.yaml, line 6: datasets: 'wieght' is not a known key of an entry; did you "
+                                     "mean weight?"),
+                           HasSubstr("run.yaml, line 7: learning_rate: expected a number")));
+  EXPECT_THAT(error, AllOf(HasSubstr("run.yaml, line 8: fp16: fp16 is not supported; write bf16: auto"),
+                           HasSubstr("run.yaml, line 9: learning_rat is not a known key; did you mean learning_rate?"),
+                           HasSubstr("run.yaml, line 10: warmup_steps and warmup_ratio are both given"),
+                           HasSubstr("run.yaml, line 12: rl: not supported"), HasSubstr("command line: sequence_len"),
+                           HasSubstr("run.yaml: output_dir is required")));
+}
+
+TEST(OptionsForeign, KeysWithoutAValueAreAbsent) {
+  const TrainOptions o = parsed(
+      "wandb_project:\nwandb_name: ''\nfsdp: []\nspecial_tokens: {}\nsave_steps: ~\nlr_scheduler: null\nosft:\n"
+      "val_set_size:\n");
+  EXPECT_THAT(o.notes, IsEmpty());
+  EXPECT_FALSE(o.osft.enabled);
+  EXPECT_EQ(o.lr_scheduler, Decay::cosine);
+  // On a command line, nothing takes back what the file says.
+  EXPECT_EQ(parse_options(minimal + "sequence_len: 7\n", "r", {{"sequence_len", ""}}).sequence_len, 2048);
+}
+
+TEST(OptionsForeign, WhatIsAlwaysSoIsAcceptedAndSaidInOneLine) {
+  const TrainOptions o = parsed(
+      "bf16: auto\ntf32: true\nflash_attention: true\ngradient_checkpointing: true\n"
+      "gradient_checkpointing_kwargs: {use_reentrant: false}\npad_to_sequence_len: true\nstrict: false\n"
+      "plugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
+      "  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\nliger_rope: true\ntorch_compile: auto\n"
+      "optimizer: adamw_torch_fused\nspecial_tokens: {pad_token: <pad>}\neval_batch_size: 2\nload_in_8bit: false\n");
+  EXPECT_THAT(o.notes, ElementsAre(AllOf(HasSubstr("not needed here: bf16, tf32, flash_attention"),
+                                         HasSubstr("eval_batch_size (docs/migration.md)"))));
+}
+
+TEST(OptionsForeign, WhatIsNotSoIsRefusedWithWhatToDo) {
+  EXPECT_THAT(error_of("optimizer: adafactor\n"), HasSubstr("AdamW is the only optimizer"));
+  EXPECT_THAT(error_of("plugins: [a.b.SpectrumPlugin, axolotl.integrations.liger.LigerPlugin]\n"),
+              AllOf(HasSubstr("a.b.SpectrumPlugin is not supported"), Not(HasSubstr("Liger"))));
+  EXPECT_THAT(error_of("wandb_project: mine\n"), HasSubstr("metrics.jsonl"));
+  EXPECT_THAT(error_of("context_parallel_size: 4\n"), HasSubstr("parallel.zero"));
+  EXPECT_THAT(error_of("resume_from_checkpoint: out/checkpoint-10\n"), HasSubstr("--resume"));
+  EXPECT_THAT(error_of("batch_size: 8\n"), HasSubstr("gradient_accumulation_steps"));
+  EXPECT_THAT(error_of("deepspeed: ds.json\n"), HasSubstr("write parallel: {zero: 1}"));
+  EXPECT_THAT(error_of("fp8: [1]\n"), HasSubstr("fp8: expected a map of keys"));
+}
+
+TEST(OptionsForeign, WordsOfAxolotlMeanTheSame) {
+  const TrainOptions o = parsed(
+      "lr_scheduler: constant_with_warmup\noptimizer: adamw_bnb_8bit\nmax_steps: 1_000\nwarmup_steps: 0.1\n"
+      "deepspeed: deepspeed_configs/zero3_bf16.json\nshuffle_merged_datasets: false\nlabel_smoothing_factor: 0.1\n"
+      "ddp_timeout: 7200\ngpu_memory_limit: 60GiB\nfp8: true\n");
+  EXPECT_EQ(o.lr_scheduler, Decay::constant);
+  EXPECT_EQ(o.optimizer_state, DType::bf16);
+  EXPECT_EQ(o.max_steps, 1000);
+  EXPECT_EQ(o.warmup_steps, 0);
+  EXPECT_EQ(o.warmup_ratio, 0.1);
+  EXPECT_EQ(o.parallel.zero, parallel::Zero::weights);
+  EXPECT_FALSE(o.shuffle);
+  EXPECT_EQ(o.loss.label_smoothing, 0.1);
+  EXPECT_EQ(o.parallel.timeout, 7200);
+  EXPECT_EQ(o.memory.device, 60.0);
+  EXPECT_EQ(o.matmul_dtype, MatmulDtype::fp8);
+  EXPECT_THAT(o.notes, ::testing::Contains(HasSubstr(
+                           "run.yaml, line 6: optimizer: adamw_bnb_8bit is read as optimizer_state: bf16; AdamW's")));
+  EXPECT_EQ(parsed("bf16: false\n").dtype, DType::f32);
+  EXPECT_EQ(parsed("fsdp: [hybrid_shard]\n").parallel.shard, parallel::ShardGroup::node);
+  // What our own keys say holds.
+  EXPECT_EQ(parsed("optimizer: adamw_bnb_8bit\noptimizer_state: fp32\n").optimizer_state, DType::f32);
+}
+
+TEST(OptionsForeign, EntriesOfDatasetsMayBeWrittenAsAxolotlHasThem) {
+  const auto o = parse_options(
+      "base_model: m\noutput_dir: o\nlearning_rate: 1\ndatasets:\n"
+      "  - {path: a, type: chat_template.default}\n  - {path: b, type: sharegpt}\n"
+      "  - path: c\n    type: {field_instruction: q, field_output: a, format: 'Q {instruction}'}\n",
+      "r", {});
+  EXPECT_EQ(o.datasets[0].format.type, "chat_template");
+  EXPECT_EQ(o.datasets[1].format.type, "chat_template");
+  EXPECT_EQ(o.datasets[2].format.field_instruction, "q");
+  EXPECT_EQ(o.datasets[2].format.format, "Q {instruction}");
+}
+
+// A table of answers is worth something only if what it names exists.
+TEST(OptionsForeign, AnswersNameKeysThatExistWithValuesThatTheyTake) {
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, std::string>>{{"bf16", "false"},
+                                                        {"optimizer", "adamw_8bit"},
+                                                        {"fp8", "true"},
+                                                        {"deepspeed", "zero2"},
+                                                        {"fsdp", "[hybrid_shard]"},
+                                                        {"fsdp_config", "{a: no_shard}"},
+                                                        {"ddp_timeout", "30"},
+                                                        {"shuffle_merged_datasets", "no"},
+                                                        {"gpu_memory_limit", "8GB"},
+                                                        {"dp_replicate_size", "2"},
+                                                        {"peft_init_lora_weights", "pissa_niter_4"},
+                                                        {"curriculum_sampling", "true"}}) {
+    const auto meaning = option::meaning_of_key(key, YAML::Load(value));
+    ASSERT_TRUE(meaning && !meaning->keys.empty()) << key;
+    for (const auto& [ours, text] : meaning->keys) {
+      const option::Field* field = option::find_field(ours);
+      ASSERT_NE(field, nullptr) << ours;
+      TrainOptions o;
+      EXPECT_NO_THROW(field->set(o, YAML::Load(text), {"f", 1, ours})) << ours << ": " << text;
+    }
+  }
+}
+
+TEST(OptionsForeign, EvaluationsAndCheckpointsMayBeCountedByEpochOrShare) {
+  const std::string data = "test_datasets: [t]\n";
+  const auto every = [&](const std::string& more) {
+    const TrainOptions o = train::in_steps(parsed(data + more), 120, 40.0);
+    return std::pair(o.eval_steps, o.save_steps);
+  };
+  EXPECT_EQ(every("evals_per_epoch: 4\nsaves_per_epoch: 1\n"), std::pair(std::int64_t{10}, std::int64_t{40}));
+  EXPECT_EQ(every("eval_steps: 0.05\nsave_steps: 0.5\n"), std::pair(std::int64_t{6}, std::int64_t{60}));
+  EXPECT_EQ(every("eval_strategy: epoch\nsave_strategy: 'no'\n"), std::pair(std::int64_t{40}, std::int64_t{0}));
+  EXPECT_EQ(every("eval_strategy: steps\neval_steps: 7\nsave_steps: 3\n"), std::pair(std::int64_t{7}, std::int64_t{3}));
+  EXPECT_EQ(every("evals_per_epoch: 400\n").first, 1);
+  EXPECT_THAT(error_of(data + "eval_strategy: epoch\neval_steps: 3\n"), HasSubstr("does not go with eval_steps"));
+  EXPECT_THAT(error_of(data + "save_strategy: no\nsaves_per_epoch: 1\n"),
+              HasSubstr("does not go with saves_per_epoch"));
+  EXPECT_THAT(error_of("saves_per_epoch: 1\nsave_steps: 3\n"), HasSubstr("one of them is enough"));
+  EXPECT_THAT(error_of("eval_steps: 2.5\n"), HasSubstr("a whole number of steps, or a share of the run below 1"));
+  EXPECT_THAT(parsed("evals_per_epoch: 2\n").notes, ElementsAre(HasSubstr("nothing to evaluate on")));
+  const std::string yaml = to_yaml(parsed(data + "eval_steps: 0.05\nsaves_per_epoch: 2\n"));
+  EXPECT_EQ(to_yaml(parse_options(yaml, "again", {})), yaml);
+}
+
+}  // namespace
+}  // namespace inlay::options
