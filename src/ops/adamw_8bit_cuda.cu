@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "backend/cuda/context_internal.h"
+#include "backend/cuda/vec.cuh"
 #include "ops/adamw_8bit.h"
 #include "ops/quant_codes.h"
 

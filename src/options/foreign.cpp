@@ -70,10 +70,10 @@ std::optional<Meaning> optimizer(const YAML::Node& value) {
     return refused("expected adamw or muon (docs/optimizers.md); leave the key out for AdamW");
   }
   const auto has = [&](const char* bits) { return word.find(bits) != word.npos; };
-  if (!has("8bit") && !has("4bit") && !has("fp8")) return Meaning{Kind::same, "", {{"optimizer", "adamw"}}};
+  if (!has("8bit") && !has("4bit") && !has("fp8")) return unneeded("AdamW is the optimizer");
   return Meaning{Kind::same,
                  has("8bit") ? "" : "of fewer bits than sixteen there are eight",
-                 {{"optimizer", "adamw"}, {"optimizer_state", "8bit"}}};
+                 {{"optimizer_state", "8bit"}}};
 }
 
 std::optional<Meaning> plugins(const YAML::Node& value) {
@@ -142,7 +142,7 @@ std::optional<Meaning> lora_start(const YAML::Node& value) {
 }
 
 // A switch of one of our keys.
-std::function<std::optional<Meaning>(const YAML::Node&)> switched(const char* key, const char* to) {
+Answer switched(const char* key, const char* to) {
   return [key, to](const YAML::Node& value) -> std::optional<Meaning> {
     if (is_off(value)) return unneeded("it is off");
     return Meaning{Kind::same, "", {{key, to}}};

@@ -34,7 +34,7 @@ TEST(OptionsImport, AFileOfAxolotlBecomesOneOfOurs) {
   EXPECT_EQ(o.datasets[0].format.type, "chat_template");
   EXPECT_EQ(o.datasets[0].split, "train[:10%]");
   EXPECT_EQ(o.datasets[1].format.field_instruction, "q");
-  EXPECT_EQ(o.optimizer_state, DType::bf16);
+  EXPECT_EQ(o.optimizer_state, DType::u8);
   EXPECT_EQ(o.parallel.zero, parallel::Zero::gradients);
   EXPECT_EQ(o.evals_per_epoch, 2);
   // Where axolotl's defaults are others.

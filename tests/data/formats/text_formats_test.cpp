@@ -90,8 +90,8 @@ TEST(DataTextFormats, RowsTellTheirType) {
   EXPECT_EQ(type(R"({"dialog": [{"from": "human", "value": "a"}]})"), "chat_template");
   EXPECT_THAT(user_error_of([&] { type(R"({"prompt": ""})"); }),
               ::testing::HasSubstr("r:1: it is not clear what the row is: it has prompt. Known are messages"));
-  EXPECT_THAT(user_error_of([&] { type(R"({"prompt": "p", "chosen": "a", "rejected": "b"})"); }),
-              ::testing::HasSubstr("r:1: the row is a pair of answers, one chosen and one rejected"));
+  EXPECT_EQ(type(R"({"prompt": "p", "chosen": "a", "rejected": "b"})"), "preference");
+  EXPECT_EQ(type(R"({"prompt": "p", "completion": "a", "label": true})"), "judged");
 }
 
 TEST(DataTextFormats, PairsAreTextsOrConversations) {
