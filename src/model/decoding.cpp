@@ -144,8 +144,9 @@ const std::vector<std::int32_t>& Continuation::next(Exec& exec, const Drawing& d
     };
     if (!(drawing == recorded_)) step_.forget();
     recorded_ = drawing;
-    // Weights that come from elsewhere come by other lanes.
-    cache_&& decoder_.traffic() == nullptr ? step_.run(exec, step) : step();
+    // Weights that come from elsewhere come by other lanes, and the rows of experts are counted by the host.
+    const bool repeats = cache_ && decoder_.traffic() == nullptr && decoder_.config().experts.count == 0;
+    repeats ? step_.run(exec, step) : step();
   }
   exec.download(drawn_.data(), ids_);
   pending_ = true;

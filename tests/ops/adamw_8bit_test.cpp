@@ -8,6 +8,7 @@
 #include "op_cases.h"
 #include "ops/quant_codes.h"
 #include "support/fixtures.h"
+#include "support/paths.h"
 
 namespace inlay::ops {
 namespace {

@@ -8,6 +8,7 @@
 #include "op_cases.h"
 #include "ops/adamw.h"
 #include "support/fixtures.h"
+#include "support/paths.h"
 
 // The truth is fp64, and so is the yardstick: how far PyTorch's own Muon is from it (tests/golden/make_optimizers.py).
 namespace inlay::ops {

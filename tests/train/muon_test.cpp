@@ -6,6 +6,7 @@
 
 #include "support/device_tensors.h"
 #include "support/fixtures.h"
+#include "support/paths.h"
 
 // Muon over the matrices of the layers, AdamW over the rest, in a model: the losses of ten steps, against fp64.
 namespace inlay::testing {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "model/presets.h"
 #include "support/device_tensors.h"
 #include "support/fixtures.h"
 
@@ -58,7 +59,22 @@ TEST_P(TrainPlan, KnowsTheOptimizers) {
     peaks.push_back(plan.device_peak);
   }
   EXPECT_LT(peaks[1], peaks[0]);
-  EXPECT_LT(peaks[2], peaks[0]);
+  EXPECT_EQ(peaks[2], peaks[0]);  // matrices as small as these keep fp32
+}
+
+// Six bytes less for every number of a large matrix, but for the scales.
+TEST_P(TrainPlan, MomentsInEightBitsAreAQuarter) {
+  const model::ModelConfig config = model::shape_or_config("llama-8b");
+  const auto peak = [&](DType moments) {
+    return train::Engine::plan(config, {.device = GetParam(),
+                                        .compute = DType::bf16,
+                                        .optimizer = {.moments = moments},
+                                        .max_tokens = 128,
+                                        .max_document = 128})
+        .device_peak;
+  };
+  const auto matrices = static_cast<double>(config.parameter_count() - config.vocab * config.hidden);
+  EXPECT_NEAR(static_cast<double>(peak(DType::f32) - peak(DType::u8)), (6 - 8.0 / 256) * matrices, 1e-3 * 6 * matrices);
 }
 
 TEST(TrainPlanMessages, OutOfMemoryNamesTheTensorAndWhatHoldsTheRest) {
