@@ -11,6 +11,10 @@ bool truncate(Document& document, std::size_t most) {
   document.input_ids.resize(most);
   document.labels.resize(most);
   if (!document.weights.empty()) document.weights.resize(most);
+  if (const auto kept = static_cast<std::size_t>(document.kept.per_token); kept > 0) {
+    document.kept.ids.resize(most * kept);
+    document.kept.log_probs.resize(most * kept);
+  }
   return true;
 }
 

@@ -17,6 +17,19 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
 
 std::uint64_t word_place(std::uint64_t place) { return place >> 1; }
 
+// As many predictions of each of so many tokens: the likeliest come first.
+KeptPredictions resized(const KeptPredictions& from, std::size_t tokens, std::size_t count) {
+  const auto own = static_cast<std::size_t>(from.per_token);
+  KeptPredictions result{.per_token = static_cast<std::int64_t>(count),
+                         .ids = std::vector<std::int32_t>(tokens * count, -1),
+                         .log_probs = std::vector<float>(tokens * count, 0.0f)};
+  for (std::size_t t = 0; t < tokens && own > 0; ++t) {
+    std::copy_n(from.ids.data() + t * own, std::min(own, count), result.ids.data() + t * count);
+    std::copy_n(from.log_probs.data() + t * own, std::min(own, count), result.log_probs.data() + t * count);
+  }
+  return result;
+}
+
 io::AtomicFile created(const std::filesystem::path& path) {
   std::error_code ignored;  // writing will tell
   std::filesystem::create_directories(path.parent_path(), ignored);
@@ -37,7 +50,8 @@ Corpus::Place Corpus::place(std::int64_t index) const {
   const std::uint64_t from = places_[static_cast<std::size_t>(index)],
                       to = places_[static_cast<std::size_t>(index) + 1];
   const bool weighted = (from & 1) != 0;
-  return {word_place(from), (word_place(to) - word_place(from)) / (weighted ? 3 : 2), weighted};
+  const std::uint64_t words = (weighted ? 3 : 2) + 2 * header_.kept;
+  return {word_place(from), (word_place(to) - word_place(from)) / words, weighted};
 }
 
 template <class T>
@@ -54,6 +68,12 @@ Document Corpus::read(std::int64_t index, std::int64_t first, std::int64_t count
   Document document{.input_ids = read_words<std::int32_t>(begin, count),
                     .labels = read_words<std::int32_t>(begin + at.tokens, count)};
   document.weights = read_weights(index, first, count);
+  if (const std::int64_t kept = this->kept(); kept > 0) {
+    const std::uint64_t ids = at.begin + (at.weighted ? 3 : 2) * at.tokens + static_cast<std::uint64_t>(first * kept);
+    document.kept = {.per_token = kept,
+                     .ids = read_words<std::int32_t>(ids, count * kept),
+                     .log_probs = read_words<float>(ids + header_.kept * at.tokens, count * kept)};
+  }
   return document;
 }
 
@@ -81,7 +101,7 @@ std::optional<Corpus> Corpus::open(const std::filesystem::path& path) {
   file.read_at(0, std::as_writable_bytes(std::span(&header, 1)));
   constexpr std::uint64_t most = std::uint64_t{1} << 48;
   if (header.magic != Header::expected_magic || header.own_digest != header.computed_digest() ||
-      header.documents > most || header.words > most ||
+      header.documents > most || header.words > most || header.kept > 1024 ||
       file.size() != sizeof(Header) + 4 * header.words + 8 * (header.documents + 1)) {
     return std::nullopt;
   }
@@ -133,6 +153,12 @@ void Corpus::Builder::add(const Document& document) {
   add_words(document.input_ids);
   add_words(document.labels);
   add_words(document.weights);
+  if (header_.documents == 0) header_.kept = static_cast<std::uint64_t>(document.kept.per_token);
+  if (header_.kept > 0) {
+    const KeptPredictions kept = resized(document.kept, document.input_ids.size(), header_.kept);
+    add_words(kept.ids);
+    add_words(kept.log_probs);
+  }
   const auto count_in = [&](std::int32_t id) {
     header_.smallest = std::min<std::int64_t>(header_.smallest, id);
     header_.largest = std::max<std::int64_t>(header_.largest, id);

@@ -48,6 +48,8 @@ class Corpus {
   // Whether all tokens, and labels that count, are of a vocabulary.
   bool within(std::int64_t vocab) const { return header_.smallest >= 0 && header_.largest < vocab; }
   const RowCounts& counts() const { return header_.counts; }
+  // What another model has predicted at each token: so many of the likeliest; 0: nothing.
+  std::int64_t kept() const { return static_cast<std::int64_t>(header_.kept); }
   std::uint64_t digest() const;  // of all tokens, labels and weights, and of where documents end
   const io::InputFile& file() const { return file_; }
   // Of memory.
@@ -56,21 +58,23 @@ class Corpus {
   }
 
  private:
-  // Behind the header: of every document its tokens, labels (i32) and, where it has some, weights (fp32); then where
-  // each begins. All of it in the machine's byte order: the magic number does not fit on a machine with another.
+  // Behind the header: of every document its tokens, labels (i32), where it has some, weights (fp32), and what is kept
+  // of another model's predictions (i32, then fp32); then where each begins. All of it in the machine's byte order: the
+  // magic number does not fit on a machine with another.
   struct Header {
-    static constexpr std::uint64_t expected_magic = 0x32434F4459414C4Eull;  // "NLAYDOC2"
+    static constexpr std::uint64_t expected_magic = 0x33434F4459414C4Eull;  // "NLAYDOC3"
 
     std::uint64_t magic = expected_magic;
     std::uint64_t documents = 0, words = 0;  // words: the 32-bit values of all documents
     std::int64_t smallest = 0, largest = 0;  // of tokens, and labels that count
     std::uint64_t digest = 0, places_digest = 0;
     RowCounts counts;
+    std::uint64_t kept = 0;        // predictions of another model, for each token of every document
     std::uint64_t own_digest = 0;  // of what stands before it
 
     std::uint64_t computed_digest() const;
   };
-  static_assert(sizeof(Header) == 11 * sizeof(std::uint64_t));
+  static_assert(sizeof(Header) == 12 * sizeof(std::uint64_t));
 
   struct Place {
     std::uint64_t begin, tokens;  // begin: in words
@@ -102,6 +106,7 @@ class Corpus::Builder {
   // Into a file that is there when it is complete.
   explicit Builder(const std::filesystem::path& path);
 
+  // All documents keep as many predictions as the first: of others the likeliest, or fewer.
   void add(const Document& document);
   std::int64_t size() const { return static_cast<std::int64_t>(places_.size()); }
   Corpus finish(const RowCounts& counts) &&;

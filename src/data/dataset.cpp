@@ -6,6 +6,7 @@
 #include "core/ordered_work.h"
 #include "data/byte_source.h"
 #include "data/dataset_files.h"
+#include "data/formats/kept.h"
 #include "data/formats/labels.h"
 #include "data/prepared.h"
 #include "data/row_blocks.h"
@@ -36,17 +37,19 @@ class Reading {
   // What a tokenizer made already; there are no texts, and documents without labels stay.
   Corpus tokens() {
     keep_unlabelled_ = true;
-    return rows("", true, [&](const RowBlocks& blocks, RawRow& raw) {
+    // Token columns have no room for predictions: rows with these are read as any others.
+    return rows("", !dataset_.format.reads_predictions, [&](const RowBlocks& blocks, RawRow& raw) {
       if (auto* arrays = std::get_if<std::unique_ptr<TokenArrays>>(&raw.content)) {
         return token_document(std::move(**arrays), blocks.where(raw), context_.vocab);
       }
       TokenArrays arrays;
       const auto* line = std::get_if<std::string_view>(&raw.content);
-      if (line == nullptr || !read_token_line(*line, arrays)) {
-        const io::Value value = blocks.value(raw);
-        arrays = token_arrays(Row(value, blocks.where(raw)));
+      if (!dataset_.format.reads_predictions && line != nullptr && read_token_line(*line, arrays)) {
+        return token_document(std::move(arrays), blocks.where(raw), context_.vocab);
       }
-      return token_document(std::move(arrays), blocks.where(raw), context_.vocab);
+      const io::Value value = blocks.value(raw);
+      const Row row(value, blocks.where(raw));
+      return with_predictions(token_document(token_arrays(row), row.where(), context_.vocab), row);
     });
   }
 
@@ -60,11 +63,18 @@ class Reading {
       row.expect_object();
       Document document = format->make(row);
       if (document.input_ids.empty()) row.fail("there is no text in it");
-      return document;
+      return with_predictions(std::move(document), row);
     });
   }
 
  private:
+  Document with_predictions(Document document, const Row& row) const {
+    const FormatOptions& format = dataset_.format;
+    if (!format.reads_predictions) return document;
+    document.kept = read_kept(row, format.logprobs_field, document.input_ids.size(), context_.vocab);
+    return document;
+  }
+
   using Make = std::function<Document(const RowBlocks& blocks, RawRow& row)>;
 
   // Rows are read here, become documents on other threads, and are written here in their order: what is under way is

@@ -101,6 +101,12 @@ std::vector<std::int64_t> Documents::lengths() const {
   return lengths;
 }
 
+std::int64_t Documents::kept() const {
+  std::int64_t most = 0;
+  for (const auto& corpus : corpora_) most = std::max(most, corpus->kept());
+  return most;
+}
+
 std::vector<Document> Documents::read_all() const {
   std::vector<Document> result;
   result.reserve(places_.size());

@@ -31,6 +31,8 @@ class Documents {
   std::vector<std::int32_t> read_labels(std::int64_t index, std::int64_t first, std::int64_t count) const;
   std::vector<float> read_weights(std::int64_t index, std::int64_t first, std::int64_t count) const;  // empty: all 1
   std::vector<std::int64_t> lengths() const;
+  // Predictions of another model that each token has at most.
+  std::int64_t kept() const;
   // Of each document, what the reference model says of its sequences: whole documents come with it from here on.
   void set_reference(std::vector<std::vector<float>> log_probs);
   // All of them, in memory.

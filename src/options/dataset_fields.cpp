@@ -169,6 +169,8 @@ const std::vector<Field>& dataset_fields() {
            {"auto", "chat_template", "alpaca", "completion", "input_output", "prompt_completion", "question_answer",
             "tokens", "preference", "judged"},
            "what its rows are (docs/data.md); auto: decided by the first row"),
+      text("logprobs_field", INLAY_ENTRY(format.logprobs_field), "name",
+           "kd_trainer without kd_teacher: where a row has the teacher's log-probabilities"),
       number("weight", INLAY_ENTRY(weight), 0.0001, 1000,
              "how often its documents occur in an epoch; a fraction takes that share of them"),
       text("chat_template", INLAY_ENTRY(format.chat_template), "tokenizer_default, a name or a .jinja file",

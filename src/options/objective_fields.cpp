@@ -40,9 +40,10 @@ std::string names_of(const std::vector<Rl>& wanted) {
 }
 
 bool is_given(const Field& field, const TrainOptions& options) {
+  static const TrainOptions defaults;
   YAML::Emitter given, otherwise;
   field.emit(options, given);
-  field.emit({}, otherwise);
+  field.emit(defaults, otherwise);
   return std::string(given.c_str()) != otherwise.c_str();
 }
 
@@ -63,13 +64,17 @@ const std::vector<Field>& objective_fields() {
              {{"none", TokenWeight::none},
               {"dft", TokenWeight::dft},
               {"eaft", TokenWeight::eaft},
-              {"talr", TokenWeight::talr}},
+              {"talr", TokenWeight::talr},
+              {"stm", TokenWeight::stm}},
              "what a token's loss is multiplied by, from the model's own prediction: dft: its probability; eaft: the "
-             "prediction's entropy; talr: a power of its probability (docs/objectives.md)"),
+             "prediction's entropy; talr: a power of its probability; stm: 0 where the base model finds it surprising "
+             "(docs/objectives.md)"),
       integer("loss.eaft_top_k", INLAY_MEMBER(loss.eaft_top_k), 2, "eaft: the largest probabilities that it looks at"),
       or_auto("loss.talr_temperature", INLAY_MEMBER(loss.talr_temperature), 0.0001,
               "talr: the probability's power is 1 / this; auto: the mean loss of the micro-batch's labels"),
       number("loss.talr_floor", INLAY_MEMBER(loss.talr_floor), 0, 1, "talr: the least weight"),
+      number("loss.stm_perplexity", INLAY_MEMBER(loss.stm_perplexity), 1, infinity,
+             "stm: the largest perplexity, 1 / probability by the base model, of tokens that are learned"),
       number("loss.kl_to_base", INLAY_MEMBER(loss.kl_to_base), 0, infinity,
              "factor of the divergence from the base model's prediction, added to the loss in training"),
       choice("loss.kl_direction", INLAY_MEMBER(loss.kl_direction),
@@ -135,6 +140,8 @@ void validate_objective(const TrainOptions& o, const std::string& source) {
          "is for loss.token_weight: eaft");
   refuse((loss.talr_temperature || loss.talr_floor != 0.01) && loss.token_weight != TokenWeight::talr,
          "loss.talr_temperature and loss.talr_floor", "are for loss.token_weight: talr");
+  refuse(loss.stm_perplexity != 2.5 && loss.token_weight != TokenWeight::stm, "loss.stm_perplexity",
+         "is for loss.token_weight: stm");
   refuse(loss.kl_direction != DivergenceKind::forward && loss.kl_to_base == 0, "loss.kl_direction",
          "wants loss.kl_to_base");
   if (o.preference.enabled()) {

@@ -9,7 +9,7 @@
 namespace inlay::options {
 
 // How much a token counts by what the model itself says of it.
-enum class TokenWeight : std::uint8_t { none, dft, eaft, talr };
+enum class TokenWeight : std::uint8_t { none, dft, eaft, talr, stm };
 
 struct LossOptions {
   double label_smoothing = 0, z_loss = 0;
@@ -18,6 +18,7 @@ struct LossOptions {
   std::int64_t eaft_top_k = 20;
   std::optional<double> talr_temperature;  // absent: the mean loss of the micro-batch
   double talr_floor = 0.01;
+  double stm_perplexity = 2.5;
   double kl_to_base = 0;
   ops::DivergenceKind kl_direction = ops::DivergenceKind::forward;
 };

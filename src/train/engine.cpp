@@ -203,7 +203,8 @@ double Engine::leak() {
 
 bool Engine::passes_together() const {
   const parallel::Mesh& mesh = options_.mesh;
-  return mesh.many() && (mesh.cuts(parallel::Zero::gradients) || options_.host_layers > 0);
+  const bool on_host = options_.host_layers > 0 || (other_ != nullptr && options_.other.on_host);
+  return mesh.many() && (mesh.cuts(parallel::Zero::gradients) || on_host);
 }
 
 StepResult Engine::gradients(const std::vector<PackedBatch>& micro_batches, std::int64_t step, const StepShare& share) {

@@ -144,6 +144,34 @@ std::vector<std::vector<float>> sequence_log_probs(Engine& engine, const std::ve
   return result;
 }
 
+std::vector<std::vector<float>> token_losses(Engine& engine, const std::vector<Document>& documents,
+                                             const EvaluationTeam& team) {
+  std::vector<std::vector<float>> result;
+  std::vector<std::size_t> first;  // of each document's tokens, among those of all
+  std::size_t count = 0;
+  for (const Document& document : documents) {
+    first.push_back(count);
+    count += document.input_ids.size();
+  }
+  std::vector<double> losses(count, 0.0);
+  visit_batches(engine, documents, team, [&](const PackedBatch& batch, const std::vector<std::size_t>& numbers) {
+    const std::vector<float> rows = engine.row_losses(batch);
+    for (std::size_t d = 0; d < numbers.size(); ++d) {
+      const auto begin = static_cast<std::size_t>(batch.cu_seqlens[d]),
+                 end = static_cast<std::size_t>(batch.cu_seqlens[d + 1]);
+      // A position's loss is that of the token behind it.
+      for (std::size_t i = begin; i + 1 < end; ++i)
+        losses[first[numbers[d]] + i + 1 - begin] = static_cast<double>(rows[i]);
+    }
+  });
+  losses = team.ranks->sum(losses, "losses of tokens");
+  for (std::size_t d = 0; d < documents.size(); ++d) {
+    const auto begin = losses.begin() + static_cast<std::ptrdiff_t>(first[d]);
+    result.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(documents[d].input_ids.size()));
+  }
+  return result;
+}
+
 ChoiceEvaluation evaluate_choices(Engine& engine, const std::vector<data::Question>& questions,
                                   const EvaluationTeam& team) {
   const std::vector<DocumentLoss> losses = document_losses(engine, data::choice_documents(questions), team);

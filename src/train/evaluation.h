@@ -35,6 +35,10 @@ Evaluation evaluate(Engine& engine, const std::vector<Document>& documents, cons
 std::vector<std::vector<float>> sequence_log_probs(Engine& engine, const std::vector<Document>& documents,
                                                    const EvaluationTeam& team = {});
 
+// Of each token of each document its loss, 0 where it has no label. The engine's options must say row_losses.
+std::vector<std::vector<float>> token_losses(Engine& engine, const std::vector<Document>& documents,
+                                             const EvaluationTeam& team = {});
+
 struct ChoiceEvaluation {
   double accuracy = 0;  // share of questions whose likeliest choice is the answer
   double loss = 0;      // mean over the tokens of the right choices

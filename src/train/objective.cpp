@@ -36,7 +36,8 @@ ops::PreferenceSpec preference_spec(const options::PreferenceOptions& o) {
 
 ops::TokenRule rule_of(TokenWeight weight) {
   switch (weight) {
-    case TokenWeight::none: return ops::TokenRule::none;
+    case TokenWeight::none:
+    case TokenWeight::stm: return ops::TokenRule::none;  // stm: the data has lost its labels already
     case TokenWeight::dft: return ops::TokenRule::dft;
     case TokenWeight::eaft: return ops::TokenRule::eaft;
     case TokenWeight::talr: return ops::TokenRule::talr;
@@ -64,6 +65,7 @@ void set_objective(const options::TrainOptions& o, EngineOptions& engine) {
                           .most_likely = static_cast<std::int32_t>(o.loss.eaft_top_k),
                           .least = static_cast<float>(o.loss.talr_floor)},
                  .rule_temperature = o.loss.talr_temperature.value_or(0)};
+  engine.row_losses = engine.row_losses || o.loss.token_weight == TokenWeight::stm;
   if (o.preference.enabled()) {
     engine.objective = std::make_shared<objective::PreferenceKind>(preference_spec(o.preference));
     engine.roles = o.preference.rl == Rl::kto ? std::vector{SequenceRole::desirable, SequenceRole::mismatched}

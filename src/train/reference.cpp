@@ -1,5 +1,6 @@
 #include "train/reference.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "core/interrupt.h"
@@ -84,6 +85,35 @@ LogProbs computed(Engine& engine, const data::Documents& documents, const Evalua
 }
 
 }  // namespace
+
+void mask_surprising(const options::TrainOptions& options, RunEngine& run, RunDocuments& documents, Console& console) {
+  if (options.loss.token_weight != options::TokenWeight::stm) return;
+  Engine& engine = *run.engine;
+  const EvaluationTeam team{
+      .ranks = engine.options().mesh.all, .cost = deal_cost(run.plan), .idle = [&] { engine.idle_evaluation(); }};
+  // By pieces as they are trained on: what was cut off is not seen.
+  std::vector<Document> pieces = data::read_pieces(documents.sampler(), documents.train(), documents.sampler().kept());
+  const std::vector<std::vector<float>> losses = token_losses(engine, pieces, team);
+  const double most = std::log(options.loss.stm_perplexity);
+  std::int64_t labels = 0, masked = 0;
+  for (std::size_t d = 0; d < pieces.size(); ++d) {
+    for (std::size_t i = 0; i < pieces[d].labels.size(); ++i) {
+      std::int32_t& label = pieces[d].labels[i];
+      if (!is_label(label)) continue;
+      ++labels;
+      if (static_cast<double>(losses[d][i]) <= most) continue;
+      label = ignore_label;
+      ++masked;
+    }
+  }
+  if (labels == masked) {
+    user_error("loss.stm_perplexity: {}: the base model finds every label more surprising than that; raise it",
+               options.loss.stm_perplexity);
+  }
+  console.line(fmt::format("objective: {} of {} labels are masked, being more surprising to the base model than {}",
+                           format_count(masked), format_count(labels), options.loss.stm_perplexity));
+  documents.replace(pieces, options);
+}
 
 void add_reference(const options::TrainOptions& options, RunEngine& run, RunDocuments& documents, Console& console,
                    const std::shared_ptr<parallel::Communicator>& ranks) {

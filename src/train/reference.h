@@ -11,4 +11,7 @@ namespace inlay::train {
 void add_reference(const options::TrainOptions& options, RunEngine& run, RunDocuments& documents, Console& console,
                    const std::shared_ptr<parallel::Communicator>& ranks);
 
+// loss.token_weight: stm: labels that the model, as the run starts from it, finds surprising are no longer learned.
+void mask_surprising(const options::TrainOptions& options, RunEngine& run, RunDocuments& documents, Console& console);
+
 }  // namespace inlay::train

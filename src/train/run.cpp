@@ -125,6 +125,7 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
   state.run = ranks->from_leader(new_run_name(), "the run's name");
   state.began = utc_text(wall_clock());
   state.data_fingerprint = documents->train().fingerprint();
+  mask_surprising(options, engine, *documents, console);  // the fingerprint is that of the data as it was read
   state.basis_fingerprint = engine.basis_fingerprint;
   state.base_fingerprint = engine.base_fingerprint;
   state.batching = batching_of(options, ranks->size());

@@ -21,6 +21,7 @@ data::DatasetOptions completed(data::DatasetOptions dataset, const options::Trai
   if (format.chat_template == "tokenizer_default") format.chat_template = options.chat_template;
   if (format.eot_tokens.empty()) format.eot_tokens = options.eot_tokens;
   format.train_on_inputs = format.train_on_inputs || options.train_on_inputs;
+  format.reads_predictions = options.distillation.enabled && options.distillation.teacher.empty();
   if (options.preference.enabled()) {
     format.most_tokens = options.sequence_len;
     format.longer = options.excess_length_strategy == data::Oversized::raise  ? data::Longer::raise

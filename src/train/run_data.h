@@ -32,6 +32,7 @@ data::BatchOptions batch_options(const options::TrainOptions& options);
 // The most tokens and the longest document that a micro-batch may have, whatever the epoch's order.
 struct BatchBounds {
   std::int64_t tokens = 0, document = 0;
+  std::int64_t kept = 0;  // predictions of another model, for each token
 };
 BatchBounds bounds_of(const data::BatchSampler& sampler);
 // Without documents at hand: by the configuration alone.

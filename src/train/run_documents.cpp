@@ -71,12 +71,18 @@ void RunDocuments::set_reference(std::vector<std::vector<float>> train, const st
   for (std::size_t i = 0; i < test_.size(); ++i) test_[i].reference = test[i];
 }
 
+void RunDocuments::replace(const std::vector<Document>& train, const options::TrainOptions& options) {
+  data_.train = data::Documents::of(train);
+  sampler_ = data::BatchSampler(data_.train, batch_options(options));
+}
+
 BatchBounds RunDocuments::bounds() const {
   BatchBounds bounds = bounds_of(sampler_);
   for (const Document& d : test_) {
     bounds.document = std::max(bounds.document, static_cast<std::int64_t>(d.input_ids.size()));
   }
   bounds.tokens = std::max(bounds.tokens, bounds.document);
+  bounds.kept = data_.train.kept();
   if (longest_sequence_ > 0) bounds.document = std::min(bounds.document, longest_sequence_);
   return bounds;
 }

@@ -16,6 +16,8 @@ class RunDocuments {
   const data::BatchSampler& sampler() const { return sampler_; }
   // Log-probabilities by the reference model, of the sequences of each document.
   void set_reference(std::vector<std::vector<float>> train, const std::vector<std::vector<float>>& test);
+  // Others in place of those to train on.
+  void replace(const std::vector<Document>& train, const options::TrainOptions& options);
   // Of micro-batches and of evaluation's batches.
   BatchBounds bounds() const;
 

@@ -216,6 +216,7 @@ EngineOptions engine_options(const options::TrainOptions& o, const BatchBounds& 
   EngineOptions engine = engine_options(Purpose::training, machine, bounds);
   engine.fp8 = fp8_of(o, machine);
   set_objective(o, engine);
+  engine.kept_predictions = bounds.kept;
   engine.deterministic = o.deterministic;
   engine.optimizer = {.kind = o.optimizer,
                       .muon_momentum = o.muon.momentum,

@@ -68,7 +68,9 @@ TEST_P(CliObjectives, EveryPreferenceLossLearns) {
   }
   const CommandResult kto = train("kto", "judged.jsonl", "rl: kto\n");
   ASSERT_EQ(kto.code, 0) << kto.err;
-  EXPECT_LT(metrics("kto").at(7).at("loss").get<double>(), metrics("kto").front().at("loss").get<double>());
+  EXPECT_NEAR(metrics("kto").front().at("loss").get<double>(), 0.5, 1e-6);  // σ(0): the model is its own reference
+  EXPECT_GT(metrics("kto").at(7).at("rewards/chosen").get<double>(), 0);
+  EXPECT_TRUE(metrics("kto").at(7).contains("kl"));
 }
 
 // At its first step the model is its own reference; a second run finds the log-probabilities that the first has kept,
@@ -91,6 +93,36 @@ TEST_P(CliObjectives, TheReferenceIsComputedOnceAndStays) {
     EXPECT_EQ(records[i].at("loss"), metrics("second")[i].at("loss")) << i;
     EXPECT_EQ(records[i].at("grad_norm"), metrics("second")[i].at("grad_norm")) << i;
   }
+}
+
+// A teacher on the device or the host says the same, and so do its log-probabilities in the data.
+TEST_P(CliObjectives, DistillationComesFromAFolderOrFromTheData) {
+  ASSERT_EQ(inlay({"init", "--preset", "tiny", "--seed", "5", folder / "teacher"}).code, 0);
+  folder.write("texts.jsonl", "{\"text\": \"one two three four\"}\n{\"text\": \"five six seven\"}\n");
+  const std::string teacher = "kd_trainer: true\nkd_teacher: " + (folder / "teacher").string() + "\nkd_beta: 0.5\n";
+  ASSERT_EQ(train("device", "texts.jsonl", teacher).code, 0);
+  ASSERT_EQ(train("host", "texts.jsonl", teacher + "kd_teacher_on: host\n").code, 0);
+  EXPECT_LT(metrics("device").at(7).at("kd_loss").get<double>(), metrics("device").front().at("kd_loss").get<double>());
+  EXPECT_EQ(metrics("device").at(7).at("loss"), metrics("host").at(7).at("loss"));
+  folder.write(
+      "kept.jsonl",
+      "{\"input_ids\": [5, 6, 7], \"logprobs\": [[-0.1, -3], [-0.7, -0.7]], \"target_token_ids\": [[6, 9], [1, 2]]}\n");
+  const CommandResult kept = train("kept", "kept.jsonl", "kd_trainer: true\n");
+  ASSERT_EQ(kept.code, 0) << kept.err;
+  EXPECT_LT(metrics("kept").at(7).at("kd_loss").get<double>(), metrics("kept").front().at("kd_loss").get<double>());
+}
+
+TEST_P(CliObjectives, TokensThatSurpriseTheBaseModelAreMasked) {
+  folder.write("texts.jsonl", "{\"text\": \"one two three four\"}\n{\"text\": \"five six seven\"}\n");
+  const CommandResult none = train("none", "texts.jsonl", "loss: {token_weight: stm}\n");
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("raise it"));
+  ASSERT_EQ(train("plain", "texts.jsonl", "").code, 0);
+  const CommandResult some = train("some", "texts.jsonl", "loss: {token_weight: stm, stm_perplexity: 300}\n");
+  ASSERT_EQ(some.code, 0) << some.err;
+  EXPECT_LT(metrics("some").front().at("valid_tokens").get<int>(),
+            metrics("plain").front().at("valid_tokens").get<int>());
+  EXPECT_LT(metrics("some").front().at("loss").get<double>(), metrics("plain").front().at("loss").get<double>());
 }
 
 TEST_P(CliObjectives, WrongDataIsAMistakeThatSaysWhatIsWanted) {

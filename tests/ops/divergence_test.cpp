@@ -176,5 +176,34 @@ TEST_P(OpsDivergence, EveryRule) {
   }
 }
 
+// A row of which nothing was kept has its cross entropy alone; all is finite.
+TEST_P(OpsDivergence, RowsOfWhichNothingIsKnownDivergeFromNothing) {
+  TestBench bench(device());
+  const std::vector<double> x = rounded(random_values(2 * width, 1), dtype()),
+                            w = rounded(random_values(columns * width, 2), dtype());
+  DenseHead head(bench.tensor(dtype(), {columns, width}, w), View{});
+  const auto run = [&](const std::vector<std::int32_t>& ids, double weight) {
+    const View dhidden = bench.poisoned(dtype(), {2, width}), part = bench.tensor(DType::f32, {1}, {0.0});
+    View kept = bench.indices(ids);
+    ops::fused_linear_ce(bench.exec, head,
+                         {.hidden = bench.tensor(dtype(), {2, width}, x),
+                          .targets = bench.indices({3, 500}),
+                          .other = {.ids = View(kept.data(), DType::i32, {2, 2}),
+                                    .log_probs = bench.tensor(DType::f32, {2, 2}, {-0.5, -1.5, -0.1, -2.5})}},
+                         {.divergence = part, .dhidden = dhidden},
+                         {.normalizer = 2, .divergence = {.weight = static_cast<float>(weight)}});
+    return std::pair(bench.read(dhidden), bench.read(part)[0]);
+  };
+  const auto [gradient, divergence] = run({7, 11, -1, -1}, 1);
+  const auto [plain, nothing] = run({-1, -1, -1, -1}, 1);
+  EXPECT_EQ(nothing, 0);
+  EXPECT_GT(divergence, 0);
+  for (std::int64_t h = 0; h < width; ++h) {
+    const auto second = static_cast<std::size_t>(width + h);
+    EXPECT_EQ(gradient[second], plain[second]);
+  }
+  EXPECT_GT(relative_error(gradient, plain), 1e-3);
+}
+
 }  // namespace
 }  // namespace inlay::testing

@@ -61,6 +61,10 @@ struct FormatOptions {
   Longer longer = Longer::cut;
   bool learns_prompts = false;
 
+  // What another model has predicted comes with the rows, under this name (see kept.h).
+  bool reads_predictions = false;
+  std::string logprobs_field = "logprobs";
+
   bool operator==(const FormatOptions&) const = default;
 };
 
