@@ -283,7 +283,10 @@ std::vector<OptionKey> keys_of(const std::vector<Field>& table, const TrainOptio
 
 }  // namespace
 
-std::vector<OptionKey> option_keys() { return keys_of(fields(), {}, required_keys); }
+std::vector<OptionKey> option_keys() {
+  static const TrainOptions defaults;
+  return keys_of(fields(), defaults, required_keys);
+}
 
 std::vector<OptionKey> dataset_keys() {
   TrainOptions defaults;
