@@ -28,6 +28,7 @@ void add_plan(Program& program);
 void add_grad(Program& program);
 void add_init(Program& program);
 void add_generate(Program& program);
+void add_chat(Program& program);
 void add_merge(Program& program);
 void add_export(Program& program);
 void add_bench(Program& program);
@@ -41,10 +42,15 @@ void add_init_config(Program& program);
 void add_import(Program& program);
 void add_doctor(Program& program);
 void add_completion(Program& program);
+void add_cache(Program& program);
 
 // Starts this command line once more as so many processes (a number, or auto: one per GPU), by mpirun, and waits for
 // them. The exit code; nothing where one process is all that is asked for.
 std::optional<int> run_as_processes(const std::string& processes, std::vector<std::string> arguments);
+
+// "trian is not a command; did you mean train?" of the first word that no command or option is called; empty where all
+// are known.
+std::string unknown_word(const CLI::App& program, const std::vector<std::string>& arguments);
 
 // What is left on a command line after its own options: "--learning_rate 1e-4" or "--learning-rate=1e-4".
 std::vector<std::pair<std::string, std::string>> parse_overrides(const std::vector<std::string>& rest);

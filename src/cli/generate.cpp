@@ -139,6 +139,7 @@ int run(const GenerateArguments& arguments) {
   const std::vector<std::vector<std::int32_t>> prompts = prompt_ids(arguments, tokenizer, config);
   const auto engine = load_generator(arguments, config, prompts, options.count,
                                      text ? "--prompt, by tokenizer.json" : "--ids", console);
+  console.status("");  // what was loaded is no part of the answers' line
   Answers answers(arguments, prompts, tokenizer);
   options.made = [&](std::size_t which, std::int32_t id) { answers.add(which, id); };
   options.ended = [&](std::size_t which) { answers.end(which); };

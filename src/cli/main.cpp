@@ -47,15 +47,24 @@ int run(inlay::cli::Program& program, int argc, char** argv, const inlay::parall
                        v.cuda.empty() ? "without CUDA" : "CUDA " + v.cuda, v.kernels);
   });
   for (const auto add :
-       {cli::add_train, cli::add_eval, cli::add_info, cli::add_plan, cli::add_grad, cli::add_init, cli::add_generate,
-        cli::add_merge, cli::add_export, cli::add_bench, cli::add_continual, cli::add_tokenize, cli::add_template, cli::add_data,
-        cli::add_report, cli::add_config_schema, cli::add_init_config, cli::add_import, cli::add_doctor, cli::add_completion}) {
+       {cli::add_train,     cli::add_eval,          cli::add_info,        cli::add_plan,     cli::add_grad,
+        cli::add_init,      cli::add_generate,      cli::add_chat,        cli::add_merge,    cli::add_export,
+        cli::add_bench,     cli::add_continual,     cli::add_tokenize,    cli::add_template, cli::add_data,
+        cli::add_report,    cli::add_config_schema, cli::add_init_config, cli::add_import,   cli::add_doctor,
+        cli::add_cache,     cli::add_completion}) {
     add(program);
   }
   try {
     program.app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (place.rank > 0) return error.get_exit_code() == 0 ? 0 : user_mistake;
+    // Where a word is not known, the parser may miss what should have stood in its place.
+    const auto kind = static_cast<CLI::ExitCodes>(error.get_exit_code());
+    if (kind == CLI::ExitCodes::ExtrasError || kind == CLI::ExitCodes::RequiredError) {
+      if (const std::string unknown = cli::unknown_word(program.app, program.arguments); !unknown.empty()) {
+        return report(user_mistake, Whose::everybody, place, unknown);
+      }
+    }
     return program.app.exit(error) == 0 ? 0 : user_mistake;
   }
   if (place.size > 1 && !program.several_processes) {

@@ -13,16 +13,18 @@ namespace inlay {
 namespace {
 
 std::atomic<int> received = 0;  // the signal, or 0; lock-free, so a handler may set it
+std::atomic<bool> aloud = true;
 
 }  // namespace
 
-void install_interrupt_handler() {
+void install_interrupt_handler(Heard heard) {
+  aloud = heard == Heard::aloud;
   const auto note = [](int signal) {
     int none = 0;
     if (!received.compare_exchange_strong(none, signal)) std::_Exit(128 + signal);  // a second time: at once
     // A step may take long; who pressed the keys sees that they were heard. write() is allowed in a handler.
-    static constexpr std::string_view heard = "\nstopping as soon as it is safe; press again to stop at once\n";
-    if (::isatty(STDERR_FILENO) == 1 && ::write(STDERR_FILENO, heard.data(), heard.size()) < 0) return;
+    static constexpr std::string_view answer = "\nstopping as soon as it is safe; press again to stop at once\n";
+    if (aloud && ::isatty(STDERR_FILENO) == 1 && ::write(STDERR_FILENO, answer.data(), answer.size()) < 0) return;
   };
   // A library may have threads by now, and one of them may be picked: the handler is for those.
   struct sigaction action {};

@@ -16,8 +16,9 @@ class Interrupted : public UserError {
   using UserError::UserError;
 };
 
-// Makes them end a run after its current step. Called once by the program.
-void install_interrupt_handler();
+// Makes them end a run after its current step. Called once by the program. Who presses the keys is told, or sees it.
+enum class Heard : bool { silently, aloud };
+void install_interrupt_handler(Heard heard = Heard::aloud);
 // The same for a program that has handlers of its own: as if Ctrl-C had come, and as if nothing had.
 void request_interrupt();
 void forget_interrupt();

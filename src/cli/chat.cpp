@@ -1,0 +1,226 @@
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/model_arguments.h"
+#include "cli/prompts.h"
+#include "core/interrupt.h"
+#include "core/terminal.h"
+#include "data/formats/format.h"
+#include "data/tokenizer/text_stream.h"
+#include "io/paths.h"
+#include "model/families/family.h"
+
+namespace inlay::cli {
+
+namespace {
+
+struct ChatArguments : ModelArguments {
+  std::string system, chat_template;
+  DrawingArguments drawing;
+  std::int64_t count = 1024, context = 4096;
+};
+
+// Lines of standard input. Waiting for one ends when somebody wants the program to end.
+class Lines {
+ public:
+  std::optional<std::string> next() {
+    for (;;) {
+      if (const std::size_t end = text_.find('\n'); end != std::string::npos) {
+        std::string line = text_.substr(0, end);
+        text_.erase(0, end + 1);
+        if (line.ends_with('\r')) line.pop_back();
+        return line;
+      }
+      if (ended_) return text_.empty() ? std::nullopt : std::optional(std::exchange(text_, {}));
+      pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+      const int ready = ::poll(&input, 1, 100);
+      if (interrupt_requested()) return std::nullopt;
+      if (ready <= 0) continue;
+      char bytes[4096];
+      const ssize_t count = ::read(STDIN_FILENO, bytes, sizeof bytes);
+      if (count > 0) {
+        text_.append(bytes, static_cast<std::size_t>(count));
+      } else if (count == 0 || errno != EINTR) {
+        ended_ = true;
+      }
+    }
+  }
+
+ private:
+  std::string text_;
+  bool ended_ = false;
+};
+
+class Conversation {
+ public:
+  Conversation(const ChatArguments& arguments, train::Engine& engine, const data::Tokenizer& tokenizer)
+      : arguments_(arguments),
+        exec_(engine.exec()),
+        tokenizer_(tokenizer),
+        template_(data::load_template(format_of(arguments), tokenizer, arguments.text_folder())),
+        drawing_(arguments.drawing.or_of_model(arguments.text_folder())),
+        stops_(stop_tokens(arguments.text_folder(), tokenizer)),
+        text_(exec_, engine.decoder(), 1, engine.options().decode_length) {
+    reset();
+  }
+
+  void reset() {
+    messages_.clear();
+    if (!arguments_.system.empty()) messages_.push_back({"system", arguments_.system});
+  }
+
+  // False: the conversation does not fit any more, and the message was not taken.
+  bool say(const std::string& message) {
+    messages_.push_back({"user", message});
+    const std::vector<std::int32_t> prompt = rendered();
+    if (static_cast<std::int64_t>(prompt.size()) >= text_.capacity()) {
+      messages_.pop_back();
+      return false;
+    }
+    // What the cache holds of the same beginning stays; at least one token must pass for there to be a next one.
+    const std::vector<std::int32_t>& held = text_.text(0);
+    const auto differs = std::mismatch(held.begin(), held.end(), prompt.begin(), prompt.end()).first;
+    const auto same = std::min(static_cast<std::size_t>(differs - held.begin()), prompt.size() - 1);
+    text_.rewind(0, same);
+    const std::vector<std::vector<std::int32_t>> rest = {
+        {prompt.begin() + static_cast<std::ptrdiff_t>(same), prompt.end()}};
+    text_.give(exec_, rest);
+    messages_.push_back({"assistant", answer(prompt)});
+    return true;
+  }
+
+ private:
+  struct Message {
+    std::string role, content;
+  };
+
+  static data::FormatOptions format_of(const ChatArguments& arguments) {
+    data::FormatOptions format;
+    if (!arguments.chat_template.empty()) format.chat_template = arguments.chat_template;
+    return format;
+  }
+
+  std::vector<std::int32_t> rendered() const {
+    std::vector<jinja::Value> values;
+    for (const Message& message : messages_) values.push_back(jinja::message(message.role, message.content));
+    const auto text =
+        template_.render(jinja::make_list(nullptr, std::move(values)), {.add_generation_prompt = true}).text;
+    return tokenizer_.encode(text, false);
+  }
+
+  // Printed as it comes, until it ends or somebody has heard enough.
+  std::string answer(const std::vector<std::int32_t>& prompt) {
+    data::TextStream stream(tokenizer_, prompt);
+    std::string whole;
+    const auto print = [&](const std::string& part) {
+      whole += part;
+      fmt::print("{}", part);
+      std::fflush(stdout);
+    };
+    const std::int64_t room = text_.capacity() - static_cast<std::int64_t>(prompt.size()) + 1;
+    const std::int64_t most = std::min(arguments_.count, room);
+    for (std::int64_t i = 0; i < most && !interrupt_requested(); ++i) {
+      const std::int32_t id = text_.next(exec_, drawing_)[0];
+      if (std::find(stops_.begin(), stops_.end(), id) != stops_.end()) break;
+      print(stream.add(id));
+    }
+    print(stream.finish());
+    fmt::print("\n");
+    std::fflush(stdout);
+    return whole;
+  }
+
+  const ChatArguments& arguments_;
+  backend::Exec& exec_;
+  const data::Tokenizer& tokenizer_;
+  jinja::ChatTemplate template_;
+  model::Drawing drawing_;
+  std::vector<std::int32_t> stops_;
+  model::Continuation text_;
+  std::vector<Message> messages_;
+};
+
+int talk(const ChatArguments& arguments, Conversation& conversation, Console& console) {
+  const bool person = is_terminal(STDIN_FILENO) && is_terminal(STDOUT_FILENO);
+  const bool colour = wants_colour(STDOUT_FILENO);
+  const auto note = [&](const std::string& text) { console.line(text); };
+  console.status("");  // what was loaded is no part of the conversation
+  if (person) note("/reset begins anew, /exit or Ctrl-D ends; Ctrl-C ends an answer");
+  Lines lines;
+  bool hinted = false;
+  for (;;) {
+    if (person) {
+      fmt::print("{}> {}", colour ? "\033[1m" : "", colour ? "\033[0m" : "");
+      std::fflush(stdout);
+    }
+    const std::optional<std::string> line = lines.next();
+    if (!line && interrupt_requested() && interrupt_exit_code() == 130 && person && !std::exchange(hinted, true)) {
+      forget_interrupt();
+      note("\n(/exit or Ctrl-D ends, and so does Ctrl-C once more)");
+      continue;
+    }
+    if (!line) {
+      if (person) fmt::print("\n");
+      return interrupt_requested() ? interrupt_exit_code() : 0;
+    }
+    hinted = false;
+    if (*line == "/exit" || *line == "/quit") return 0;
+    if (*line == "/reset") {
+      conversation.reset();
+      note("(begun anew)");
+    } else if (line->starts_with('/') && person) {
+      note("(known are /reset and /exit)");
+    } else if (line->find_first_not_of(" \t") != std::string::npos) {
+      if (!conversation.say(*line)) {
+        note(
+            fmt::format("the conversation has no room for this within {} tokens: /reset begins anew, and --context "
+                        "gives it more",
+                        arguments.context));
+        if (!person) return 2;
+      }
+      if (interrupt_requested() && interrupt_exit_code() == 130) forget_interrupt();
+    }
+  }
+}
+
+int run(ChatArguments arguments) {
+  install_interrupt_handler(Heard::silently);
+  Console console(arguments.quiet);
+  const model::ModelConfig config = model::load_config(arguments.model);
+  const data::Tokenizer tokenizer = data::Tokenizer::load(arguments.text_folder());
+  arguments.context = std::min(arguments.context, config.max_positions);
+  if (arguments.context < 2) user_error("--context: expected at least 2 tokens, got {}", arguments.context);
+  // One token is made beyond those that are held.
+  const std::vector<std::vector<std::int32_t>> longest = {
+      std::vector<std::int32_t>(static_cast<std::size_t>(arguments.context))};
+  const auto engine = load_generator(arguments, config, longest, 1, "--context", console);
+  Conversation conversation(arguments, *engine, tokenizer);
+  return talk(arguments, conversation, console);
+}
+
+}  // namespace
+
+void add_chat(Program& program) {
+  auto arguments = std::make_shared<ChatArguments>();
+  CLI::App* command = program.app.add_subcommand("chat", "Talk with a model: a line is a message");
+  command->add_option("model", arguments->model, "Hugging Face model folder")->required();
+  command->add_option("--system", arguments->system, "The system message");
+  command->add_option("--chat-template", arguments->chat_template, "A .jinja file in place of the model's own");
+  command->add_option("--max-new-tokens", arguments->count, "Most tokens of an answer")->check(CLI::PositiveNumber);
+  command->add_option("--context", arguments->context, "Most tokens of the conversation that the model sees")
+      ->check(CLI::PositiveNumber);
+  arguments->drawing.add_to(*command);
+  arguments->add_adapter_to(*command);
+  arguments->add_machine_to(*command);
+  command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace inlay::cli

@@ -1,0 +1,108 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/command.h"
+
+namespace inlay::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A random model that speaks in bytes, and has a chat template.
+class CliChat : public ::testing::Test {
+ protected:
+  CliChat() {
+    EXPECT_EQ(inlay({"init", "--preset", "tiny", folder_ / "m"}).code, 0);
+    folder_.write("m/chat_template.jinja",
+                  "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+                  "{% if add_generation_prompt %}assistant: {% endif %}");
+  }
+
+  CommandResult say(const std::string& lines, const std::vector<std::string>& more = {}) const {
+    folder_.write("lines.txt", lines);
+    std::string command = "\"$0\" chat \"$1\" --device cpu --max-new-tokens 6 --temperature 3 --seed 4";
+    for (const std::string& word : more) command += " " + word;
+    return run("bash", {"-c", command + " < \"$2\"", program().string(), folder_ / "m", folder_ / "lines.txt"});
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(CliChat, WorksInAPipe) {
+  const CommandResult one = say("hello\n"), two = say("hello\n\nhow are you\n/exit\nnever read\n");
+  ASSERT_EQ(one.code, 0) << one.err;
+  ASSERT_EQ(two.code, 0) << two.err;
+  EXPECT_FALSE(one.out.empty());
+  EXPECT_TRUE(two.out.starts_with(one.out)) << "the first answer is the same, and another follows";
+  EXPECT_GT(two.out.size(), one.out.size());
+  EXPECT_EQ(say("hello\n").out, one.out);
+  // From the beginning again after /reset; the last line need not end.
+  EXPECT_EQ(say("hello\n/reset\nhello").out, one.out + one.out);
+  EXPECT_NE(say("hello\n", {"--system", "S"}).out, one.out);
+  EXPECT_EQ(say("").out, "");
+}
+
+TEST_F(CliChat, SaysWhenThereIsNoRoom) {
+  const CommandResult result = say("hello, this is too long for it\n", {"--context", "20"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("no room for this within 20 tokens"));
+}
+
+TEST_F(CliChat, GenerateAnswersPromptsAtOnceAndSaysItInJson) {
+  const auto generate = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", folder_ / "m", "--device", "cpu", "--max-new-tokens", "5", "--quiet"});
+    return inlay(more);
+  };
+  const CommandResult first = generate({"--prompt", "one"}), second = generate({"--prompt", "another one"});
+  const CommandResult both = generate({"--prompt", "one", "--prompt", "another one"});
+  ASSERT_EQ(both.code, 0) << both.err;
+  EXPECT_EQ(both.out, first.out + second.out);
+  const CommandResult json = generate({"--prompt", "one", "--prompt", "another one", "--json"});
+  ASSERT_EQ(json.code, 0) << json.err;
+  const std::size_t end = json.out.find('\n');
+  const auto object = nlohmann::json::parse(json.out.substr(0, end));
+  EXPECT_EQ(object.at("prompt"), "one");
+  EXPECT_EQ(object.at("prompt_ids").size(), 3u);
+  EXPECT_EQ("one" + object.at("text").get<std::string>() + "\n", first.out);
+  EXPECT_EQ(object.at("ended_by"), object.at("ids").size() < 5 ? "stop" : "length");
+  EXPECT_EQ(nlohmann::json::parse(json.out.substr(end)).at("prompt"), "another one");
+}
+
+TEST_F(CliChat, NamesThatAreNearlyRightAreSuggested) {
+  EXPECT_EQ(inlay({"trian", "run.yaml"}).err, "inlay: trian is not a command; did you mean train?\n");
+  EXPECT_EQ(inlay({"bench", "decod"}).err, "inlay: decod is not a command of bench; did you mean decode?\n");
+  EXPECT_EQ(inlay({"generate", folder_ / "m", "--promt", "x"}).err,
+            "inlay: --promt is not an option of generate; did you mean --prompt?\n");
+  EXPECT_EQ(inlay({"trian"}).code, 2);
+  EXPECT_EQ(inlay({"frobnicate"}).err, "inlay: frobnicate is not a command; inlay --help lists them\n");
+}
+
+TEST_F(CliChat, TheCacheIsListedAndCleared) {
+  const std::filesystem::path cache = folder_ / "cache";
+  std::filesystem::create_directories(cache / "inlay/data");
+  folder_.write("cache/inlay/data/a", std::string(10000, 'x'));
+  folder_.write("cache/inlay/rates-x.json", "{}");
+  const CommandLimits limits{
+      .interrupt_when = {}, .interrupt = {}, .environment = {{"XDG_CACHE_HOME", cache.string()}}};
+  const CommandResult list = inlay({"cache"}, limits);
+  ASSERT_EQ(list.code, 0) << list.err;
+  EXPECT_THAT(list.out, HasSubstr("prepared datasets"));
+  const auto object = nlohmann::json::parse(inlay({"cache", "--json"}, limits).out);
+  EXPECT_EQ(object.at("kinds").at(0).at("what"), "data");
+  EXPECT_EQ(object.at("kinds").at(0).at("files"), 1);
+  EXPECT_GE(object.at("bytes").get<int>(), 10000);
+  // Without somebody to ask, and without --yes, nothing goes.
+  EXPECT_EQ(inlay({"cache", "clear"}, limits).code, 2);
+  EXPECT_EQ(inlay({"cache", "clear", "dta", "--yes"}, limits).code, 2);
+  EXPECT_TRUE(std::filesystem::exists(cache / "inlay/data/a"));
+  EXPECT_EQ(inlay({"cache", "clear", "data", "--yes"}, limits).code, 0);
+  EXPECT_FALSE(std::filesystem::exists(cache / "inlay/data"));
+  EXPECT_TRUE(std::filesystem::exists(cache / "inlay/rates-x.json"));
+  EXPECT_EQ(inlay({"cache", "clear", "--yes"}, limits).code, 0);
+  EXPECT_TRUE(std::filesystem::is_empty(cache / "inlay"));
+}
+
+}  // namespace
+}  // namespace inlay::testing
