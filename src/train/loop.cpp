@@ -12,6 +12,7 @@
 #include "core/version.h"
 #include "io/paths.h"
 #include "train/batching.h"
+#include "train/model_card.h"
 #include "train/run_length.h"
 #include "train/schedule.h"
 #include "train/step_time.h"
@@ -359,6 +360,13 @@ RunEnd Loop::finish() {
     }
     by_leader(output_.ranks(), "summary.json",
               [&] { io::write_file_atomic(folder / "summary.json", summary.dump(2) + "\n"); });
+    by_leader(output_.ranks(), card_file, [&] {
+      io::write_file_atomic(folder / card_file, model_card({.options = options_,
+                                                            .summary = summary,
+                                                            .metrics = output_.path() / "metrics.jsonl",
+                                                            .data_fingerprint = state_.data_fingerprint,
+                                                            .base_fingerprint = state_.base_fingerprint}));
+    });
   });
   end_boards(BoardEnd::finished);
   console_.line(

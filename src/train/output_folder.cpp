@@ -9,6 +9,7 @@
 #include "io/manifest.h"
 #include "io/paths.h"
 #include "train/checkpoint.h"
+#include "train/model_card.h"
 
 namespace inlay::train {
 
@@ -213,7 +214,7 @@ void OutputFolder::put_in_place(const fs::path& result) {
   }
   for (const fs::path& file : files) {
     const fs::path target = path_ / file.filename();
-    if (is_prose(file) && io::exists(target)) continue;
+    if (is_prose(file) && io::exists(target) && !is_model_card(target)) continue;
     if (file.filename() == summary_file) io::sync_folder(path_);  // everything else is on disk before it
     io::rename(file, target);
   }
