@@ -28,6 +28,25 @@ void take(float* to, std::int64_t count, const ConstView& from, std::int64_t at,
   }
 }
 
+// to[r][i] = from[i · step + r · between]: rows that are columns there, some at a time, so that what is read together
+// lies together.
+template <class T>
+void take_columns(float* to, std::int64_t rows, std::int64_t columns, const T* from, std::int64_t step,
+                  std::int64_t between) {
+  for (std::int64_t i = 0; i < columns; ++i) {
+    for (std::int64_t r = 0; r < rows; ++r) to[r * columns + i] = static_cast<float>(from[i * step + r * between]);
+  }
+}
+
+void take_columns(float* to, std::int64_t rows, std::int64_t columns, const ConstView& from, std::int64_t at,
+                  std::int64_t step, std::int64_t between) {
+  switch (from.dtype()) {
+    case DType::f32: return take_columns(to, rows, columns, from.as<float>() + at, step, between);
+    case DType::bf16: return take_columns(to, rows, columns, from.as<bf16>() + at, step, between);
+    default: return take_columns(to, rows, columns, from.as<f16>() + at, step, between);
+  }
+}
+
 enum class Part : std::uint8_t { whole, first_half, second_half, even, odd };
 
 // Which row of a tensor of twice the rows is row i of a part of it.
@@ -245,9 +264,12 @@ class Planner {
     plans_.push_back({.entry = {name, fitting(type_, columns), {experts, rows, columns}},
                       .rows =
                           [=](std::int64_t begin, std::int64_t end, float* to) {
-                            for (std::int64_t row = begin; row < end; ++row, to += columns) {
+                            for (std::int64_t row = begin; row < end;) {
                               const std::int64_t expert = row / rows, column = row_of(part, row % rows, rows);
-                              take(to, columns, view, expert * columns * all_rows + column, all_rows);
+                              const std::int64_t count = std::min({end, (expert + 1) * rows, row + 32}) - row;
+                              take_columns(to, count, columns, view, expert * columns * all_rows + column, all_rows,
+                                           all_rows / rows);
+                              row += count, to += count * columns;
                             }
                           },
                       .bytes = {},
