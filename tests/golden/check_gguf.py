@@ -32,8 +32,9 @@ def run(*words):
 def save_tensors(path, tensors):
     head, at, blobs = {}, 0, []
     for name, value in tensors.items():
-        value = np.ascontiguousarray(value, dtype=np.float32)
-        head[name] = {"dtype": "F32", "shape": list(value.shape), "data_offsets": [at, at + value.nbytes]}
+        packed = np.asarray(value).dtype == np.uint8
+        value = np.ascontiguousarray(value, dtype=np.uint8 if packed else np.float32)
+        head[name] = {"dtype": "U8" if packed else "F32", "shape": list(value.shape), "data_offsets": [at, at + value.nbytes]}
         at += value.nbytes
         blobs.append(value.tobytes())
     text = json.dumps(head).encode()
@@ -238,6 +239,32 @@ for number, (what, changes) in enumerate(FAMILIES.items()):
             check_quantised(what, folder, work, tensors_in(path))
     except Exception as error:
         check(what, False, str(error)[-400:])
+
+# Experts in MXFP4 are taken over as they are: of rows 2i and 2i + 1 of gate_up_proj one is gate's, the other up's.
+c, rng, folder = {**BASE, **FAMILIES["gpt_oss"], "quantization_config": {"quant_method": "mxfp4"}}, np.random.default_rng(77), f"{work}/packed"
+os.makedirs(folder)
+json.dump(c, open(f"{folder}/config.json", "w"))
+byte_tokenizer(folder, V)
+tensors = tensors_of(c, rng)
+codes = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=np.float32)
+decoded = {}
+for l in range(c["num_hidden_layers"]):
+    for n, rows, cols in (("gate_up_proj", 2 * I, H), ("down_proj", H, I)):
+        name = f"model.layers.{l}.mlp.experts.{n}"
+        del tensors[name]
+        blocks = rng.integers(0, 256, (4, rows, cols // 32, 16)).astype(np.uint8)
+        scales = rng.integers(118, 126, (4, rows, cols // 32)).astype(np.uint8)
+        tensors[name + "_blocks"], tensors[name + "_scales"] = blocks, scales
+        values = np.stack([codes[blocks & 15], codes[blocks >> 4]], axis=-1).reshape(4, rows, cols // 32, 32)
+        decoded[(l, n)] = (values * np.exp2(scales.astype(np.float32) - 127)[..., None]).reshape(4, rows, cols)
+save_tensors(f"{folder}/model.safetensors", tensors)
+run("export", "gguf", folder, f"{work}/packed.gguf", "--type", "bf16", "--quiet")
+found = tensors_in(f"{work}/packed.gguf")
+for key, (l, n, part) in {"blk.0.ffn_gate_exps.weight": (0, "gate_up_proj", slice(0, None, 2)), "blk.3.ffn_up_exps.weight": (3, "gate_up_proj", slice(1, None, 2)),
+                          "blk.2.ffn_down_exps.weight": (2, "down_proj", slice(None))}.items():
+    tensor = found[key]
+    values = gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(4, -1, int(tensor.shape[0]))
+    check(f"gpt_oss in MXFP4: {key}", tensor.tensor_type == gguf.GGMLQuantizationType.MXFP4 and np.array_equal(values, decoded[(l, n)][:, part]))
 
 PROMPTS = ["Once upon a time", "The capital of France is", "def add(a, b):"]
 for folder in sys.argv[2:]:
