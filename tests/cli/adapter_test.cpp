@@ -90,8 +90,9 @@ TEST_P(CliAdapter, LeavesWhatPeftReadsAndNoModel) {
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("adapter: rank 4 on 14 matrices over fp32, 5,568 trainable parameters"));
   EXPECT_THAT(result.err, HasSubstr("the adapter is in"));
-  EXPECT_EQ(names("run"), (std::set<std::string>{"adapter_config.json", "adapter_model.safetensors", "config.yaml",
-                                                 "metrics.jsonl", "summary.json", "tokenizer_config.json"}));
+  EXPECT_EQ(names("run"),
+            (std::set<std::string>{"README.md", "adapter_config.json", "adapter_model.safetensors", "config.yaml",
+                                   "metrics.jsonl", "summary.json", "tokenizer_config.json"}));
   EXPECT_EQ(summary("run").at("trainable_parameters"), 5568);
   EXPECT_LT(loss("base", "run"), loss("base") - 0.5);
 }

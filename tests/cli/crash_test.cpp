@@ -116,7 +116,8 @@ class CrashedRun {
       const std::string name = entry.path().lexically_relative(run_);
       if (!entry.is_regular_file() || name.starts_with("metrics-")) continue;
       const bool timed = name.ends_with("summary.json") || name.ends_with("metrics.jsonl") ||
-                         name.ends_with("trainer_state.json") || name.ends_with("checkpoint.json");
+                         name.ends_with("trainer_state.json") || name.ends_with("checkpoint.json") ||
+                         name == "README.md";
       result[name] = timed ? "" : read_text(entry.path());
     }
     return result;

@@ -132,9 +132,10 @@ TEST_F(CliDisk, WhatKilledRunsLeftIsRemovedByTheNext) {
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_THAT(resumed.err, HasSubstr("resuming after step 4"));
   EXPECT_EQ(read_text(run / "model.safetensors"), whole);
-  EXPECT_THAT(names(run), ::testing::UnorderedElementsAre(".mine", "checkpoint-2", "checkpoint-4", "config.json",
-                                                          "config.yaml", "expected.json", "generation_config.json",
-                                                          "metrics.jsonl", "model.safetensors", "summary.json"));
+  EXPECT_THAT(names(run),
+              ::testing::UnorderedElementsAre(".mine", "checkpoint-2", "checkpoint-4", "config.json", "config.yaml",
+                                              "expected.json", "generation_config.json", "metrics.jsonl",
+                                              "model.safetensors", "summary.json", "README.md"));
 }
 
 TEST_F(CliDisk, TheOutputFolderIsCheckedBeforeDataIsRead) {
