@@ -1,13 +1,17 @@
+#include <cstdio>
+
 #include "adapter/adapter_file.h"
 #include "cli/commands.h"
 #include "cli/model_arguments.h"
 #include "cli/prompts.h"
 #include "core/error.h"
+#include "core/interrupt.h"
 #include "data/tokenizer/text_stream.h"
 #include "io/file.h"
 #include "io/paths.h"
 #include "model/families/family.h"
 #include "options/train_options.h"
+#include "report/follow.h"
 #include "report/run_report.h"
 #include "train/checkpoint.h"
 #include "train/generate.h"
@@ -22,6 +26,8 @@ struct ReportArguments : ModelArguments {
   std::string folder;
   PromptArguments prompts;
   train::GenerateOptions generation{.count = 64};
+  bool follow = false;
+  int port = 0;
 };
 
 // What one model makes of every prompt, always by the likeliest token.
@@ -69,10 +75,22 @@ void make_samples(ReportArguments arguments, Console& console) {
   report::write_samples(folder, samples);
 }
 
+// The page of a run that may be under way, for a browser on this machine, until Ctrl-C.
+int follow(const ReportArguments& arguments) {
+  install_interrupt_handler();
+  report::PageServer server(arguments.port,
+                            [&] { return report::run_html(report::read_run(arguments.folder), report::Page::live); });
+  fmt::print("the report is at {} until Ctrl-C\n", server.url());
+  std::fflush(stdout);
+  server.serve(interrupt_requested);
+  return 0;
+}
+
 int run(const ReportArguments& arguments) {
   Console console(arguments.quiet);
   report::read_run(arguments.folder);  // before any work: is it one?
   if (!arguments.prompts.prompts.empty()) make_samples(arguments, console);
+  if (arguments.follow) return follow(arguments);
   const fs::path page = fs::path(arguments.folder) / "report.html";
   io::write_file_atomic(page, report::run_html(report::read_run(arguments.folder)));
   fmt::print("the report is {}\n", page.string());
@@ -89,6 +107,11 @@ void add_report(Program& program) {
       *command, "Continue this with the base model and with the trained one, and keep both in samples.json");
   command->add_option("--max-new-tokens", arguments->generation.count, "Most tokens to generate")
       ->check(CLI::PositiveNumber);
+  CLI::Option* follow =
+      command->add_flag("--follow", arguments->follow, "Show the page on this machine while the run goes on");
+  command->add_option("--port", arguments->port, "Where --follow shows it; any that is free unless told")
+      ->check(CLI::Range(1, 65535))
+      ->needs(follow);
   arguments->add_machine_to(*command);
   command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
 }

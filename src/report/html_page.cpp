@@ -97,11 +97,11 @@ std::string tag(std::string_view name, std::string_view css, std::string_view co
                      : fmt::format("<{0} class=\"{1}\">{2}</{0}>", name, css, content);
 }
 
-std::string html_page(std::string_view title, std::string_view body) {
+std::string html_page(std::string_view title, std::string_view body, std::string_view head) {
   return R"(<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">)"
          R"(<meta name="viewport" content="width=device-width, initial-scale=1"><title>)" +
-         escape(title) + "</title><style>" + style + "</style></head><body><main>" + std::string(body) +
-         "</main></body></html>\n";
+         escape(title) + "</title>" + std::string(head) + "<style>" + style + "</style></head><body><main>" +
+         std::string(body) + "</main></body></html>\n";
 }
 
 std::string configuration(std::string_view yaml) {

@@ -25,25 +25,39 @@ std::string number_text(double value, int decimals) {
 }
 
 // Draws one run; sections in the order of the page.
-class Page {
+class RunPage {
  public:
-  explicit Page(const RunRecord& run) : run_(run) {}
+  RunPage(const RunRecord& run, Page kind) : run_(run), live_(kind == Page::live && !run.finished) {}
 
   std::string html() const {
-    return html_page("Run " + run_.name, header() + cards() + charts() + samples() + evaluations() + facts() + setup());
+    return html_page("Run " + run_.name,
+                     header() + cards() + charts() + samples() + evaluations() + data() + facts() + setup(),
+                     live_ ? R"(<meta http-equiv="refresh" content="5">)" : "");
   }
 
  private:
   std::string header() const {
     std::string out = tag("h1", "", escape(run_.name));
     if (!run_.base_model.empty()) out += tag("p", "soft", "Fine-tuned from " + escape(run_.base_model) + ".");
+    if (!run_.began.empty()) {
+      out += tag("p", "soft",
+                 escape(fmt::format("{} to {} UTC{}", minute_text(run_.began), minute_text(run_.last),
+                                    run_.versions.empty() ? "" : ", by Inlay " + join(run_.versions, ", then "))));
+    }
     if (run_.steps.empty()) return out + tag("p", "warn", "No step is complete yet: there is nothing to show.");
     if (!run_.finished) {
+      const std::string of = run_.total_steps > 0 ? " of " + format_count(run_.total_steps) : "";
       out += tag("p", "warn",
-                 fmt::format("The run is not complete: this is its state after step {}.",
-                             format_count(run_.steps.back().step)));
+                 fmt::format("The run is not complete: this is its state after step {}{}.{}",
+                             format_count(run_.steps.back().step), of,
+                             live_ ? " The page renews itself every few seconds." : ""));
     }
     return out;
+  }
+
+  // "2026-11-16T12:03:37.250Z" as people write it.
+  static std::string minute_text(const std::string& time) {
+    return time.size() >= 16 && time[10] == 'T' ? time.substr(0, 10) + " " + time.substr(11, 5) : time;
   }
 
   static std::string card(std::size_t style, const char* name, const std::string& value, const std::string& note) {
@@ -112,8 +126,9 @@ class Page {
   // Noise behind, its course before it.
   static void add_noisy(LineChart& chart, std::size_t style, const std::string& name,
                         const std::vector<std::pair<double, double>>& points) {
-    constexpr std::size_t groups = 60;
-    const bool noisy = points.size() > 2 * groups;
+    constexpr std::size_t least = 24, most = 60, per_group = 4;
+    const std::size_t groups = std::min(most, points.size() / per_group);
+    const bool noisy = points.size() >= least;
     chart.series.push_back({.style = style, .name = name, .points = points, .faint = noisy});
     if (noisy) {
       chart.series.push_back({.style = style, .name = name + ", averaged", .points = smoothed(points, groups)});
@@ -223,6 +238,21 @@ class Page {
                    body + "</tbody></table>");
   }
 
+  std::string data() const {
+    if (run_.data.empty()) return "";
+    std::string list;
+    for (const RunRecord::Fact& fact : run_.data) {
+      list += tag("dt", "", escape(fact.name)) + tag("dd", "", escape(fact.value));
+    }
+    if (!run_.steps.empty() && std::isfinite(run_.steps.back().tokens)) {
+      list += tag("dt", "", "read so far") +
+              tag("dd", "",
+                  fmt::format("{} tokens, in epoch {}", format_count(std::llround(run_.steps.back().tokens)),
+                              format_count(run_.steps.back().epoch + 1)));
+    }
+    return tag("h2", "", "Data") + tag("div", "card", tag("dl", "", list));
+  }
+
   std::string facts() const {
     if (run_.facts.empty()) return "";
     std::string list;
@@ -235,10 +265,11 @@ class Page {
   std::string setup() const { return run_.config.empty() ? "" : configuration(run_.config); }
 
   const RunRecord& run_;
+  bool live_;
 };
 
 }  // namespace
 
-std::string run_html(const RunRecord& run) { return Page(run).html(); }
+std::string run_html(const RunRecord& run, Page page) { return RunPage(run, page).html(); }
 
 }  // namespace inlay::report

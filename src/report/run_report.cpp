@@ -26,6 +26,16 @@ constexpr double absent = std::numeric_limits<double>::quiet_NaN();
 void read_record(const io::Json& json, RunRecord& run) {
   const std::int64_t step = json.integer("step", io::non_negative_integer);
   const auto number = [&](std::string_view key) { return json.find_number(key).value_or(absent); };
+  if (const auto time = json.find_string("time")) {
+    if (run.began.empty()) run.began = *time;
+    run.last = *time;
+  }
+  run.run = json.find_string("run").value_or(run.run);
+  if (const auto version = json.find_string("version");
+      version && (run.versions.empty() || run.versions.back() != *version)) {
+    run.versions.push_back(*version);
+  }
+  run.total_steps = json.find_integer("total_steps").value_or(run.total_steps);
   if (json.has("eval_loss")) {
     run.evaluations.push_back({.step = step, .loss = number("eval_loss"), .accuracy = number("eval_accuracy")});
     return;
@@ -55,6 +65,18 @@ std::vector<RunRecord::Fact> read_summary(const fs::path& file) {
   };
   const auto count = [](double value) { return format_count(std::llround(value)); };
   const auto bytes = [](double value) { return format_bytes(static_cast<std::uint64_t>(std::max(0.0, value))); };
+  const auto date = [&](std::string_view key) { return json.find_string(key); };
+  add("began", date("began"));
+  add("ended", date("ended"));
+  add("run", json.find_string("run"));
+  add("version", json.find_string("version"));
+  if (json.has("best")) {
+    const io::Json best = json.object("best");
+    add("best step", fmt::format("{}, {} {:.6g}", format_count(best.integer("step", io::non_negative_integer)),
+                                 best.string("metric"), best.number("value")));
+    add("the result is of step", number("result_step", count));
+  }
+  if (json.has("stopped_early")) add("stopped early", "yes");
   add("steps", number("steps", count));
   add("tokens", number("tokens", count));
   add("time", number("seconds", format_duration));
@@ -67,6 +89,16 @@ std::vector<RunRecord::Fact> read_summary(const fs::path& file) {
   add("device memory, peak", number("device_peak_bytes", bytes));
   add("host memory, peak", number("host_peak_bytes", bytes));
   return facts;
+}
+
+void describe_data(const options::TrainOptions& options, RunRecord& run) {
+  for (const data::DatasetOptions& dataset : options.datasets) run.data.push_back({"learned", dataset.path});
+  for (const data::DatasetOptions& dataset : options.test_datasets) run.data.push_back({"evaluated on", dataset.path});
+  if (options.val_set_size > 0) {
+    run.data.push_back({"evaluated on", options.val_set_size < 1
+                                            ? fmt::format("{} % of it, held out", 100 * options.val_set_size)
+                                            : fmt::format("{} documents of it, held out", options.val_set_size)});
+  }
 }
 
 std::vector<RunSample> read_samples(const fs::path& file) {
@@ -95,7 +127,9 @@ RunRecord read_run(const fs::path& folder) {
     constexpr std::size_t most = std::size_t{16} << 20;
     run.config = io::read_file(folder / "config.yaml", most);
     try {
-      run.base_model = options::parse_options(run.config, (folder / "config.yaml").string(), {}).base_model;
+      const options::TrainOptions options = options::parse_options(run.config, (folder / "config.yaml").string(), {});
+      run.base_model = options.base_model;
+      describe_data(options, run);
     } catch (const UserError&) {
       // Another version's keys: the page shows the text all the same.
     }

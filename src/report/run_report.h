@@ -30,13 +30,18 @@ struct RunRecord {
     std::string name, value;
   };
 
-  std::string name;  // of the folder
+  std::string name;                   // of the folder
+  std::string run;                    // as metrics.jsonl calls it; empty: by a version that gave runs no names
+  std::vector<std::string> versions;  // that wrote it, in order
+  std::string began, last;            // the times of its first and last record, in UTC
+  std::int64_t total_steps = 0;       // 0: unknown
   std::vector<Step> steps;
   std::vector<Evaluation> evaluations;
   bool finished = false;    // summary.json is there
   std::vector<Fact> facts;  // of summary.json, in words
   std::string config;       // config.yaml as it is
   std::string base_model;   // by config.yaml
+  std::vector<Fact> data;   // what it learns from and is evaluated on, by config.yaml
   std::vector<RunSample> samples;
 };
 
@@ -44,8 +49,10 @@ struct RunRecord {
 // or is writing it) does not count.
 RunRecord read_run(const std::filesystem::path& folder);
 
-// One page that needs nothing else; everything that comes from files is escaped.
-std::string run_html(const RunRecord& run);
+// One page that needs nothing else; everything that comes from files is escaped. live: it asks for itself again every
+// few seconds, until the run is complete.
+enum class Page : std::uint8_t { still, live };
+std::string run_html(const RunRecord& run, Page page = Page::still);
 
 void write_samples(const std::filesystem::path& folder, const std::vector<RunSample>& samples);
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <regex>
 
+#include "io/http.h"
 #include "support/small_run.h"
 
 // What a person, or a program, sees of a run while it goes and afterwards.
@@ -122,6 +123,31 @@ TEST(CliWatching, PlanAndRunSayHowLongItIs) {
   EXPECT_THAT(inlay({"plan", run.folder() / "run.yaml", "--quiet"}).out,
               HasSubstr("the run: " + std::to_string(steps) + " " + text));
   EXPECT_THAT(trained.err, HasSubstr(std::to_string(steps) + " " + text));
+}
+
+TEST(CliWatching, AReportFollowsTheRunUntilCtrlC) {
+  const SmallRun run;
+  ASSERT_EQ(run.train("max_steps: 3\n").code, 0);
+  fs::remove(run.path("summary.json"));  // as if it were under way
+  const fs::path out = run.folder() / "out";
+  const std::string command = program().string() + " report " + run.path().string() + " --follow > " + out.string();
+  int status = 0;
+  std::string page;
+  const CommandResult result = inlay::testing::run(
+      "sh", {"-c", "exec " + command}, {.interrupt_when = [&] {
+        const std::string text = fs::exists(out) ? read_text(out) : "";
+        const std::size_t at = text.find("http://"), end = text.find(' ', at);
+        if (at == text.npos || end == text.npos) return false;
+        const io::HttpResponse response = io::ask(io::parse_url(text.substr(at, end - at)), {.path = "/"}, 30);
+        status = response.status;
+        page = response.body;
+        return true;
+      }});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(status, 200);
+  EXPECT_THAT(page, HasSubstr("its state after step 3 of 3. The page renews itself"));
+  EXPECT_THAT(read_text(out), HasSubstr("the report is at http://127.0.0.1:"));
+  EXPECT_EQ(inlay({"report", run.path(), "--port", "4000"}).code, 2);  // for --follow alone
 }
 
 // On a terminal the live line is overwritten; what stays must show the course of the loss. `script` is a terminal.

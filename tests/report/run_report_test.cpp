@@ -75,6 +75,45 @@ TEST(ReportRun, AnUnfinishedRunWithoutEvaluationIsShownToo) {
   EXPECT_THAT(run_html(read_run(folder.path())), HasSubstr("<circle"));  // a line of one point is none
 }
 
+TEST(ReportRun, SaysWhenByWhichVersionsAndOnWhichData) {
+  const TempFolder folder;
+  const auto line = [](int step, const char* time, const char* version) {
+    return fmt::format(
+        R"({{"step":{},"total_steps":9,"loss":3,"tokens_total":1234,"time":"2026-11-{}","run":"ab","version":"{}"}})"
+        "\n",
+        step, time, version);
+  };
+  folder.write("metrics.jsonl", line(1, "15T23:59:01.000Z", "1.0.0") + line(2, "16T00:10:01.000Z", "1.0.0") +
+                                    line(3, "16T08:30:01.000Z", "<1.1>"));
+  folder.write("config.yaml", std::string(config) + "val_set_size: 0.05\n");
+  const RunRecord run = read_run(folder.path());
+  EXPECT_EQ(run.run, "ab");
+  EXPECT_EQ(run.total_steps, 9);
+  const std::string html = run_html(run);
+  for (const char* part :
+       {"2026-11-15 23:59 to 2026-11-16 08:30 UTC, by Inlay 1.0.0, then &lt;1.1&gt;", "its state after step 3 of 9.",
+        "d.jsonl", "5 % of it, held out", "1,234 tokens, in epoch 1"}) {
+    EXPECT_THAT(html, HasSubstr(part));
+  }
+  EXPECT_THAT(html, Not(HasSubstr("refresh")));
+  EXPECT_THAT(run_html(run, Page::live), HasSubstr(R"(<meta http-equiv="refresh" content="5">)"));
+  folder.write("summary.json", R"({"steps": 9, "began": "2026-11-15T23:58:00.000Z", "version": "1.1",)"
+                               R"("best": {"step": 6, "metric": "eval_loss", "value": 2.5}, "result_step": 6})");
+  const std::string done = run_html(read_run(folder.path()), Page::live);
+  EXPECT_THAT(done, Not(HasSubstr("refresh")));  // nothing will change any more
+  EXPECT_THAT(done, HasSubstr("6, eval_loss 2.5"));
+}
+
+TEST(ReportRun, ANoisyLossHasItsCourseBeforeIt) {
+  const TempFolder folder;
+  std::string lines;
+  for (int step = 1; step <= 23; ++step) lines += step_line(step, 3);
+  folder.write("metrics.jsonl", lines);
+  EXPECT_THAT(run_html(read_run(folder.path())), Not(HasSubstr("loss, averaged")));
+  folder.write("metrics.jsonl", lines + step_line(24, 3));
+  EXPECT_THAT(run_html(read_run(folder.path())), HasSubstr("loss, averaged"));
+}
+
 TEST(ReportRun, WhatIsNotARunIsAnErrorThatSaysSo) {
   const TempFolder folder;
   EXPECT_THAT(user_error_of([&] { read_run(folder.path()); }), HasSubstr("is not a run: there is no metrics.jsonl"));
