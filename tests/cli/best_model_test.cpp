@@ -161,7 +161,7 @@ TEST_F(CliBestModel, SaveOnlyModelWritesModelsThatLoadAndCannotBeResumed) {
 }
 
 TEST_F(CliBestModel, ASignalSavesEverythingAllTheSame) {
-  const std::string more = "max_steps: 100000\nsave_steps: 3\nsave_only_model: true\nsave_total_limit: 1\n";
+  const std::string more = "max_steps: 100000\nsave_steps: 3\nsave_only_model: true\n";
   const CommandResult stopped =
       train(more, {}, {.interrupt_when = [&] { return fs::exists(run.path("checkpoint-3")); }});
   EXPECT_EQ(stopped.code, 130) << stopped.err;
