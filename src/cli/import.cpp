@@ -10,10 +10,12 @@ namespace {
 
 struct Arguments {
   std::string from, output;
+  std::vector<std::string> rest;  // of another program's command line
   bool quiet = false;
 };
 
-int run(const Arguments& arguments, const std::vector<std::string>& rest) {
+int run(const Arguments& arguments) {
+  const std::vector<std::string>& rest = arguments.rest;
   options::Imported imported;
   if (arguments.from == "mini_trainer") {
     if (rest.empty()) user_error("inlay import mini_trainer -- ARGUMENTS: give its command line behind two dashes");
@@ -41,12 +43,10 @@ void add_import(Program& program) {
       "import", "Translate a configuration of axolotl, or a command line of mini_trainer, and say what was left out");
   command->add_option("from", arguments->from, "axolotl's YAML file, or mini_trainer with its arguments behind --")
       ->required();
+  command->add_option("arguments", arguments->rest, "mini_trainer's arguments, behind --");
   command->add_option("-o,--output", arguments->output, "New file to write (default: standard output)");
   command->add_flag("--quiet", arguments->quiet, "Print errors and the result only");
-  command->allow_extras();
-  command->callback([&program, command, arguments] {
-    program.action = [command, arguments] { return run(*arguments, command->remaining()); };
-  });
+  command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
 }
 
 }  // namespace inlay::cli

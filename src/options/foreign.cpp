@@ -78,7 +78,7 @@ std::optional<Meaning> optimizer(const YAML::Node& value) {
 
 std::optional<Meaning> plugins(const YAML::Node& value) {
   std::vector<std::string> others;
-  for (const auto& entry : value.IsSequence() ? value : YAML::Load("[" + in_one_line(value) + "]")) {
+  for (const auto& entry : value.IsSequence() ? value : YAML::Load(fmt::format("[{}]", in_one_line(value)))) {
     const std::string name = entry.IsScalar() ? entry.Scalar() : "?";
     const bool built_in = std::ranges::any_of(
         std::initializer_list<std::string_view>{"LigerPlugin", "CutCrossEntropyPlugin", "KernelsPlugin"},

@@ -154,7 +154,7 @@ class Axolotl {
   // Entries of datasets with the keys that are known here.
   YAML::Node entries(const YAML::Node& list, const Place& place) {
     YAML::Node result(YAML::NodeType::Sequence);
-    for (const auto& entry : list.IsSequence() ? list : YAML::Load("[" + flow(list) + "]")) {
+    for (const auto& entry : list.IsSequence() ? list : YAML::Load(fmt::format("[{}]", flow(list)))) {
       if (!entry.IsMap()) {
         result.push_back(entry);
         continue;

@@ -1,0 +1,143 @@
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support/command.h"
+
+// Configurations with the keys that axolotl's public examples have, as people bring them: each comes to a plan and a
+// step, or to one message with all that stands in its way.
+namespace inlay::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CliImport : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const CommandResult made = inlay({"init", folder / "base", "--preset", "tiny"});
+    ASSERT_EQ(made.code, 0) << made.err;
+    std::string rows, chats;
+    for (int i = 0; i < 40; ++i) {
+      rows += R"({"instruction": "say )" + std::to_string(i) + R"(", "output": "yes"})" + "\n";
+      chats += R"({"conversations": [{"from": "human", "value": "say )" + std::to_string(i) +
+               R"("}, {"from": "gpt", "value": "yes"}]})" + "\n";
+    }
+    folder.write("rows.jsonl", rows);
+    folder.write("chats.jsonl", chats);
+  }
+
+  // Gives it to plan and to train as it is, and once more translated.
+  void reaches_a_step(const std::string& name, const std::string& yaml, const std::string& note) {
+    folder.write(name + ".yml", yaml);
+    const std::vector<std::string> small = {"--device", "cpu", "--max_steps", "2"};
+    std::vector<std::string> command = {"plan", folder / (name + ".yml")};
+    command.insert(command.end(), small.begin(), small.end());
+    const CommandResult plan = inlay(command);
+    EXPECT_EQ(plan.code, 0) << name << ": " << plan.err;
+    EXPECT_THAT(plan.err, HasSubstr(note)) << name;
+    command[0] = "train";
+    const CommandResult trained = inlay(command);
+    EXPECT_EQ(trained.code, 0) << name << ": " << trained.err;
+    EXPECT_THAT(trained.err, HasSubstr("done: 2 steps")) << name;
+    const CommandResult imported = inlay({"import", folder / (name + ".yml"), "-o", folder / (name + ".yaml")});
+    EXPECT_EQ(imported.code, 0) << name << ": " << imported.err;
+    EXPECT_THAT(imported.err, AllOf(HasSubstr("not needed here:"), Not(HasSubstr("still to do")))) << name;
+    command[0] = "plan";
+    command[1] = folder / (name + ".yaml");
+    EXPECT_EQ(inlay(command).code, 0) << name;
+  }
+
+  static std::string common(const std::string& name) {
+    return "base_model: base\noutput_dir: ./outputs/" + name +
+           "\nlearning_rate: 0.0002\nlr_scheduler: cosine\nmicro_batch_size: 2\ngradient_accumulation_steps: 2\n"
+           "num_epochs: 1\nbf16: auto\ntf32: false\ngradient_checkpointing: true\nresume_from_checkpoint:\n"
+           "logging_steps: 1\nwandb_project:\nwandb_entity:\nwandb_watch:\nwandb_name:\nwandb_log_model:\n"
+           "warmup_ratio: 0.1\nweight_decay: 0.0\nloraplus_lr_ratio:\n";
+  }
+
+  TempFolder folder;
+};
+
+TEST_F(CliImport, WhatAxolotlsExamplesHaveReachesAStep) {
+  reaches_a_step(
+      "lora",
+      common("lora") +
+          "model_type: LlamaForCausalLM\ntokenizer_type: LlamaTokenizer\nload_in_8bit: true\nload_in_4bit: false\n"
+          "datasets:\n  - path: rows.jsonl\n    type: alpaca\ndataset_prepared_path:\nval_set_size: 0.05\n"
+          "sequence_len: 512\nsample_packing: true\neval_sample_packing: false\npad_to_sequence_len: true\n"
+          "adapter: lora\nlora_model_dir:\nlora_r: 8\nlora_alpha: 16\nlora_dropout: 0.05\n"
+          "lora_target_linear: true\noptimizer: adamw_bnb_8bit\nattn_implementation: flash_attention_2\n"
+          "evals_per_epoch: 4\nsaves_per_epoch: 1\n",
+      "optimizer: adamw_bnb_8bit is read as optimizer_state: bf16");
+  reaches_a_step(
+      "qlora",
+      common("qlora") +
+          "strict: false\nload_in_4bit: true\nadapter: qlora\nlora_r: 4\nlora_alpha: 8\n"
+          "lora_target_modules: [q_proj, v_proj]\ndatasets:\n  - path: chats.jsonl\n    type: chat_template\n"
+          "    split: train[:50%]\n    field_messages: conversations\n    message_property_mappings:\n"
+          "      role: from\n      content: value\nchat_template: chatml\neot_tokens: [<|im_end|>]\n"
+          "special_tokens: {pad_token: <|pad|>}\nsequence_len: 256\nval_set_size: 0.0\nevals_per_epoch:\n"
+          "plugins:\n  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n"
+          "  - axolotl.integrations.liger.LigerPlugin\nliger_rope: true\nliger_rms_norm: true\n"
+          "optimizer: adamw_torch_fused\ngradient_checkpointing_kwargs:\n  use_reentrant: false\n"
+          "fsdp:\n  - full_shard\n  - auto_wrap\nfsdp_config:\n  fsdp_offload_params: true\n"
+          "  fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer\nsaves_per_epoch: 1\n"
+          "tokens: [<|im_start|>, <|im_end|>]\nlora_modules_to_save: [embed_tokens, lm_head]\n",
+      "fsdp_config: … is read as parallel.zero: 3");
+  reaches_a_step("full",
+                 common("full") +
+                     "trust_remote_code: true\ndatasets:\n  - path: rows.jsonl\n    type: alpaca\n"
+                     "test_datasets:\n  - path: json\n    data_files: rows.jsonl\n    split: train[-5:]\n"
+                     "sequence_len: 5_12\nsample_packing: false\noptimizer: paged_adamw_8bit\n"
+                     "deepspeed: deepspeed_configs/zero2.json\neval_strategy: epoch\nsave_strategy: 'no'\n"
+                     "flash_attention: true\ntrain_on_inputs: false\ngroup_by_length: false\n",
+                 "parallel.zero: 2");
+}
+
+TEST_F(CliImport, WhatCannotBeIsOneMessage) {
+  folder.write("vision.yml",
+               common("vision") +
+                   "processor_type: AutoProcessor\nskip_prepare_dataset: true\nremove_unused_columns: false\n"
+                   "datasets:\n  - path: rows.jsonl\n    typ: alpaca\noptimizer: muon\nfp16: true\n"
+                   "loss_watchdog_threshold: 5.0\nsequence_len: many\n");
+  const CommandResult plan = inlay({"plan", folder / "vision.yml"});
+  EXPECT_EQ(plan.code, 2);
+  for (const char* part :
+       {"6 problems:", "processor_type: only text", "did you mean type?", "AdamW is the only optimizer",
+        "fp16 is not supported", "loss_watchdog_threshold", "line 30: sequence_len: expected"}) {
+    EXPECT_THAT(plan.err, HasSubstr(part));
+  }
+}
+
+TEST_F(CliImport, PathsAreThoseOfTheFile) {
+  std::filesystem::create_directories(folder / "configs");
+  folder.write("configs/rows.jsonl", "{\"text\": \"only here\"}\n");
+  folder.write("configs/run.yaml",
+               "base_model: ../base\ndatasets: [rows.jsonl]\noutput_dir: ../out\nlearning_rate: 1\nmax_steps: 1\n"
+               "device: cpu\ndataset_prepared_path: 'off'\n");
+  const CommandResult trained = inlay({"train", folder / "configs/run.yaml"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_TRUE(std::filesystem::exists(folder / "out/config.json"));
+  const CommandResult data =
+      inlay({"data", folder / "configs/run.yaml", "--json", "--datasets", (folder / "rows.jsonl").string()});
+  EXPECT_EQ(nlohmann::json::parse(data.out).at("documents"), 40);
+  // What the run has written about itself holds in any folder.
+  EXPECT_EQ(inlay({"plan", folder / "out/config.yaml"}).code, 0);
+}
+
+TEST_F(CliImport, ACommandLineIsTranslated) {
+  const CommandResult imported = inlay({"import", "mini_trainer", "--", "--model-name-or-path", folder / "base",
+                                        "--data-path", folder / "rows.jsonl", "--output-dir", folder / "out",
+                                        "--batch-size", "4", "--learning-rate=1e-3", "--max-tokens-per-gpu", "512"});
+  ASSERT_EQ(imported.code, 0) << imported.err;
+  EXPECT_THAT(imported.err, Not(HasSubstr("still to do")));
+  folder.write("run.yaml", imported.out);
+  EXPECT_EQ(inlay({"plan", folder / "run.yaml"}).code, 0);
+  EXPECT_EQ(inlay({"import", folder / "run.yaml", "-o", folder / "run.yaml"}).code, 2);
+  EXPECT_THAT(inlay({"import", "mini_trainer"}).err, HasSubstr("behind two dashes"));
+}
+
+}  // namespace
+}  // namespace inlay::testing
