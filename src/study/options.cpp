@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/file.h"
+#include "io/hub.h"
 
 namespace inlay::study {
 
@@ -286,7 +287,7 @@ ContinualOptions parse_continual_options(const std::string& yaml, const std::str
       {"base_model", "output_dir", "tasks", "held", "methods", "seeds", "training", "baseline", "keep_models"});
   ContinualOptions options;
   options.text = yaml;
-  options.base_model = root.text("base_model", "the model folder to start from");
+  options.base_model = io::model_folder(root.text("base_model", "the model to start from"), "", {});
   options.output_dir = root.text("output_dir", "the folder that the study is written to");
   options.keep_models = parse_keep(root);
   if (root.has("seeds")) {
