@@ -47,11 +47,11 @@ int run(inlay::cli::Program& program, int argc, char** argv, const inlay::parall
                        v.cuda.empty() ? "without CUDA" : "CUDA " + v.cuda, v.kernels);
   });
   for (const auto add :
-       {cli::add_train,     cli::add_eval,          cli::add_info,        cli::add_plan,     cli::add_grad,
-        cli::add_init,      cli::add_generate,      cli::add_chat,        cli::add_merge,    cli::add_export,
-        cli::add_bench,     cli::add_continual,     cli::add_tokenize,    cli::add_template, cli::add_data,
-        cli::add_report,    cli::add_config_schema, cli::add_init_config, cli::add_import,   cli::add_doctor,
-        cli::add_cache,     cli::add_completion}) {
+       {cli::add_train,  cli::add_eval,          cli::add_info,        cli::add_plan,     cli::add_grad,
+        cli::add_init,   cli::add_generate,      cli::add_chat,        cli::add_merge,    cli::add_export,
+        cli::add_bench,  cli::add_continual,     cli::add_tokenize,    cli::add_template, cli::add_data,
+        cli::add_report, cli::add_config_schema, cli::add_init_config, cli::add_import,   cli::add_doctor,
+        cli::add_cache,  cli::add_completion}) {
     add(program);
   }
   try {

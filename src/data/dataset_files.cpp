@@ -21,11 +21,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// datasets' names of loaders that take any files.
-bool is_loader(const std::string& path) {
-  return path == "json" || path == "csv" || path == "parquet" || path == "text";
-}
-
 bool is_data_file(const fs::path& file) {
   const std::string extension = content_extension(file);
   return extension == ".jsonl" || extension == ".json" || extension == ".parquet" || extension == ".csv" ||
@@ -267,6 +262,10 @@ void refuse_parts(const DatasetOptions& d, const std::string& split, const char*
 }
 
 }  // namespace
+
+bool is_loader(const std::string& path) {
+  return path == "json" || path == "csv" || path == "parquet" || path == "text";
+}
 
 bool RowSlice::needs_count() const {
   const auto relative = [](const std::optional<Bound>& bound) { return bound && (bound->percent || bound->value < 0); };

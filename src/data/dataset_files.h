@@ -37,6 +37,9 @@ struct DatasetFiles {
 // was looked for.
 DatasetFiles find_files(const DatasetOptions& dataset, const io::HubAccess& access = {});
 
+// Whether a path is the name of one of datasets' loaders, which take any files: json, csv, parquet or text.
+bool is_loader(const std::string& path);
+
 // Whether it can be read without a download.
 bool is_there(const DatasetOptions& dataset);
 

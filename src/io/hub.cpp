@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "io/file.h"
 #include "io/hub_download.h"
+#include "io/json.h"
 #include "io/lock.h"
 #include "io/paths.h"
 
@@ -34,6 +35,16 @@ bool is_of_model(const std::string& file) {
   const std::string extension = path.extension();
   return path.parent_path().empty() && (extension == ".json" || extension == ".safetensors" || extension == ".jinja" ||
                                         extension == ".model" || extension == ".tiktoken" || extension == ".txt");
+}
+
+// Programs that only want a tokenizer or a configuration leave no more of a model in the cache.
+bool is_whole(const HubName& name, const fs::path& folder) {
+  if (name.kind == HubKind::dataset) return true;
+  if (!io::exists(folder / "config.json")) return false;
+  if (io::exists(folder / "model.safetensors")) return true;
+  if (!io::exists(folder / "model.safetensors.index.json")) return false;
+  const Json map = Json::read(folder / "model.safetensors.index.json").object("weight_map");
+  return std::ranges::all_of(map.keys(), [&](const std::string& key) { return io::exists(folder / map.string(key)); });
 }
 
 }  // namespace
@@ -76,7 +87,8 @@ std::optional<fs::path> find_in_cache(const HubName& name) {
 
 fs::path fetch(const HubName& name, const HubAccess& access,
                const std::function<bool(const std::string& file)>& wanted) {
-  if (const auto found = find_in_cache(name)) return *found;
+  const auto there = find_in_cache(name);
+  if (there && (!access.download || is_whole(name, *there))) return *there;
   const char* kind = name.kind == HubKind::model ? "model" : "dataset";
   if (hub_cache().empty()) user_error("{}: no such {} folder, and no HOME is set for a cache", name.name, kind);
   if (!access.download) {
@@ -87,7 +99,8 @@ fs::path fetch(const HubName& name, const HubAccess& access,
   }
   create_folders(folder_of(name));
   const TurnLock turn(folder_of(name) / ".inlay.lock", [] {});
-  if (const auto found = find_in_cache(name)) return *found;  // another process has done it meanwhile
+  const auto found = find_in_cache(name);
+  if (found && is_whole(name, *found)) return *found;  // another process has done it meanwhile
   return download(name, folder_of(name), access, wanted);
 }
 

@@ -166,7 +166,13 @@ class Download {
     const std::string url =
         fmt::format("{}/{}{}/resolve/{}/{}", endpoint(), name_.kind == HubKind::dataset ? "datasets/" : "", name_.name,
                     commit, escaped(file));
-    if (const int code = get(url, part, ::isatty(STDERR_FILENO) == 1); code != 0) cannot(name_.name, url, code);
+    const bool show = ::isatty(STDERR_FILENO) == 1, begun = io::exists(part);
+    int code = get(url, part, show);
+    if (code != 0 && begun) {  // what was begun may not be its beginning, or all of it
+      io::remove_all(part);
+      code = get(url, part, show);
+    }
+    if (code != 0) cannot(name_.name, url, code);
     if (!io::exists(part)) write_file_atomic(part, std::string_view());  // curl makes no file of nothing
     io::rename(part, to);
   }

@@ -71,9 +71,8 @@ std::optional<Meaning> optimizer(const YAML::Node& value) {
   }
   const auto has = [&](const char* bits) { return word.find(bits) != word.npos; };
   if (!has("8bit") && !has("4bit") && !has("fp8")) return unneeded("AdamW is the optimizer");
-  return Meaning{Kind::same,
-                 has("8bit") ? "" : "of fewer bits than sixteen there are eight",
-                 {{"optimizer_state", "8bit"}}};
+  return Meaning{
+      Kind::same, has("8bit") ? "" : "of fewer bits than sixteen there are eight", {{"optimizer_state", "8bit"}}};
 }
 
 std::optional<Meaning> plugins(const YAML::Node& value) {
@@ -191,8 +190,8 @@ const std::vector<Entry>& keys() {
       {{"auto_find_batch_size"}, only_off("leave it out; inlay plan says what fits before you start")},
       // optimizer and schedule
       {{"optim_args", "optim_target_modules", "lr_groups", "loraplus_*", "embedding_lr", "embedding_lr_scale",
-        "lr_quadratic_warmup", "eta_min", "cosine_constant_lr_ratio", "eaft_*", "lisa_*",
-        "relora", "relora_*", "jagged_*", "neftune_noise_alpha", "noisy_embedding_alpha", "loss_watchdog_*"},
+        "lr_quadratic_warmup", "eta_min", "cosine_constant_lr_ratio", "eaft_*", "lisa_*", "relora", "relora_*",
+        "jagged_*", "neftune_noise_alpha", "noisy_embedding_alpha", "loss_watchdog_*"},
        only_off("not supported; leave it out")},
       {{"label_smoothing_factor"}, is_called("loss.label_smoothing")},
       {{"use_dft"}, switched("loss.token_weight", "dft")},

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "core/error.h"
+#include "data/dataset_files.h"
 #include "io/paths.h"
 
 namespace inlay::options {
@@ -15,10 +16,10 @@ enum class Use : std::uint8_t { read, written };
 using Change = std::function<void(std::string& path, Use use)>;
 
 void each_of_dataset(data::DatasetOptions& dataset, const Change& change) {
-  const bool below = !dataset.data_files.empty() && io::exists(dataset.path);
-  change(dataset.path, Use::read);
-  for (std::string& file : dataset.data_files) {
-    if (!below) change(file, Use::read);
+  if (data::is_loader(dataset.path) && !dataset.data_files.empty()) {
+    for (std::string& file : dataset.data_files) change(file, Use::read);
+  } else {
+    change(dataset.path, Use::read);  // data_files are below it
   }
   change(dataset.format.chat_template, Use::read);
 }

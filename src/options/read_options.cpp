@@ -286,9 +286,12 @@ TrainOptions parse(const YAML::Node& root, const std::string& source, const Over
   Validation validation(options, source, given, wrong, problems);
   validation.run();
   problems.raise();
-  if (options.evals_per_epoch > 0 && !options.evaluates()) {
-    options.notes.emplace_back(
-        "evals_per_epoch: there is nothing to evaluate on; val_set_size or test_datasets would give something");
+  if (!options.evaluates() && (options.evals_per_epoch > 0 || options.eval_strategy == When::epoch)) {
+    options.notes.push_back(
+        fmt::format("{}: there is nothing to evaluate on; val_set_size or test_datasets would give something",
+                    options.evals_per_epoch > 0 ? "evals_per_epoch" : "eval_strategy"));
+    options.evals_per_epoch = 0;
+    options.eval_strategy = When::never;
   }
   return options;
 }

@@ -17,8 +17,8 @@
 #include "model/activations.h"
 #include "model/attention_text.h"
 #include "ops/fp8.h"
-#include "options/optimizer.h"
 #include "options/objective_options.h"
+#include "options/optimizer.h"
 #include "osft/options.h"
 #include "parallel/mesh.h"
 

@@ -63,7 +63,7 @@ class Loop {
   std::vector<std::unique_ptr<BoardQueue>> boards_;  // of the leader
   TrainerState state_;
   model::Objective::Metrics objective_metrics_;  // of the last evaluation
-  std::int64_t outdone_ = -1;  // the step that was the best before the present one
+  std::int64_t outdone_ = -1;                    // the step that was the best before the present one
   std::int64_t steps_ = 0;
   double expected_speed_;  // tokens/s; 0: unknown
   double pace_ = 0;

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "core/version.h"
 #include "core/text.h"
+#include "core/version.h"
 #include "io/file.h"
 #include "io/paths.h"
 #include "train/metrics.h"

@@ -41,7 +41,8 @@ void read_optimizer(Communicator& ranks, Optimizer& optimizer, Exec& exec, const
     optimizer.for_each_state(exec, ranks.leads(), [&](const StateTensor& state) { left.erase(state.name); });
     if (!left.empty()) {
       user_error(
-          "{}: holds {}, which does not train in this run (and {} more such tensors); resume with the run's own freeze, "
+          "{}: holds {}, which does not train in this run (and {} more such tensors); resume with the run's own "
+          "freeze, "
           "osft and optimizer keys",
           file.path().string(), *left.begin(), left.size() - 1);
     }

@@ -51,12 +51,11 @@ void check_kind(const data::Corpus& corpus, const std::string& file, const optio
   const std::string rl = options::value_text(options, "rl");
   if (!options.preference.enabled()) {
     if (marked) {
-      user_error(
-          "{}: its rows are {}; set rl: {} to learn by preference (docs/objectives.md){}", file,
-          pairs ? "pairs of answers, one chosen and one rejected" : "judged answers", pairs ? "dpo" : "kto",
-          pairs ? ", or name what to learn alone: type: chat_template with field_messages: chosen, or type: "
-                  "prompt_completion with field_output: chosen"
-                : "");
+      user_error("{}: its rows are {}; set rl: {} to learn by preference (docs/objectives.md){}", file,
+                 pairs ? "pairs of answers, one chosen and one rejected" : "judged answers", pairs ? "dpo" : "kto",
+                 pairs ? ", or name what to learn alone: type: chat_template with field_messages: chosen, or type: "
+                         "prompt_completion with field_output: chosen"
+                       : "");
     }
   } else if (options.preference.rl == options::Rl::kto) {
     if (!marked || pairs) user_error("{}: rl: kto learns from rows with prompt, completion and label", file);

@@ -182,6 +182,16 @@ TEST_F(CliHubDownload, AModelComesFromAMirrorAndTheTokenIsSeenByNobody) {
   EXPECT_EQ(server.requests().size(), asked);
 }
 
+TEST_F(CliHubDownload, WhatIsThereInPartIsCompleted) {
+  const LoopbackServer server([this](const auto& request) { return answer(request); });
+  const fs::path snapshot = folder.path() / "hf/hub/models--org--tiny/snapshots" / commit;
+  fs::create_directories(snapshot);
+  fs::copy_file(folder / "base/config.json", snapshot / "config.json");
+  EXPECT_EQ(inlay_with_cache({"info", "org/tiny"}).code, 0);
+  EXPECT_EQ(download({"info", "org/tiny", "--download"}, server.url(), "hf_secret").code, 0);
+  EXPECT_TRUE(fs::exists(snapshot / "model.safetensors"));
+}
+
 TEST_F(CliHubDownload, TheTokenOfAnEarlierLoginIsUsed) {
   const LoopbackServer server([this](const auto& request) { return answer(request); });
   fs::create_directories(folder / "hf");

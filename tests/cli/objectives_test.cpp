@@ -58,7 +58,8 @@ class CliObjectives : public ::testing::TestWithParam<Device> {
 
 TEST_P(CliObjectives, EveryPreferenceLossLearns) {
   for (const char* rl : {"dpo", "ipo", "simpo", "orpo"}) {
-    const CommandResult result = train(rl, "pairs.jsonl", std::string("rl: ") + rl + "\nval_set_size: 3\neval_on_start: false\n");
+    const CommandResult result =
+        train(rl, "pairs.jsonl", std::string("rl: ") + rl + "\nval_set_size: 3\neval_on_start: false\n");
     ASSERT_EQ(result.code, 0) << rl << result.err;
     const auto records = metrics(rl);
     const nlohmann::json &first = records.front(), &last = records.at(7), &evaluation = records.back();

@@ -36,8 +36,8 @@ class ModelInvariance : public ::testing::TestWithParam<std::tuple<Device, DType
       EXPECT_LE(relative_error(actual.at(key), values) * share_of_its_terms(key, expected), tolerance) << key;
   }
 
-  // Softmax does not feel the same vector added to every key, up to their rotation: the gradient of a key's bias is what
-  // is left of terms that cancel, and it is rounded as they are. The gradient of its matrix, over the root of its
+  // Softmax does not feel the same vector added to every key, up to their rotation: the gradient of a key's bias is
+  // what is left of terms that cancel, and it is rounded as they are. The gradient of its matrix, over the root of its
   // inputs, has their size: the same terms times normalised inputs.
   static double share_of_its_terms(const std::string& key, const Gradients& gradients) {
     const std::string suffix = "k_proj.bias";

@@ -94,8 +94,8 @@ TEST(OptionsForeign, WordsOfAxolotlMeanTheSame) {
   EXPECT_EQ(o.parallel.timeout, 7200);
   EXPECT_EQ(o.memory.device, 60.0);
   EXPECT_EQ(o.matmul_dtype, MatmulDtype::fp8);
-  EXPECT_THAT(o.notes, ::testing::Contains(HasSubstr(
-                           "run.yaml, line 6: optimizer: adamw_bnb_8bit is read as optimizer_state: 8bit")));
+  EXPECT_THAT(o.notes, ::testing::Contains(
+                           HasSubstr("run.yaml, line 6: optimizer: adamw_bnb_8bit is read as optimizer_state: 8bit")));
   EXPECT_EQ(parsed("bf16: false\n").dtype, DType::f32);
   EXPECT_EQ(parsed("fsdp: [hybrid_shard]\n").parallel.shard, parallel::ShardGroup::node);
   // What our own keys say holds.
@@ -156,7 +156,10 @@ TEST(OptionsForeign, EvaluationsAndCheckpointsMayBeCountedByEpochOrShare) {
               HasSubstr("does not go with saves_per_epoch"));
   EXPECT_THAT(error_of("saves_per_epoch: 1\nsave_steps: 3\n"), HasSubstr("one of them is enough"));
   EXPECT_THAT(error_of("eval_steps: 2.5\n"), HasSubstr("a whole number of steps, or a share of the run below 1"));
-  EXPECT_THAT(parsed("evals_per_epoch: 2\n").notes, ElementsAre(HasSubstr("nothing to evaluate on")));
+  for (const char* key : {"evals_per_epoch: 2\n", "eval_strategy: epoch\n"}) {
+    EXPECT_THAT(parsed(key).notes, ElementsAre(HasSubstr("nothing to evaluate on")));
+    EXPECT_EQ(train::in_steps(parsed(key), 120, 40.0).eval_steps, 0);
+  }
   const std::string yaml = to_yaml(parsed(data + "eval_steps: 0.05\nsaves_per_epoch: 2\n"));
   EXPECT_EQ(to_yaml(parse_options(yaml, "again", {})), yaml);
 }
