@@ -177,6 +177,11 @@ class Reading {
 // The first row that can be parsed says what the others are.
 FormatOptions format_of(const DatasetOptions& dataset, const DatasetFiles& files, const ReadContext& context) {
   FormatOptions format = dataset.format;
+  if (format.type == "prompt_completion" || format.type == "question_answer") {
+    const bool prompts = format.type == "prompt_completion";
+    if (format.field_instruction == "instruction") format.field_instruction = prompts ? "prompt" : "question";
+    if (format.field_output == "output") format.field_output = prompts ? "completion" : "answer";
+  }
   if (format.type != "auto") return format;
   if (content_extension(files.files.front()) == ".txt" || files.ds_type == "text") {
     format.type = "completion";

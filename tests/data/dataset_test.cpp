@@ -265,6 +265,16 @@ TEST_F(DataDataset, ABadRowEndsTheReadingWithItsPlace) {
               EndsWith("loop.jsonl: cannot be read: Too many levels of symbolic links"));
 }
 
+TEST_F(DataDataset, ATypeBringsTheNamesOfItsKeys) {
+  DatasetOptions pairs;
+  pairs.format.type = "prompt_completion";
+  EXPECT_EQ(error_of(folder_.write("p.jsonl", R"({"prompt": "a", "completion": "b"})"), pairs), "<no error>");
+  const auto chosen = folder_.write("c.jsonl", R"({"prompt": "a", "chosen": "b", "rejected": "c"})");
+  EXPECT_THAT(error_of(chosen), HasSubstr("c.jsonl:1: the row is a pair of answers"));
+  pairs.format.field_output = "chosen";
+  EXPECT_EQ(error_of(chosen, pairs), "<no error>");
+}
+
 TEST_F(DataDataset, BadRowsMayBeSkippedAndAreCounted) {
   context_.bad_row = BadRow::skip;
   std::string notice;
