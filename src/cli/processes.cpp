@@ -123,6 +123,7 @@ std::optional<int> run_as_processes(const std::string& processes, std::vector<st
   const pid_t mpirun = start(mpirun_command(count, arguments), signals);
   int asked_by = 0, status = 0;
   bool delivered = true;  // what was asked for
+  int tries = 0;
   while (::waitpid(mpirun, &status, WNOHANG) == 0) {
     constexpr timespec soon{0, 50'000'000};
     const int signal = delivered ? ::sigwaitinfo(&signals, nullptr) : ::sigtimedwait(&signals, nullptr, &soon);
@@ -131,7 +132,9 @@ std::optional<int> run_as_processes(const std::string& processes, std::vector<st
       delivered = asked_by != 0;
       asked_by = signal;
     }
-    if (!delivered) delivered = ask_to_end(mpirun);
+    // Where there are none after a second they are not its children, and mpirun has to pass it on.
+    constexpr int patience = 20;
+    if (!delivered) delivered = ask_to_end(mpirun) || (++tries > patience && ::kill(mpirun, SIGUSR1) == 0);
   }
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (code == 127) user_error("--processes needs mpirun, which is not on the PATH (Debian: openmpi-bin)");

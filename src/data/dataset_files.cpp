@@ -317,6 +317,7 @@ DatasetFiles find_files(const DatasetOptions& d, const io::HubAccess& access) {
 }
 
 bool is_there(const DatasetOptions& dataset) {
+  io::exists(dataset.path);  // what cannot be looked at is a mistake, and not absent
   try {
     return !find_files(dataset).files.empty();
   } catch (const UserError&) {

@@ -158,8 +158,9 @@ std::optional<Meaning> resume(const YAML::Node& value) {
 const std::vector<Entry>& keys() {
   static const std::string text_only = "only text is learned from; give a text model and its data, and leave it out";
   static const std::string by_report =
-      "not supported; leave it out: report_to: [tensorboard, mlflow] are (wandb sync reads TensorBoard's files: "
-      "docs/watching.md)";
+      "not supported; leave it out, or write report_to: [tensorboard] or [mlflow]; wandb sync uploads TensorBoard's "
+      "files "
+      "(docs/watching.md)";
   static const std::vector<Entry> table = {
       // arithmetic and kernels
       {{"bf16"}, bf16},

@@ -125,8 +125,8 @@ TEST_F(ApiTrain, PlansWhatTheProgramPlans) {
   for (const char* key : {"device_peak_bytes", "classes", "phases", "trainable_parameters", "fits"}) {
     EXPECT_EQ(ours[key], theirs[key]) << key;
   }
-  EXPECT_EQ(user_error_of([] { plan_training({.yaml = "learning_rat: 1", .name = "mine"}); }).substr(0, 12),
-            "mine, line 1");
+  EXPECT_NE(user_error_of([] { plan_training({.yaml = "learning_rat: 1", .name = "mine"}); }).find("mine, line 1"),
+            std::string::npos);
 }
 
 TEST(ApiTokenizer, DatasetsAreReadAsTrainingReadsThem) {

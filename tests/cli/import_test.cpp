@@ -70,7 +70,7 @@ TEST_F(CliImport, WhatAxolotlsExamplesHaveReachesAStep) {
           "adapter: lora\nlora_model_dir:\nlora_r: 8\nlora_alpha: 16\nlora_dropout: 0.05\n"
           "lora_target_linear: true\noptimizer: adamw_bnb_8bit\nattn_implementation: flash_attention_2\n"
           "evals_per_epoch: 4\nsaves_per_epoch: 1\n",
-      "optimizer: adamw_bnb_8bit is read as optimizer_state: bf16");
+      "optimizer: adamw_bnb_8bit is read as optimizer_state: 8bit");
   reaches_a_step(
       "qlora",
       common("qlora") +
@@ -100,12 +100,12 @@ TEST_F(CliImport, WhatCannotBeIsOneMessage) {
   folder.write("vision.yml",
                common("vision") +
                    "processor_type: AutoProcessor\nskip_prepare_dataset: true\nremove_unused_columns: false\n"
-                   "datasets:\n  - path: rows.jsonl\n    typ: alpaca\noptimizer: muon\nfp16: true\n"
+                   "datasets:\n  - path: rows.jsonl\n    typ: alpaca\noptimizer: adafactor\nfp16: true\n"
                    "loss_watchdog_threshold: 5.0\nsequence_len: many\n");
   const CommandResult plan = inlay({"plan", folder / "vision.yml"});
   EXPECT_EQ(plan.code, 2);
   for (const char* part :
-       {"6 problems:", "processor_type: only text", "did you mean type?", "AdamW is the only optimizer",
+       {"6 problems:", "processor_type: only text", "did you mean type?", "expected adamw or muon",
         "fp16 is not supported", "loss_watchdog_threshold", "line 30: sequence_len: expected"}) {
     EXPECT_THAT(plan.err, HasSubstr(part));
   }

@@ -29,7 +29,7 @@ TEST(OptionsForeign, AllProblemsComeInOneMessageEachWithItsLine) {
   const std::string error = user_error_of([] {
     parse_options(
         "base_model: m\ndatasets:\n  - path: d\n    typ: alpaca\n    weight: 0\n  - {path: e, wieght: 1}\n"
-        "learning_rate: fast\nfp16: true\nlearning_rat: 1\nwarmup_steps: 3\nwarmup_ratio: 0.1\nrl: dpo\n",
+        "learning_rate: fast\nfp16: true\nlearning_rat: 1\nwarmup_steps: 3\nwarmup_ratio: 0.1\nrl: grpo\n",
         "run.yaml", {{"sequence_len", "-1"}});
   });
   EXPECT_THAT(error, AllOf(HasSubstr("10 problems:"), HasSubstr("run.yaml, line 4: datasets: 'typ' is not a known key"),
@@ -40,7 +40,7 @@ TEST(OptionsForeign, AllProblemsComeInOneMessageEachWithItsLine) {
   EXPECT_THAT(error, AllOf(HasSubstr("run.yaml, line 8: fp16: fp16 is not supported; write bf16: auto"),
                            HasSubstr("run.yaml, line 9: learning_rat is not a known key; did you mean learning_rate?"),
                            HasSubstr("run.yaml, line 10: warmup_steps and warmup_ratio are both given"),
-                           HasSubstr("run.yaml, line 12: rl: not supported"), HasSubstr("command line: sequence_len"),
+                           HasSubstr("run.yaml, line 12: rl: expected one of"), HasSubstr("command line: sequence_len"),
                            HasSubstr("run.yaml: output_dir is required")));
 }
 
@@ -70,7 +70,7 @@ TEST(OptionsForeign, WhatIsNotSoIsRefusedWithWhatToDo) {
   EXPECT_THAT(error_of("optimizer: adafactor\n"), HasSubstr("expected adamw or muon"));
   EXPECT_THAT(error_of("plugins: [a.b.SpectrumPlugin, axolotl.integrations.liger.LigerPlugin]\n"),
               AllOf(HasSubstr("a.b.SpectrumPlugin is not supported"), Not(HasSubstr("Liger"))));
-  EXPECT_THAT(error_of("wandb_project: mine\n"), HasSubstr("metrics.jsonl"));
+  EXPECT_THAT(error_of("wandb_project: mine\n"), HasSubstr("wandb sync uploads"));
   EXPECT_THAT(error_of("context_parallel_size: 4\n"), HasSubstr("parallel.zero"));
   EXPECT_THAT(error_of("resume_from_checkpoint: out/checkpoint-10\n"), HasSubstr("--resume"));
   EXPECT_THAT(error_of("batch_size: 8\n"), HasSubstr("gradient_accumulation_steps"));
@@ -118,7 +118,9 @@ TEST(OptionsForeign, EntriesOfDatasetsMayBeWrittenAsAxolotlHasThem) {
 TEST(OptionsForeign, AnswersNameKeysThatExistWithValuesThatTheyTake) {
   for (const auto& [key, value] :
        std::vector<std::pair<std::string, std::string>>{{"bf16", "false"},
-                                                        {"optimizer", "adamw_8bit"},
+                                                        {"use_dft", "true"},
+                                                        {"use_tensorboard", "true"},
+                                                        {"dpo_beta", "0.2"},
                                                         {"fp8", "true"},
                                                         {"deepspeed", "zero2"},
                                                         {"fsdp", "[hybrid_shard]"},

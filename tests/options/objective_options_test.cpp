@@ -39,7 +39,7 @@ TEST(OptionsObjective, KeysOfAnotherLossAreRefused) {
   EXPECT_THAT(error_of("rl: orpo\nrl_beta: 0.2\n"), HasSubstr("rl_beta is for rl"));
   EXPECT_THAT(error_of("rl: dpo\nsimpo_gamma: 1\n"), HasSubstr("simpo_gamma is for rl: simpo"));
   EXPECT_THAT(error_of("kd_alpha: 0.5\n"), HasSubstr("add kd_trainer: true"));
-  EXPECT_THAT(error_of("rl: dpo\ndpo_beta: 0.1\n"), HasSubstr("use rl_beta"));
+  EXPECT_THAT(error_of("rl: dpo\ndpo_beta: 0.1\n"), "<no error>");
 }
 
 TEST(OptionsObjective, WhatDoesNotGoTogetherIsRefused) {
