@@ -173,9 +173,7 @@ class Validation {
     }
     attention();
     memory();
-    if (o_.optimizer == OptimizerKind::muon && o_.optimizer_state == DType::u8) {
-      add("optimizer_state", "optimizer: muon keeps one moment, in fp32 or bf16; optimizer_state: 8bit is AdamW's");
-    }
+    muon();
     problems_.gather([&] { validate_watching(o_, source_); });
     problems_.gather([&] { validate_adapter(o_, source_); });
     problems_.gather([&] { validate_objective(o_, source_); });
@@ -202,6 +200,23 @@ class Validation {
     } else if (strategy != When::steps && (steps || per_epoch)) {
       add(key, fmt::format("{}: {} does not go with {}{}; leave one of them out", key, value_text(o_, key), what,
                            steps ? "_steps" : "s_per_epoch"));
+    }
+  }
+
+  void muon() {
+    if (o_.optimizer != OptimizerKind::muon) return;
+    if (o_.optimizer_state == DType::u8) {
+      add("optimizer_state", "optimizer: muon keeps one moment, in fp32 or bf16; optimizer_state: 8bit is AdamW's");
+    }
+    if (o_.adapter.enabled() || o_.osft.enabled) {
+      add("optimizer", fmt::format("optimizer: muon is for matrices that train as a whole, and {} trains factors of "
+                                   "them; leave the key out",
+                                   o_.adapter.enabled() ? "an adapter" : "osft"));
+    }
+    if (o_.parallel.zero && *o_.parallel.zero != parallel::Zero::none) {
+      add("parallel.zero",
+          "optimizer: muon needs whole matrices, whose rows processes would share out; write parallel: "
+          "{zero: 0}");
     }
   }
 

@@ -115,7 +115,8 @@ bool Optimizer::keeps_8_bits(const weights::Parameter& p) const {
 bool Optimizer::by_muon(const weights::Parameter& p) const {
   using enum weights::Role;
   const bool in_layer = p.role == qkv || p.role == attention_output || p.role == gate_up || p.role == down;
-  return options_.kind == OptimizerKind::muon && in_layer && p.is_matrix();
+  // Factors of a weight have no tensor of the checkpoint as their part, and are no matrices of the model.
+  return options_.kind == OptimizerKind::muon && in_layer && p.is_matrix() && !p.parts.empty();
 }
 
 // Query, key and value are matrices of their own, however they are stored: so are all parts.

@@ -114,6 +114,15 @@ TEST(OptionsForeign, EntriesOfDatasetsMayBeWrittenAsAxolotlHasThem) {
   EXPECT_EQ(o.datasets[2].format.format, "Q {instruction}");
 }
 
+TEST(OptionsForeign, MuonIsForMatricesThatTrainAsAWhole) {
+  EXPECT_EQ(parsed("optimizer: muon\n").optimizer, OptimizerKind::muon);
+  EXPECT_THAT(error_of("optimizer: muon\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\n"),
+              HasSubstr("run.yaml, line 5: optimizer: muon is for matrices that train as a whole, and an adapter"));
+  EXPECT_THAT(error_of("optimizer: muon\nosft: {unfreeze_rank_ratio: 0.5}\n"), HasSubstr("and osft trains factors"));
+  EXPECT_THAT(error_of("optimizer: muon\nparallel: {zero: 2}\n"), HasSubstr("write parallel: {zero: 0}"));
+  EXPECT_THAT(error_of("optimizer: muon\noptimizer_state: 8bit\n"), HasSubstr("8bit is AdamW's"));
+}
+
 // A table of answers is worth something only if what it names exists.
 TEST(OptionsForeign, AnswersNameKeysThatExistWithValuesThatTheyTake) {
   for (const auto& [key, value] :
