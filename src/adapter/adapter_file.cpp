@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "adapter/problems.h"
+#include "core/problems.h"
 #include "core/text.h"
 
 namespace inlay::adapter {

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "adapter/problems.h"
+#include "core/problems.h"
 
 namespace inlay::adapter {
 

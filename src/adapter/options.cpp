@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "adapter/problems.h"
+#include "core/problems.h"
 
 namespace inlay::adapter {
 

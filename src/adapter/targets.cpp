@@ -6,8 +6,8 @@
 #include <optional>
 #include <set>
 
-#include "adapter/problems.h"
 #include "adapter/regex.h"
+#include "core/problems.h"
 #include "core/text.h"
 
 namespace inlay::adapter {

@@ -1,6 +1,6 @@
 #include "options/adapter_fields.h"
 
-#include "adapter/problems.h"
+#include "core/problems.h"
 #include "core/text.h"
 
 namespace inlay::options::option {
@@ -124,7 +124,7 @@ bool is_adapter_key(const std::string& name) {
 
 void validate_adapter(const TrainOptions& options, const std::string& source) {
   const adapter::AdapterOptions& a = options.adapter;
-  adapter::Problems problems;
+  Problems problems;
   const auto refuse = [&](bool wrong, const char* what) {
     if (wrong) problems.add("{}: {}", source, what);
   };

@@ -1,6 +1,6 @@
 #include "options/dataset_fields.h"
 
-#include "adapter/problems.h"
+#include "core/problems.h"
 #include "core/text.h"
 #include "options/foreign.h"
 
@@ -76,8 +76,7 @@ void read_foreign(const std::string& key, const YAML::Node& value, const Place& 
 
 // The keys of an entry: ours, with those of other programs translated. `type` may be a map of further ones, as
 // axolotl's.
-EntryKeys keys_of(const YAML::Node& entry, const Place& place, adapter::Problems& problems,
-                  std::vector<std::string>& notes) {
+EntryKeys keys_of(const YAML::Node& entry, const Place& place, Problems& problems, std::vector<std::string>& notes) {
   EntryKeys keys, translated;
   std::set<std::string> seen;
   for (const auto& item : entry) {
@@ -111,7 +110,7 @@ data::DatasetOptions read_entry(const YAML::Node& entry, const Place& place, std
     return options.datasets[0];
   }
   if (!entry.IsMap() || !entry["path"]) place.fail("each entry is a file name or {{path: FILE, ...}}");
-  adapter::Problems problems;
+  Problems problems;
   for (const EntryKey& key : keys_of(entry, place, problems, notes)) {
     problems.gather([&] {
       Place here = key.place;
@@ -224,7 +223,7 @@ Field datasets(std::string name, std::vector<data::DatasetOptions> TrainOptions:
           [member](TrainOptions& o, const YAML::Node& node, const Place& place) {
             std::vector<data::DatasetOptions>& list = o.*member;
             list.clear();
-            adapter::Problems problems;
+            Problems problems;
             const auto read = [&](const YAML::Node& entry) {
               problems.gather([&] { list.push_back(read_entry(entry, place, o.notes)); });
             };

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
-#include "adapter/problems.h"
+#include "core/problems.h"
 #include "core/text.h"
 #include "options/all_fields.h"
 #include "options/dataset_fields.h"
@@ -95,7 +95,7 @@ std::vector<std::string> problems_of(const std::string& yaml) {
   try {
     parse_options(yaml, "the result", {});
     return {};
-  } catch (const adapter::SeveralProblems& problems) {
+  } catch (const SeveralProblems& problems) {
     return problems.each;
   } catch (const UserError& error) {
     return {error.what()};

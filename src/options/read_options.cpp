@@ -4,8 +4,8 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include "adapter/problems.h"
 #include "core/error.h"
+#include "core/problems.h"
 #include "core/text.h"
 #include "data/dataset_files.h"
 #include "io/file.h"
@@ -21,7 +21,6 @@
 namespace inlay::options {
 
 using namespace option;
-using adapter::Problems;
 
 namespace {
 

@@ -56,8 +56,8 @@ TEST(OpsAdamW8bitMaps, AreThePublishedOnes) {
   }
 }
 
-// Where a number lies in the middle of two codes the last bit of a quotient decides, so a few may be kept by the
-// neighbouring code, and go on from there.
+// Every code is torchao's on a CPU. A GPU fuses multiplications with additions: where a number lies in the middle of
+// two codes its last bit decides, so a few may be kept by the neighbouring one.
 TEST_P(OpsAdamW8bit, StepsAreThoseOfTorchao) {
   TestBench bench(GetParam());
   const nlohmann::json expected = fixture();
@@ -77,12 +77,13 @@ TEST_P(OpsAdamW8bit, StepsAreThoseOfTorchao) {
     add_update(bench.exec, value, {}, grad, settings);
   }
   EXPECT_LE(relative_error(bench.read(value), expected.at("result")), 1e-5);
-  const auto expect_kept = [](const std::vector<double>& actual, const std::vector<double>& wanted) {
+  const std::size_t most = GetParam() == Device::cpu ? 0 : static_cast<std::size_t>(rows * cols) / 100;
+  const auto expect_kept = [most](const std::vector<double>& actual, const std::vector<double>& wanted) {
     std::size_t other = 0;
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       if (std::abs(actual[i] - wanted[i]) > 1e-5 * std::abs(wanted[i])) ++other;
     }
-    EXPECT_LE(other, wanted.size() / 100);
+    EXPECT_LE(other, most);
   };
   expect_kept(open(bench, moments.m, moments.m_scale, quant::dynamic_values), expected.at("m"));
   expect_kept(open(bench, moments.v, moments.v_scale, quant::unsigned_dynamic_values), expected.at("v"));

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/text.h"
 
-namespace inlay::adapter {
+namespace inlay {
 
 class SeveralProblems : public UserError {
  public:
@@ -45,4 +45,4 @@ class Problems {
   std::vector<std::string> found_;
 };
 
-}  // namespace inlay::adapter
+}  // namespace inlay
