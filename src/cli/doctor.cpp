@@ -14,6 +14,7 @@
 #include "core/arena.h"
 #include "core/cache.h"
 #include "core/environment.h"
+#include "core/processors.h"
 #include "io/paths.h"
 #include "train/memory.h"
 
@@ -46,48 +47,31 @@ std::string value_in(const char* file, const std::string& key) {
 }
 
 Finding processor() {
-  const std::string flags = " " + value_in("/proc/cpuinfo", "flags") + " ";
+  const std::string features = value_in("/proc/cpuinfo", "Features");  // what Linux calls them on ARM
+  const bool arm = !features.empty();
+  const std::string flags = " " + (arm ? features : value_in("/proc/cpuinfo", "flags")) + " ";
   Json sets = Json::array();
-  for (const char* set : {"sse4_2", "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16"}) {
+  for (const char* set : {"sse4_2", "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16", "asimd",
+                          "asimddp", "bf16", "sve", "sve2"}) {
     if (flags.find(std::string(" ") + set + " ") != flags.npos) sets.push_back(set);
   }
   const auto has = [&](const char* set) { return std::ranges::find(sets, Json(set)) != sets.end(); };
   std::string names;
   for (const Json& set : sets) names += (names.empty() ? "" : " ") + set.get<std::string>();
-  const std::string model = value_in("/proc/cpuinfo", "model name");
+  std::string model = value_in("/proc/cpuinfo", "model name");
+  if (model.empty() && arm) model = "ARM64";
   Finding finding{.name = "processor",
                   .text = fmt::format("{}; {}; kernels: {}", model, names, version().kernels),
                   .values = {{"model", model}, {"instruction_sets", sets}, {"kernels", version().kernels}}};
-  if (!has("avx2")) {
+  if (!arm && !has("avx2")) {
     finding.state = Finding::State::limits;
     finding.cost = "without AVX2 everything on the CPU takes many times as long";
   } else if (!has("amx_bf16")) {
     finding.state = Finding::State::limits;
-    finding.cost = "without AMX bf16 is no faster than fp32 on this CPU; dtype: auto takes fp32";
+    finding.cost =
+        fmt::format("{}bf16 is no faster than fp32 on this CPU; dtype: auto takes fp32", arm ? "" : "without AMX ");
   }
   return finding;
-}
-
-// The processors that the control groups around this process grant it, as a number that need not be whole; 0: no limit.
-double quota() {
-  std::string path;
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    if (line.starts_with("0::")) path = line.substr(3);
-  }
-  double least = 0;
-  const auto consider = [&](double limit) { least = least == 0 ? limit : std::min(least, limit); };
-  for (;; path.resize(path.rfind('/') == path.npos ? 0 : path.rfind('/'))) {
-    double most = 0, period = 0;
-    if (std::ifstream("/sys/fs/cgroup" + path + "/cpu.max") >> most >> period && period > 0) consider(most / period);
-    if (path.empty() || path == "/") break;
-  }
-  double most = 0, period = 0;  // version 1
-  if (std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> most && most > 0 &&
-      std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period && period > 0) {
-    consider(most / period);
-  }
-  return least;
 }
 
 Finding cores() {
@@ -95,13 +79,13 @@ Finding cores() {
   CPU_ZERO(&set);
   const int granted = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
   const long all = ::sysconf(_SC_NPROCESSORS_ONLN);
-  const double limit = quota();
-  const double usable = limit > 0 ? std::min<double>(granted, limit) : granted;
+  const std::optional<double> quota = processor_quota();
+  const double usable = std::min<double>(granted, quota.value_or(granted));
   Finding finding{.name = "cores",
                   .text = fmt::format("{} in the machine, {} granted by affinity, {} by quota", all, granted,
-                                      limit > 0 ? fmt::format("{:g}", limit) : "all"),
+                                      quota ? fmt::format("{:g}", *quota) : "all"),
                   .values = {{"machine", all}, {"affinity", granted}, {"usable", usable}}};
-  if (limit > 0) finding.values["quota"] = limit;
+  if (quota) finding.values["quota"] = *quota;
   if (usable < static_cast<double>(all)) {
     finding.state = Finding::State::limits;
     finding.cost = fmt::format("work on the CPU has {:g} of {} cores", usable, all);

@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/processors.h"
+
 namespace inlay {
 
 // Jobs that are done on several threads and come back in the order in which they were given. One thread gives and
@@ -18,13 +20,12 @@ namespace inlay {
 template <class Job>
 class OrderedWork {
  public:
-  // Threads: 0, as many as the processor has. Work is called for each job, and should return early once `stopped`;
+  // Threads: 0, as many as processors are granted. Work is called for each job, and should return early once `stopped`;
   // what it throws is thrown again by take().
   OrderedWork(int threads, std::function<void(Job& job, const std::atomic<bool>& stopped)> work)
       : work_(std::move(work)) {
-    const std::size_t count =
-        threads > 0 ? static_cast<std::size_t>(threads) : std::max<std::size_t>(std::thread::hardware_concurrency(), 1);
-    for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([this] { loop(); });
+    for (int count = threads > 0 ? threads : granted_processors(); count > 0; --count)
+      threads_.emplace_back([this] { loop(); });
   }
   // Jobs that nobody took are dropped.
   ~OrderedWork() {

@@ -1,7 +1,6 @@
 #include "backend/cpu/threads.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 
 #include <atomic>
 #include <numeric>
@@ -9,23 +8,13 @@
 #include <vector>
 
 #include "backend/cpu/parallel.h"
+#include "backend/thread_count.h"
 #include "support/command.h"
 
 namespace inlay::testing {
 namespace {
 
 using namespace backend::cpu;
-
-class ThreadCount {
- public:
-  explicit ThreadCount(int count) : before_(threads()) { set_threads(count); }
-  ~ThreadCount() { set_threads(before_); }
-  ThreadCount(const ThreadCount&) = delete;
-  ThreadCount& operator=(const ThreadCount&) = delete;
-
- private:
-  int before_;
-};
 
 TEST(BackendThreads, EveryIndexIsVisitedOnce) {
   for (const int count : {1, 2, 3, 8}) {
@@ -99,69 +88,6 @@ TEST(BackendThreads, ThreadsDoNotDisturbEachOthersTeams) {
   }
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(total, 4 * 100 * 100);
-}
-
-// The folders of /proc and /sys that say what a cgroup grants.
-class Groups {
- public:
-  explicit Groups(const std::string& membership) { write("proc/self/cgroup", membership); }
-  void write(const std::string& file, const std::string& text) {
-    std::filesystem::create_directories((folder_ / file).parent_path());
-    folder_.write(file, text);
-  }
-  std::optional<double> quota() const { return processor_quota(folder_ / ""); }
-
- private:
-  TempFolder folder_;
-};
-
-TEST(BackendThreads, TheQuotaIsTheLeastOnTheWayUp) {
-  Groups groups("0::/user/job\n");
-  groups.write("sys/fs/cgroup/user/job/cpu.max", "max 100000\n");
-  EXPECT_EQ(groups.quota(), std::nullopt);
-  groups.write("sys/fs/cgroup/user/cpu.max", "150000 100000\n");
-  EXPECT_EQ(groups.quota(), 1.5);
-  groups.write("sys/fs/cgroup/user/job/cpu.max", "50000 100000\n");
-  EXPECT_EQ(groups.quota(), 0.5);
-  groups.write("sys/fs/cgroup/user/job/cpu.max", "400000 100000\n");
-  EXPECT_EQ(groups.quota(), 1.5);
-}
-
-TEST(BackendThreads, AContainersOwnRootIsLookedAtWhereItsPathIsNotToBeSeen) {
-  Groups groups("0::/docker/0123abcd\n");
-  groups.write("sys/fs/cgroup/cpu.max", "200000 100000\n");
-  EXPECT_EQ(groups.quota(), 2.0);
-}
-
-TEST(BackendThreads, TheFirstVersionOfCgroupsHasQuotasToo) {
-  Groups groups("5:memory:/job\n4:cpu,cpuacct:/job\n0::/\n");
-  groups.write("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "-1\n");
-  groups.write("sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
-  EXPECT_EQ(groups.quota(), std::nullopt);
-  groups.write("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "300000\n");
-  EXPECT_EQ(groups.quota(), 3.0);
-}
-
-TEST(BackendThreads, NothingSaidIsNoQuota) {
-  EXPECT_EQ(Groups("").quota(), std::nullopt);
-  Groups nonsense("0::/\n");
-  nonsense.write("sys/fs/cgroup/cpu.max", "plenty\n");
-  EXPECT_EQ(nonsense.quota(), std::nullopt);
-}
-
-TEST(BackendThreads, AffinityBoundsThem) {
-  int granted = 0;
-  std::thread([&] {
-    cpu_set_t mask;
-    ASSERT_EQ(sched_getaffinity(0, sizeof mask, &mask), 0);
-    int first = 0;
-    while (!CPU_ISSET(first, &mask)) ++first;
-    CPU_ZERO(&mask);
-    CPU_SET(first, &mask);
-    ASSERT_EQ(sched_setaffinity(0, sizeof mask, &mask), 0);
-    granted = granted_processors();
-  }).join();
-  EXPECT_EQ(granted, 1);
 }
 
 TEST(BackendThreads, ANumberOfThreadsIsANumber) {

@@ -1,5 +1,9 @@
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include <nlohmann/json.hpp>
 
@@ -40,6 +44,51 @@ TEST(CliDoctor, CountsTheCoresThatAreGranted) {
   if (result.code == 127) GTEST_SKIP() << "taskset is not installed";
   EXPECT_EQ(findings(result)["cores"]["affinity"], 1);
   EXPECT_LE(findings(result)["cores"]["usable"].get<double>(), 1);
+}
+
+// A control group of the first or the second version that grants half a processor, where this process may make one.
+class HalfAProcessor {
+ public:
+  HalfAProcessor() {
+    std::error_code error;
+    const std::string name = "inlay-test-" + std::to_string(::getpid());
+    const std::filesystem::path root = "/sys/fs/cgroup";
+    folder_ = (std::filesystem::exists(root / "cpu", error) ? root / "cpu" : root) / name;
+    made_ =
+        std::filesystem::create_directory(folder_, error) &&
+        (says("cpu.max", "50000 100000") || (says("cpu.cfs_period_us", "100000") && says("cpu.cfs_quota_us", "50000")));
+  }
+  ~HalfAProcessor() {
+    std::error_code ignored;
+    std::filesystem::remove(folder_, ignored);
+  }
+  HalfAProcessor(const HalfAProcessor&) = delete;
+  HalfAProcessor& operator=(const HalfAProcessor&) = delete;
+
+  bool made() const { return made_; }
+  // A shell's command that goes into the group and becomes another.
+  std::string enter(const std::string& command) const {
+    return "echo $$ >" + (folder_ / "cgroup.procs").string() + " && exec " + command;
+  }
+
+ private:
+  bool says(const char* file, const char* text) const {
+    if (!std::filesystem::exists(folder_ / file)) return false;
+    std::ofstream out(folder_ / file);
+    out << text << std::flush;
+    return out.good();
+  }
+
+  std::filesystem::path folder_;
+  bool made_ = false;
+};
+
+TEST(CliDoctor, CountsTheProcessorsThatAControlGroupGrants) {
+  const HalfAProcessor group;
+  if (!group.made()) GTEST_SKIP() << "no control group with a quota can be made here";
+  const auto result = run("sh", {"-c", group.enter(testing::program().string() + " doctor --json")});
+  EXPECT_EQ(findings(result)["cores"]["quota"], 0.5);
+  EXPECT_EQ(findings(result)["cores"]["usable"], 0.5);
 }
 
 TEST(CliDoctor, SaysWhichProgramsAreNotThere) {

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+namespace inlay {
+
+// The processors that this process may use: those of its affinity mask, and no more than its cgroup's quota.
+int granted_processors();
+
+// The quota of the process's cgroup and of those above it, in processors; nothing where there is none. root: where
+// /proc and /sys are.
+std::optional<double> processor_quota(const std::filesystem::path& root = "/");
+
+}  // namespace inlay
