@@ -8,6 +8,7 @@ find_program(INLAY_OBJCOPY objcopy REQUIRED)
 set(inlay_isa_baseline "${inlay_baseline_options}")
 set(inlay_isas baseline)
 set(inlay_partial_isas "")
+set(inlay_product_isas "")  # which a process may be told to use beside inlay_isas
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   # GCC's own AVX-512 headers start registers from themselves, and are warned about it.
   set(quiet -Wno-maybe-uninitialized -Wno-uninitialized)
@@ -17,6 +18,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND inlay_isas avx2 avx512)
   # Sets in which only some kernels differ from those of AVX-512.
   set(inlay_partial_isas amx)
+  set(inlay_product_isas avx512_bf16 amx)  # the first has no kernels of ours: oneDNN's differ
 endif()
 
 # Adds to a library the kernels of `sources`, for the instruction set `isa`. The table is called inlay_NAME_ISA; the
@@ -26,7 +28,7 @@ function(inlay_kernels library name isa sources)
   set(table inlay_${name}_${isa})
   add_library(${objects} OBJECT ${sources})
   # Unique symbols are global for good, whatever objcopy is told.
-  target_compile_options(${objects} PRIVATE ${inlay_isa_${isa}} -fno-gnu-unique)
+  target_compile_options(${objects} PRIVATE ${inlay_isa_${isa}} $<$<CONFIG:Release>:-O3> -fno-gnu-unique)
   target_compile_definitions(${objects} PRIVATE INLAY_TABLE=${table})
   target_link_libraries(${objects} PRIVATE inlay_common_flags)
   set(closed ${CMAKE_CURRENT_BINARY_DIR}/${table}.o)

@@ -9,7 +9,7 @@ namespace {
 
 void check(const ConstView& c, const ConstView& a, Transpose transpose_a, const ConstView& b, Transpose transpose_b,
            const MatmulScale& scale) {
-  INLAY_ASSERT(c.rank() == 2 && a.rank() == 2 && b.rank() == 2, "matmul: wants matrices, got C {}, A {}, B {}",
+  INLAY_ASSERT(c.rank() == 2 && a.rank() == 2 && b.rank() == 2, "matmul: expected matrices, got C {}, A {}, B {}",
                c.shape().str(), a.shape().str(), b.shape().str());
   const bool ta = transpose_a == Transpose::yes, tb = transpose_b == Transpose::yes;
   const std::int64_t m = a.dim(ta ? 1 : 0), k = a.dim(ta ? 0 : 1), n = b.dim(tb ? 0 : 1);

@@ -9,7 +9,7 @@ namespace inlay::backend {
 namespace {
 
 void check(const ConstView& c, const ConstView& a, Transpose transpose_a, const ConstView& b, Transpose transpose_b) {
-  INLAY_ASSERT(c.rank() == 2 && a.rank() == 2 && b.rank() == 2, "matmul_f64: wants matrices, got C {}, A {}, B {}",
+  INLAY_ASSERT(c.rank() == 2 && a.rank() == 2 && b.rank() == 2, "matmul_f64: expected matrices, got C {}, A {}, B {}",
                c.shape().str(), a.shape().str(), b.shape().str());
   const bool ta = transpose_a == Transpose::yes, tb = transpose_b == Transpose::yes;
   INLAY_ASSERT(c.dim(0) == a.dim(ta ? 1 : 0) && c.dim(1) == b.dim(tb ? 0 : 1) && a.dim(ta ? 0 : 1) == b.dim(tb ? 1 : 0),

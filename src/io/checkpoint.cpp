@@ -11,9 +11,6 @@
 namespace inlay::io {
 namespace {
 
-constexpr std::string_view single_name = "model.safetensors";
-constexpr std::string_view index_name = "model.safetensors.index.json";
-
 // Says what stands there instead, so that the user knows what to do about it.
 [[noreturn]] void no_weights(const std::filesystem::path& folder) {
   bool pickled = false;

@@ -11,6 +11,9 @@
 
 namespace inlay::io {
 
+// The files of a model: one, or several and what stands in which.
+inline constexpr std::string_view single_name = "model.safetensors", index_name = "model.safetensors.index.json";
+
 // The weights of a Hugging Face model folder: model.safetensors, or the shards that model.safetensors.index.json lists.
 // All headers are read and checked at once; weights are read when they are touched.
 class Checkpoint {

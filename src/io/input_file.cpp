@@ -13,11 +13,10 @@
 
 #include "core/error.h"
 #include "io/hash.h"
+#include "io/paths.h"
 
 namespace inlay::io {
 namespace {
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 int nameless_file() {
   const int memory = ::memfd_create("inlay", MFD_CLOEXEC);

@@ -11,8 +11,6 @@
 namespace inlay::io {
 namespace {
 
-using Value = nlohmann::json;
-
 constexpr std::size_t max_shown = 120;
 
 std::string shortened(std::string text, std::size_t limit = max_shown) {
@@ -30,7 +28,7 @@ std::string shown_key(std::string_view key) {
 }
 
 // What stands in the document, for the end of an error message.
-std::string shown(const Value& value) {
+std::string shown(const nlohmann::json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "an array";
   if (value.is_string()) return in_quotes(value.get_ref<const std::string&>());
@@ -53,7 +51,7 @@ std::string described(NumberRange range) {
   return text;
 }
 
-std::optional<std::int64_t> integral(const Value& value) {
+std::optional<std::int64_t> integral(const nlohmann::json& value) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<std::uint64_t>();
     if (number > static_cast<std::uint64_t>(any_integer.max)) return std::nullopt;
@@ -67,12 +65,12 @@ std::optional<std::int64_t> integral(const Value& value) {
   return std::nullopt;
 }
 
-std::optional<std::int64_t> integral(const Value& value, IntegerRange range) {
+std::optional<std::int64_t> integral(const nlohmann::json& value, IntegerRange range) {
   const auto number = integral(value);
   return number && range.min <= *number && *number <= range.max ? number : std::nullopt;
 }
 
-std::optional<double> real(const Value& value, NumberRange range) {
+std::optional<double> real(const nlohmann::json& value, NumberRange range) {
   if (!value.is_number()) return std::nullopt;
   const auto number = value.get<double>();
   const bool inside = (range.above_min ? number > range.min : number >= range.min) && number <= range.max;
@@ -102,18 +100,18 @@ struct BuildDocument {
 
 std::string in_quotes(std::string_view text) {
   // Bytes that are not UTF-8 become the replacement character.
-  return Value(shortened(std::string(text.substr(0, 2 * max_shown))))
-      .dump(-1, ' ', false, Value::error_handler_t::replace);
+  return nlohmann::json(shortened(std::string(text.substr(0, 2 * max_shown))))
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-Json::Json(std::shared_ptr<const Value> value, std::shared_ptr<const std::string> source, std::string path)
+Json::Json(std::shared_ptr<const nlohmann::json> value, std::shared_ptr<const std::string> source, std::string path)
     : value_(std::move(value)), source_(std::move(source)), path_(std::move(path)) {}
 
 Json Json::read(const std::filesystem::path& path) { return parse(read_file(path, max_file_bytes), path.string()); }
 
 Json Json::parse(std::string_view text, std::string source) {
   auto shared_source = std::make_shared<const std::string>(std::move(source));
-  auto value = std::make_shared<const Value>(JsonReader<BuildDocument>::read(text, *shared_source));
+  auto value = std::make_shared<const nlohmann::json>(JsonReader<BuildDocument>::read(text, *shared_source));
   return Json(std::move(value), std::move(shared_source), "");
 }
 
@@ -175,7 +173,7 @@ const Json& Json::expect_object() const {
   return *this;
 }
 
-const Value& Json::expect_array(std::string_view of) const {
+const nlohmann::json& Json::expect_array(std::string_view of) const {
   if (!value_->is_array()) fail_expected(fmt::format("an array{}", of));
   return *value_;
 }
@@ -199,10 +197,10 @@ std::vector<std::string> Json::keys() const {
 }
 
 std::vector<std::int64_t> Json::as_integers(IntegerRange range) const {
-  const Value& values = expect_array(" of integers");
+  const nlohmann::json& values = expect_array(" of integers");
   std::vector<std::int64_t> result;
   result.reserve(values.size());
-  for (const Value& value : values) {
+  for (const nlohmann::json& value : values) {
     const auto number = integral(value, range);
     if (!number) element(result.size()).fail_expected(described(range));
     result.push_back(*number);
@@ -211,10 +209,10 @@ std::vector<std::int64_t> Json::as_integers(IntegerRange range) const {
 }
 
 std::vector<double> Json::as_numbers(NumberRange range) const {
-  const Value& values = expect_array(" of numbers");
+  const nlohmann::json& values = expect_array(" of numbers");
   std::vector<double> result;
   result.reserve(values.size());
-  for (const Value& value : values) {
+  for (const nlohmann::json& value : values) {
     const auto number = real(value, range);
     if (!number) element(result.size()).fail_expected(described(range));
     result.push_back(*number);
@@ -223,10 +221,10 @@ std::vector<double> Json::as_numbers(NumberRange range) const {
 }
 
 std::vector<std::string> Json::as_strings() const {
-  const Value& values = expect_array(" of strings");
+  const nlohmann::json& values = expect_array(" of strings");
   std::vector<std::string> result;
   result.reserve(values.size());
-  for (const Value& value : values) {
+  for (const nlohmann::json& value : values) {
     if (!value.is_string()) element(result.size()).fail_expected("a string");
     result.push_back(value.get<std::string>());
   }

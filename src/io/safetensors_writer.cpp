@@ -97,7 +97,8 @@ void SafetensorsWriter::write_at(std::uint64_t offset, std::span<const std::byte
   if (!shared_) {
     if (!io::exists(path_)) {
       user_error(
-          "{}: another process of this run has made it, but it is not there; all of them must see the same files",
+          "{}: another process of this run has made it, but it cannot be found here; all of them must see the same "
+          "files",
           path_.string());
     }
     shared_.emplace(OutputFile::open(path_));

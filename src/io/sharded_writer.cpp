@@ -4,17 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "io/checkpoint.h"
 #include "io/paths.h"
 #include "io/safetensors_writer.h"
 
 namespace inlay::io {
-namespace {
-
-constexpr std::string_view single_name = "model.safetensors";
-constexpr std::string_view index_name = "model.safetensors.index.json";
-
-}  // namespace
-
 bool is_weights_file(std::string_view name) {
   const bool shard = name.starts_with("model-") && name.ends_with(".safetensors") && name.find("-of-") != name.npos;
   return shard || name == single_name || name == index_name;

@@ -7,7 +7,7 @@
 namespace inlay::jinja {
 namespace {
 
-Value count(Runtime& runtime, const Value& self, const Arguments& arguments) {
+Value count_items(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const Parameters parameters("count", arguments, {"value"}, 1);
   return Value::integer(std::ranges::count_if(
       self.sequence()->items, [&](const Value& item) { return equal(&runtime.budget(), item, parameters[0]); }));
@@ -49,7 +49,7 @@ Value get(Runtime& runtime, const Value& self, const Arguments& arguments) {
 }  // namespace
 
 Method find_sequence_method(const Sequence& sequence, std::string_view name) {
-  if (name == "count") return count;
+  if (name == "count") return count_items;
   if (name == "index") return index;
   return name == "copy" && !sequence.tuple ? copy : nullptr;
 }

@@ -17,7 +17,7 @@ Value by_method(Runtime& runtime, std::string_view method, const Value& input, c
 
 const String& require_string(const Value& input, std::string_view filter) {
   require_defined(input);
-  if (input.string() == nullptr) fail("{} wants a str, not {}", filter, input.type());
+  if (input.string() == nullptr) fail("{} takes a str, not {}", filter, input.type());
   return *input.string();
 }
 

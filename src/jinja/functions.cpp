@@ -98,11 +98,11 @@ Value strftime_now(Runtime& runtime, const Arguments& arguments) {
   return out.finish();
 }
 
-struct Entry {
+struct NamedFunction {
   std::string_view name;
   Function function;
 };
-constexpr Entry table[] = {
+constexpr NamedFunction functions[] = {
     {"dict", dict},
     {"joiner", joiner},
     {"namespace", make_namespace},
@@ -114,8 +114,8 @@ constexpr Entry table[] = {
 }  // namespace
 
 Function find_function(std::string_view name) {
-  const auto found = std::ranges::lower_bound(table, name, {}, &Entry::name);
-  return found != std::end(table) && found->name == name ? found->function : nullptr;
+  const auto found = std::ranges::lower_bound(functions, name, {}, &NamedFunction::name);
+  return found != std::end(functions) && found->name == name ? found->function : nullptr;
 }
 
 }  // namespace inlay::jinja

@@ -108,7 +108,7 @@ class JsonWriter {
     out_.budget().spend(entries.size());
     std::ranges::stable_sort(entries, [&](const Dict::Entry* a, const Dict::Entry* b) {
       const String *x = a->first.string(), *y = b->first.string();
-      if (x == nullptr || y == nullptr) fail("sort_keys wants keys that are all texts");
+      if (x == nullptr || y == nullptr) fail("sort_keys needs keys that are all strings");
       return x->text < y->text;
     });
   }

@@ -9,8 +9,6 @@
 namespace inlay::jinja {
 namespace {
 
-constexpr std::size_t npos = std::string_view::npos;
-
 constexpr std::array<std::string_view, 26> symbols = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
                                                       "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
                                                       ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
@@ -64,7 +62,7 @@ class Lexer {
         text = text.substr(0, last);
       }
     } else if (sign != '+' && !prints) {
-      const std::size_t newline = text.rfind('\n'), line = newline == npos ? 0 : newline + 1;
+      const std::size_t newline = text.rfind('\n'), line = newline == std::string_view::npos ? 0 : newline + 1;
       std::size_t at = line;
       bool blank = true;
       while (blank && at < text.size()) blank = is_space(decode(text, at));
@@ -93,7 +91,7 @@ class Lexer {
     std::size_t tag = begin;
     for (;; ++tag) {
       tag = text_.find('{', tag);
-      if (tag == npos || tag + 1 == text_.size()) {
+      if (tag == std::string_view::npos || tag + 1 == text_.size()) {
         add(TokenKind::text, begin, std::string(text_.substr(begin)));
         at_ = text_.size();
         return;
@@ -118,7 +116,7 @@ class Lexer {
 
   void comment(std::size_t tag) {
     const std::size_t close = text_.find("#}", at_);
-    if (close == npos) source_.fail(tag, "Missing end of comment tag");
+    if (close == std::string_view::npos) source_.fail(tag, "Missing end of comment tag");
     const bool signed_end = close > at_ && (text_[close - 1] == '-' || text_[close - 1] == '+');
     at_ = signed_end ? close - 1 : close;
     take_end("#}", true);
@@ -140,7 +138,7 @@ class Lexer {
   void raw(std::size_t tag) {
     const std::size_t begin = at_;
     const bool line_starting = line_starting_;
-    for (std::size_t end = begin; (end = text_.find("{%", end)) != npos; ++end) {
+    for (std::size_t end = begin; (end = text_.find("{%", end)) != std::string_view::npos; ++end) {
       at_ = end + 2;
       const char sign = take_sign();
       if (!take_word_tag("endraw", true)) continue;
@@ -194,8 +192,8 @@ class Lexer {
 
   void balance(std::string& open, char bracket, std::size_t at) const {
     constexpr std::string_view opening = "([{", closing = ")]}";
-    if (const std::size_t kind = opening.find(bracket); kind != npos) open += closing[kind];
-    if (closing.find(bracket) == npos) return;
+    if (const std::size_t kind = opening.find(bracket); kind != std::string_view::npos) open += closing[kind];
+    if (closing.find(bracket) == std::string_view::npos) return;
     if (open.empty()) source_.fail(at, fmt::format("unexpected '{}'", bracket));
     if (open.back() != bracket) {
       source_.fail(at, fmt::format("unexpected '{}', expected '{}'", bracket, open.back()));

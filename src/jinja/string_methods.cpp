@@ -197,11 +197,11 @@ Value is_case(Runtime& runtime, const Value& self, const Arguments&) {
   return Value::boolean(some);
 }
 
-struct Entry {
+struct NamedMethod {
   std::string_view name;
   Method method;
 };
-constexpr Entry methods[] = {
+constexpr NamedMethod methods[] = {
     {"capitalize", changed<capitalize>},
     {"count", count},
     {"endswith", touches<Side::right>},
@@ -236,7 +236,7 @@ constexpr Entry methods[] = {
 }  // namespace
 
 Method find_string_method(std::string_view name) {
-  const auto found = std::ranges::lower_bound(methods, name, {}, &Entry::name);
+  const auto found = std::ranges::lower_bound(methods, name, {}, &NamedMethod::name);
   return found != std::end(methods) && found->name == name ? found->method : nullptr;
 }
 

@@ -8,8 +8,6 @@
 namespace inlay::jinja {
 namespace {
 
-constexpr std::size_t npos = std::string_view::npos;
-
 // A growing list of pieces within the budget.
 void add(Budget& budget, std::vector<std::string_view>& pieces, std::string_view piece) {
   budget.spend(1);
@@ -19,15 +17,15 @@ void add(Budget& budget, std::vector<std::string_view>& pieces, std::string_view
 }  // namespace
 
 std::size_t find_last_text(Budget& budget, std::string_view text, std::string_view wanted) {
-  if (wanted.size() > text.size()) return npos;
+  if (wanted.size() > text.size()) return std::string_view::npos;
   if (wanted.empty()) return text.size();
   for (std::size_t end = text.size() - wanted.size() + 1; end > 0;) {
     const std::size_t at = text.substr(0, end).rfind(wanted[0]);
     budget.spend_on_bytes(end - std::min(at, end) + wanted.size());
-    if (at == npos || text.substr(at).starts_with(wanted)) return at;
+    if (at == std::string_view::npos || text.substr(at).starts_with(wanted)) return at;
     end = at;
   }
-  return npos;
+  return std::string_view::npos;
 }
 
 std::string_view stripped(Budget& budget, std::string_view text, std::optional<std::string_view> characters,
@@ -91,7 +89,7 @@ std::vector<std::string_view> split_at(Budget& budget, std::string_view text, st
   std::vector<std::string_view> pieces;
   while (most < 0 || static_cast<Integer>(pieces.size()) < most) {
     const std::size_t at = back ? find_last_text(budget, text, separator) : find_text(budget, text, separator);
-    if (at == npos) break;
+    if (at == std::string_view::npos) break;
     const std::string_view before = text.substr(0, at), after = text.substr(at + separator.size());
     add(budget, pieces, back ? after : before);
     text = back ? before : after;
@@ -132,7 +130,7 @@ Value replaced(Runtime& runtime, const String& string, std::string_view old, std
       continue;
     }
     const std::size_t at = find_text(runtime.budget(), text, old, begin);
-    if (at == npos) break;
+    if (at == std::string_view::npos) break;
     out.append(text.substr(begin, at - begin));
     out.append(fresh);
     begin = at + old.size();

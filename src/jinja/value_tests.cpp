@@ -9,7 +9,7 @@ namespace {
 
 const Value& the_argument(const Arguments& arguments) {
   if (arguments.positional.size() != 1 || !arguments.named.empty()) {
-    fail("the test wants one argument, got {}", arguments.positional.size() + arguments.named.size());
+    fail("the test takes one argument, got {}", arguments.positional.size() + arguments.named.size());
   }
   return arguments.positional[0];
 }
@@ -72,11 +72,11 @@ bool compares(Runtime& runtime, const Value& value, const Arguments& arguments) 
   return compare(runtime, comparison, value, the_argument(arguments));
 }
 
-struct Entry {
+struct NamedTest {
   std::string_view name;
   Test test;
 };
-constexpr Entry table[] = {
+constexpr NamedTest tests[] = {
     {"!=", compares<Comparison::unequal>},
     {"<", compares<Comparison::less>},
     {"<=", compares<Comparison::less_equal>},
@@ -118,8 +118,8 @@ constexpr Entry table[] = {
 }  // namespace
 
 Test find_test(std::string_view name) {
-  const auto found = std::ranges::lower_bound(table, name, {}, &Entry::name);
-  return found != std::end(table) && found->name == name ? found->test : nullptr;
+  const auto found = std::ranges::lower_bound(tests, name, {}, &NamedTest::name);
+  return found != std::end(tests) && found->name == name ? found->test : nullptr;
 }
 
 }  // namespace inlay::jinja

@@ -10,10 +10,9 @@ namespace inlay::weights {
 
 using backend::matmul;
 using backend::ScratchScope;
+using enum backend::Transpose;
 
 namespace {
-
-constexpr auto no = backend::Transpose::no, yes = backend::Transpose::yes;
 
 // With C = operand·basisᵀ: rows = C·basis, or rows -= C·basis. operand: the rows in the basis's dtype.
 void project(Exec& exec, View rows, ConstView operand, ConstView basis, Projection::Onto onto) {

@@ -13,11 +13,9 @@ using backend::grouped_matmul_over_rows;
 using backend::matmul;
 using backend::MatmulScale;
 using backend::ScratchScope;
-using backend::Transpose;
+using enum backend::Transpose;
 
 namespace {
-
-constexpr Transpose no = Transpose::no, yes = Transpose::yes;
 
 // The columns of dy that belong to a part's outputs.
 ConstView columns_of(ConstView dy, const Part& part) { return dy.slice_cols(part.row, part.row + part.rows); }

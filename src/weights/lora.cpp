@@ -13,10 +13,9 @@ namespace inlay::weights {
 
 using backend::matmul;
 using backend::ScratchScope;
+using enum backend::Transpose;
 
 namespace {
-
-constexpr auto no = backend::Transpose::no, yes = backend::Transpose::yes;
 
 // In fp32, in scratch.
 ConstView widened(Exec& exec, ConstView view) {
@@ -265,7 +264,7 @@ void LoraWeight::multiply_back(Exec& exec, View dx, Grad mode, ConstView dz, Con
 
 void LoraWeight::add_magnitudes(Exec& exec, ConstView dy, ConstView x, const ops::Call& call) {
   if (!layout_.dora) return;
-  INLAY_ASSERT(call.device_alpha == nullptr, "{}: magnitudes know no factor on the device", parameter().name);
+  INLAY_ASSERT(call.device_alpha == nullptr, "{}: magnitudes do not support a factor on the device", parameter().name);
   const ScratchScope scope(exec.arena());
   View z = exec.arena().scratch("product before the rows' factors", dy.dtype(), dy.shape());
   multiply(exec, z, Grad::overwrite, x, call);

@@ -7,12 +7,7 @@ namespace inlay::weights {
 using backend::grouped_matmul;
 using backend::grouped_matmul_over_rows;
 using backend::ScratchScope;
-
-namespace {
-
-constexpr auto no = backend::Transpose::no, yes = backend::Transpose::yes;
-
-}  // namespace
+using enum backend::Transpose;
 
 // The adapters of all experts at once, over whatever their bases do together.
 class LoraGroup final : public WeightGroup {

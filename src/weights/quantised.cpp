@@ -10,13 +10,8 @@ namespace inlay::weights {
 using backend::grouped_matmul;
 using backend::matmul;
 using backend::ScratchScope;
+using enum backend::Transpose;
 using ops::QuantFormat;
-
-namespace {
-
-constexpr auto no = backend::Transpose::no, yes = backend::Transpose::yes;
-
-}  // namespace
 
 QuantisedWeight::QuantisedWeight(Exec& exec, Parameter& parameter, QuantFormat format, DType compute)
     : Weight(parameter), compute_(compute) {

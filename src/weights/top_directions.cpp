@@ -14,8 +14,7 @@ namespace {
 using backend::Exec;
 using backend::matmul;
 using backend::ScratchScope;
-
-constexpr auto no = backend::Transpose::no, yes = backend::Transpose::yes;
+using enum backend::Transpose;
 
 // Directions beyond those that are wanted: what is wanted converges with the ratio of the first singular value that is
 // left out altogether to the last wanted one.

@@ -36,14 +36,14 @@ std::vector<double> opened(TestBench& bench, const Fp8Matrix& m) {
   return result;
 }
 
-struct Extents {
+struct ExtentsFp8 {
   std::int64_t m, n, k;
 };
 
 class BackendFp8Matmul : public ::testing::TestWithParam<Device> {
  protected:
   // The largest error, measured by the magnitudes of the terms: what cancels in a sum still rounds.
-  double error(const Extents& x, Fp8Recipe recipe, DType format, DType out, float beta) {
+  double error(const ExtentsFp8& x, Fp8Recipe recipe, DType format, DType out, float beta) {
     TestBench bench(GetParam(), std::size_t{128} << 20);
     const ops::Fp8Settings settings{.recipe = recipe, .gradients = format};
     const auto operand = [&](Fp8Role role, std::int64_t rows, std::uint64_t seed) {
@@ -100,8 +100,8 @@ class BackendFp8Matmul : public ::testing::TestWithParam<Device> {
 };
 
 TEST_P(BackendFp8Matmul, MatchesSumsOfWhatTheCodesMean) {
-  for (const Extents& x : {Extents{1, 16, 16}, Extents{7, 48, 144}, Extents{16, 16, 128}, Extents{130, 272, 300},
-                           Extents{33, 130, 1000}, Extents{256, 128, 2048}}) {
+  for (const ExtentsFp8& x : {ExtentsFp8{1, 16, 16}, ExtentsFp8{7, 48, 144}, ExtentsFp8{16, 16, 128},
+                              ExtentsFp8{130, 272, 300}, ExtentsFp8{33, 130, 1000}, ExtentsFp8{256, 128, 2048}}) {
     for (const Fp8Recipe recipe : {Fp8Recipe::block, Fp8Recipe::row, Fp8Recipe::tensor}) {
       for (const DType format : {DType::e4m3, DType::e5m2}) {
         for (const DType out : {DType::f32, DType::bf16}) {

@@ -26,7 +26,7 @@ class Route {
   Route& operator=(const Route&) = delete;
 };
 
-struct Case {
+struct GroupedCase {
   std::vector<std::int32_t> sizes;
   std::int64_t k, n;
 
@@ -41,16 +41,16 @@ struct Case {
 };
 
 // Edges of the tiles (64, 128, 240, 256) and of their depth (16, 32, 64), aligned for the tensor cores or not.
-const std::vector<Case>& cases() {
-  static const std::vector<Case> list = {{{1}, 1, 1},
-                                         {{3, 0, 5}, 7, 13},
-                                         {{0, 0, 0, 1}, 8, 8},
-                                         {{200, 0, 0}, 72, 136},
-                                         {{0, 67, 129}, 64, 240},
-                                         {{3, 130, 1, 64, 257, 0}, 200, 256},
-                                         {{128, 127, 129, 63, 65}, 136, 504},
-                                         {{70, 9}, 65, 101},
-                                         {{31, 400, 2}, 320, 728}};
+const std::vector<GroupedCase>& cases() {
+  static const std::vector<GroupedCase> list = {{{1}, 1, 1},
+                                                {{3, 0, 5}, 7, 13},
+                                                {{0, 0, 0, 1}, 8, 8},
+                                                {{200, 0, 0}, 72, 136},
+                                                {{0, 67, 129}, 64, 240},
+                                                {{3, 130, 1, 64, 257, 0}, 200, 256},
+                                                {{128, 127, 129, 63, 65}, 136, 504},
+                                                {{70, 9}, 65, 101},
+                                                {{31, 400, 2}, 320, 728}};
   return list;
 }
 
@@ -73,7 +73,7 @@ class BackendGroupedMatmul : public ::testing::TestWithParam<std::tuple<Device, 
 // Rows of all groups and a row behind them that nobody may read or write.
 TEST_P(BackendGroupedMatmul, RowsTimesTheMatrixOfTheirGroup) {
   const Route route(std::get<2>(GetParam()));
-  for (const Case& c : cases()) {
+  for (const GroupedCase& c : cases()) {
     for (const Transpose transpose : {Transpose::no, Transpose::yes}) {
       SCOPED_TRACE(c.name() + (transpose == Transpose::yes ? ", transposed" : ""));
       TestBench bench(device());
@@ -128,7 +128,7 @@ TEST_P(BackendGroupedMatmul, RowsTimesTheMatrixOfTheirGroup) {
 
 TEST_P(BackendGroupedMatmul, SumsOverTheRowsOfEachGroup) {
   const Route route(std::get<2>(GetParam()));
-  for (const Case& c : cases()) {
+  for (const GroupedCase& c : cases()) {
     SCOPED_TRACE(c.name());
     TestBench bench(device());
     const std::int64_t rows = c.rows(), matrix = c.k * c.n;

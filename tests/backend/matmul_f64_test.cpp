@@ -13,7 +13,7 @@ namespace {
 using backend::matmul_f64;
 using backend::Transpose;
 
-struct Extents {
+struct ExtentsF64 {
   std::int64_t m, n, k;
 };
 
@@ -38,7 +38,7 @@ View operand(TestBench& bench, std::int64_t rows, std::int64_t cols, bool transp
   return bench.tensor(DType::f64, {stored_rows, ld}, stored).slice_cols(0, stored_cols);
 }
 
-void check(TestBench& bench, const Extents& x, int bits, double alpha, double beta) {
+void check(TestBench& bench, const ExtentsF64& x, int bits, double alpha, double beta) {
   SCOPED_TRACE(fmt::format("{} x {} x {}, transposes {}, alpha {}, beta {}", x.m, x.n, x.k, bits, alpha, beta));
   const auto mark = bench.exec.arena().mark();
   const bool ta = (bits & 1) != 0, tb = (bits & 2) != 0;
@@ -68,7 +68,7 @@ void check(TestBench& bench, const Extents& x, int bits, double alpha, double be
 }
 
 TEST_P(BackendMatmulF64, MatchesPlainSums) {
-  for (const Extents& x : {Extents{1, 1, 1}, {1, 7, 3}, {5, 1, 64}, {17, 31, 33}, {64, 48, 65}, {130, 70, 41}}) {
+  for (const ExtentsF64& x : {ExtentsF64{1, 1, 1}, {1, 7, 3}, {5, 1, 64}, {17, 31, 33}, {64, 48, 65}, {130, 70, 41}}) {
     for (int bits = 0; bits < 4; ++bits) {
       for (const auto& [alpha, beta] : {std::pair{1.0, 0.0}, {-1.0, 1.0}, {-0.5, 1.5}}) {
         check(bench, x, bits, alpha, beta);

@@ -10,6 +10,7 @@
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/gemm_kernels.h"
 #include "backend/cpu/tile_scope.h"
+#include "backend/thread_count.h"
 #include "support/device_tensors.h"
 
 // Products against fp64 sums of the rounded operands. C lies in a larger, poisoned frame: what is past its edges must
@@ -266,17 +267,6 @@ std::vector<Kernel> kernels() {
   }
   return list;
 }
-
-class ThreadCount {
- public:
-  explicit ThreadCount(int threads) : before_(backend::cpu::threads()) { backend::cpu::set_threads(threads); }
-  ~ThreadCount() { backend::cpu::set_threads(before_); }
-  ThreadCount(const ThreadCount&) = delete;
-  ThreadCount& operator=(const ThreadCount&) = delete;
-
- private:
-  int before_;
-};
 
 class BackendGemm : public ::testing::TestWithParam<std::size_t> {
  protected:

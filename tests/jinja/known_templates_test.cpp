@@ -12,12 +12,12 @@ namespace {
 using inlay::testing::test_data;
 using inlay::testing::user_error_of;
 
-Value value(const std::string& json) { return from(io::read_value(json, "test")); }
+Value from_json(const std::string& json) { return from(io::read_value(json, "test")); }
 
 std::string rendered(ChatTemplate chat, const std::string& messages, const RenderOptions& options) {
   chat.set_special_token("bos_token", "<s>");
   chat.set_special_token("eos_token", "</s>");
-  return chat.render(value(messages), options).text;
+  return chat.render(from_json(messages), options).text;
 }
 
 std::string known(const std::string& name, const std::string& messages, bool prompt = false) {
@@ -61,7 +61,8 @@ TEST(JinjaKnownTemplates, WriteWhatTheModelsExpect) {
 TEST(JinjaKnownTemplates, WriteWhatQwensOwnDo) {
   const auto data = test_data();
   if (!data) GTEST_SKIP() << "no test data";
-  const Value tools = value(R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}])");
+  const Value tools =
+      from_json(R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}])");
   const std::string calls = R"("tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"x": "é"}}},
                                {"function": {"name": "g", "arguments": {}}}])";
   const std::vector<std::string> conversations = {

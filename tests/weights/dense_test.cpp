@@ -11,7 +11,7 @@ namespace {
 
 using backend::Grad;
 
-constexpr std::int64_t tokens = 13, in = 24, out = 17;
+constexpr std::int64_t token_count = 13, in = 24, out = 17;
 
 class WeightsDense : public ::testing::TestWithParam<std::tuple<Device, DType>> {
  protected:
@@ -19,8 +19,8 @@ class WeightsDense : public ::testing::TestWithParam<std::tuple<Device, DType>> 
     parameter.name = "w";
     parameter.shape = {out, in};
     weights = rounded(random_values(out * in, 1), dtype);
-    x = rounded(random_values(tokens * in, 2), dtype);
-    dy = rounded(random_values(tokens * out, 3), dtype);
+    x = rounded(random_values(token_count * in, 2), dtype);
+    dy = rounded(random_values(token_count * out, 3), dtype);
     allocate_value(bench.exec, parameter, dtype);
     parameter.value = bench.tensor(dtype, {out, in}, weights);
   }
@@ -39,7 +39,7 @@ class WeightsDense : public ::testing::TestWithParam<std::tuple<Device, DType>> 
     return result;
   }
   std::vector<double> expected_gradient() const {
-    return product(out, in, tokens, [&](auto o, auto i, auto t) {
+    return product(out, in, token_count, [&](auto o, auto i, auto t) {
       return dy[static_cast<std::size_t>(t * out + o)] * x[static_cast<std::size_t>(t * in + i)];
     });
   }
@@ -54,16 +54,16 @@ TEST_P(WeightsDense, ForwardAndBackwardInput) {
   weights::DenseWeight weight(parameter);
   EXPECT_EQ(weight.in_features(), in);
   EXPECT_EQ(weight.out_features(), out);
-  View y = bench.poisoned(dtype, {tokens, out}), dx = bench.poisoned(dtype, {tokens, in});
-  weight.forward(bench.exec, y, Grad::overwrite, bench.tensor(dtype, {tokens, in}, x));
-  weight.backward_input(bench.exec, dx, Grad::overwrite, bench.tensor(dtype, {tokens, out}, dy));
+  View y = bench.poisoned(dtype, {token_count, out}), dx = bench.poisoned(dtype, {token_count, in});
+  weight.forward(bench.exec, y, Grad::overwrite, bench.tensor(dtype, {token_count, in}, x));
+  weight.backward_input(bench.exec, dx, Grad::overwrite, bench.tensor(dtype, {token_count, out}, dy));
   const auto at = [](const std::vector<double>& m, std::int64_t i) { return m[static_cast<std::size_t>(i)]; };
-  EXPECT_LE(relative_error(bench.read(y), product(tokens, out, in,
+  EXPECT_LE(relative_error(bench.read(y), product(token_count, out, in,
                                                   [&](auto t, auto o, auto i) {
                                                     return at(x, t * in + i) * at(weights, o * in + i);
                                                   })),
             tolerance(dtype));
-  EXPECT_LE(relative_error(bench.read(dx), product(tokens, in, out,
+  EXPECT_LE(relative_error(bench.read(dx), product(token_count, in, out,
                                                    [&](auto t, auto i, auto o) {
                                                      return at(dy, t * out + o) * at(weights, o * in + i);
                                                    })),
@@ -73,7 +73,7 @@ TEST_P(WeightsDense, ForwardAndBackwardInput) {
 TEST_P(WeightsDense, TheFirstGradientOverwritesAndLaterOnesAdd) {
   parameter.grad = bench.poisoned(DType::f32, {out, in});
   weights::DenseWeight weight(parameter);
-  const View dy_view = bench.tensor(dtype, {tokens, out}, dy), x_view = bench.tensor(dtype, {tokens, in}, x);
+  const View dy_view = bench.tensor(dtype, {token_count, out}, dy), x_view = bench.tensor(dtype, {token_count, in}, x);
   std::vector<double> expected = expected_gradient();
   EXPECT_FALSE(parameter.grad_written());
   weight.accumulate(bench.exec, dy_view, x_view);
@@ -91,7 +91,7 @@ TEST_P(WeightsDense, AFactorInDeviceMemoryScalesBothGradients) {
   parameter.grad = bench.poisoned(DType::f32, {out, in});
   weights::DenseWeight weight(parameter);
   const View alpha = bench.tensor(DType::f32, {1}, {0.25});
-  weight.accumulate(bench.exec, bench.tensor(dtype, {tokens, out}, dy), bench.tensor(dtype, {tokens, in}, x),
+  weight.accumulate(bench.exec, bench.tensor(dtype, {token_count, out}, dy), bench.tensor(dtype, {token_count, in}, x),
                     {.device_alpha = alpha.as<float>()});
   std::vector<double> expected = expected_gradient();
   for (double& value : expected) value *= 0.25;
@@ -102,7 +102,7 @@ TEST_P(WeightsDense, AFrozenOneHasNoGradientAndSaysSo) {
   weights::DenseWeight weight(parameter);
   EXPECT_FALSE(weight.trainable());
   EXPECT_EQ(parameter.next_grad_mode(), Grad::skip);
-  weight.accumulate(bench.exec, bench.tensor(dtype, {tokens, out}, dy), bench.tensor(dtype, {tokens, in}, x));
+  weight.accumulate(bench.exec, bench.tensor(dtype, {token_count, out}, dy), bench.tensor(dtype, {token_count, in}, x));
   EXPECT_FALSE(parameter.grad_written());
 }
 

@@ -26,7 +26,7 @@ const MatrixCase cases[] = {
     {"square", {24}, 24, {9}}, {"square_mostly_free", {24}, 24, {20}},        {"tall", {40}, 16, {8}},
     {"wide", {12}, 31, {5}},   {"three_tensors", {24, 8, 8}, 24, {10, 3, 8}}, {"all_free", {7}, 9, {7}}};
 
-struct Part {
+struct CasePart {
   DoubleMatrix u, v;  // all directions, [R, N] and [R, M]
   std::vector<double> s;
   std::int64_t free;
@@ -38,11 +38,11 @@ struct Part {
   }
 };
 
-std::vector<Part> make_parts(const MatrixCase& c) {
-  std::vector<Part> parts;
+std::vector<CasePart> make_parts(const MatrixCase& c) {
+  std::vector<CasePart> parts;
   for (std::size_t i = 0; i < c.rows.size(); ++i) {
     const std::int64_t full = std::min(c.rows[i], c.in);
-    Part part{orthonormal_rows(full, c.rows[i], 10 + i), orthonormal_rows(full, c.in, 20 + i), {}, c.free[i]};
+    CasePart part{orthonormal_rows(full, c.rows[i], 10 + i), orthonormal_rows(full, c.in, 20 + i), {}, c.free[i]};
     for (std::int64_t k = 0; k < full; ++k) part.s.push_back(2.0 * std::pow(0.9, static_cast<double>(k)));
     part.s = rounded(part.s, DType::f32);
     parts.push_back(std::move(part));
@@ -51,17 +51,17 @@ std::vector<Part> make_parts(const MatrixCase& c) {
 }
 
 // As a step multiplies by them.
-std::vector<Part> rounded_parts(std::vector<Part> parts, DType dtype) {
-  for (Part& part : parts) {
+std::vector<CasePart> rounded_parts(std::vector<CasePart> parts, DType dtype) {
+  for (CasePart& part : parts) {
     part.u.data = rounded(part.u.data, dtype);
     part.v.data = rounded(part.v.data, dtype);
   }
   return parts;
 }
 
-DoubleMatrix stacked_weight(const std::vector<Part>& parts, std::int64_t in) {
+DoubleMatrix stacked_weight(const std::vector<CasePart>& parts, std::int64_t in) {
   DoubleMatrix w(0, in);
-  for (const Part& part : parts) {
+  for (const CasePart& part : parts) {
     const DoubleMatrix piece = Factors<double>{part.u, part.s, part.v}.weight();
     w.data.insert(w.data.end(), piece.data.begin(), piece.data.end());
     w.rows += piece.rows;
@@ -80,7 +80,7 @@ class Harness {
     dense.name = "matrix";
     FactorLayout layout{.parts = {}, .route = route, .one_call = one_call};
     std::int64_t row = 0;
-    for (const Part& part : parts) {
+    for (const CasePart& part : parts) {
       dense.parts.push_back({"tensor", row, part.u.cols});
       row += part.u.cols;
       layout.parts.push_back({.free = part.free, .frozen = part.full() - part.free});
@@ -94,7 +94,8 @@ class Harness {
     weight->start(bench.exec, &start);
   }
 
-  static void add_tensors(std::map<std::string, std::vector<float>>& to, const std::string& prefix, const Part& part) {
+  static void add_tensors(std::map<std::string, std::vector<float>>& to, const std::string& prefix,
+                          const CasePart& part) {
     const Factors<double> trained = part.trained();
     const std::int64_t frozen = part.full() - part.free;
     to[prefix + ".u"] = floats(trained.u);
@@ -115,7 +116,7 @@ class Harness {
   }
 
   TestBench bench;
-  std::vector<Part> parts, used;
+  std::vector<CasePart> parts, used;
   DoubleMatrix w;
   Parameter dense;
   std::unique_ptr<FactorSubspace> weight;
@@ -185,7 +186,7 @@ TEST_P(WeightsFactors, GradientsOfEveryRouteAreTheReferences) {
         h.weight->finish_gradients(h.bench.exec);
         std::int64_t row = 0;
         for (std::size_t i = 0; i < h.parts.size(); ++i) {
-          const Part& part = h.used[i];
+          const CasePart& part = h.used[i];
           DoubleMatrix dpart(tokens, part.u.cols);
           for (std::int64_t t = 0; t < tokens; ++t) {
             for (std::int64_t n = 0; n < part.u.cols; ++n) dpart(t, n) = dy(t, row + n);
@@ -266,7 +267,7 @@ TEST_P(WeightsFactors, FrozenDirectionsStayThroughThousandsOfSteps) {
     EXPECT_GT(relative_error(learned.data, h.w.data), 0.05);  // it did learn
     std::int64_t row = 0;
     for (std::size_t i = 0; i < h.parts.size(); ++i) {
-      const Part& part = h.parts[i];
+      const CasePart& part = h.parts[i];
       const std::int64_t frozen = part.full() - part.free;
       const DoubleMatrix uh = rows_of(part.u, 0, frozen), vh = rows_of(part.v, 0, frozen);
       FactorSubspace::PartFactors& f = *h.weight->parts()[i];

@@ -16,11 +16,11 @@ struct InputCase {
   std::int64_t out, in, frozen;
 };
 // B·V where few directions are free, D where few are frozen; nothing frozen; odd sizes.
-const InputCase cases[] = {{24, 16, 12}, {24, 16, 8}, {24, 16, 5}, {9, 31, 29}, {9, 31, 1}, {7, 11, 0}};
+const InputCase input_cases[] = {{24, 16, 12}, {24, 16, 8}, {24, 16, 5}, {9, 31, 29}, {9, 31, 1}, {7, 11, 0}};
 
-class Harness {
+class InputHarness {
  public:
-  Harness(Device device, DType dtype, const InputCase& c)
+  InputHarness(Device device, DType dtype, const InputCase& c)
       : bench(device, std::size_t{512} << 20, bases_on_host),
         directions(orthonormal_rows(c.in, c.in, 5)),
         w(random_matrix(c.out, c.in, 6)) {
@@ -65,9 +65,9 @@ class Harness {
 class WeightsInputs : public DeviceDType {};
 
 TEST_P(WeightsInputs, TheGradientIsThatOfTheFactor) {
-  for (const InputCase& c : cases) {
+  for (const InputCase& c : input_cases) {
     SCOPED_TRACE(fmt::format("{}x{}, {} frozen", c.out, c.in, c.frozen));
-    Harness h(device(), dtype(), c);
+    InputHarness h(device(), dtype(), c);
     const std::int64_t tokens = 13;
     DoubleMatrix x = random_matrix(tokens, c.in, 1), dy = random_matrix(tokens, c.out, 2);
     x.data = rounded(x.data, dtype()), dy.data = rounded(dy.data, dtype());
@@ -91,9 +91,9 @@ TEST_P(WeightsInputs, TheGradientIsThatOfTheFactor) {
 }
 
 TEST_P(WeightsInputs, ALookupIsAProductWithOneHotInputs) {
-  for (const InputCase& c : cases) {
+  for (const InputCase& c : input_cases) {
     SCOPED_TRACE(fmt::format("{}x{}, {} frozen", c.out, c.in, c.frozen));
-    Harness h(device(), dtype(), c);
+    InputHarness h(device(), dtype(), c);
     const std::vector<std::int32_t> tokens = {3, 1, 3, 0, 6, 1};
     const auto count = static_cast<std::int64_t>(tokens.size());
     DoubleMatrix dout = random_matrix(count, c.in, 2), g(c.out, c.in);
@@ -111,19 +111,19 @@ TEST_P(WeightsInputs, ALookupIsAProductWithOneHotInputs) {
 }
 
 TEST_P(WeightsInputs, StepZeroIsTheBaseBitForBit) {
-  for (const InputCase& c : cases) {
-    Harness h(device(), dtype(), c);
+  for (const InputCase& c : input_cases) {
+    InputHarness h(device(), dtype(), c);
     h.weight->update_value(h.bench.exec);
     EXPECT_EQ(h.bench.read(h.dense.value), h.w.data);
   }
 }
 
 TEST_P(WeightsInputs, OutputsOfFrozenInputsNeverChange) {
-  std::vector<InputCase> shapes(std::begin(cases), std::end(cases));
+  std::vector<InputCase> shapes(std::begin(input_cases), std::end(input_cases));
   for (const InputCase& wide : {InputCase{40, 160, 120}, InputCase{40, 160, 40}}) shapes.push_back(wide);
   for (const InputCase& c : shapes) {
     SCOPED_TRACE(fmt::format("{}x{}, {} frozen", c.out, c.in, c.frozen));
-    Harness h(device(), dtype(), c);
+    InputHarness h(device(), dtype(), c);
     EXPECT_EQ(h.weight->leak(h.bench.exec).share(), 0.0);  // nothing was learned
     for (int step = 1; step <= 300; ++step) {
       const auto seed = static_cast<std::uint64_t>(step);

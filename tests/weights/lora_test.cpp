@@ -21,7 +21,7 @@ struct AdapterCase {
   std::vector<double> scales;
 };
 // One tensor; three with adapters of different ranks; the middle one without; odd extents.
-const AdapterCase cases[] = {
+const AdapterCase adapter_cases[] = {
     {16, {24}, {4}, {2.0}}, {32, {16, 8, 8}, {8, 4, 4}, {2, 1, 0.5}}, {11, {7, 5, 3}, {3, 0, 2}, {1.5, 0, 3}}};
 
 // The matrix and its adapters in double precision, as the compute dtype has them.
@@ -120,7 +120,7 @@ class WeightsLora : public DeviceDType {
 };
 
 TEST_P(WeightsLora, ProductsAndGradientsAreThoseOfTheSum) {
-  for (const AdapterCase& c : cases) {
+  for (const AdapterCase& c : adapter_cases) {
     SCOPED_TRACE(fmt::format("in {}, {} tensors", c.in, c.rows.size()));
     TestBench bench(device());
     const Reference reference(c, dtype(), 5);
