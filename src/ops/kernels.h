@@ -22,6 +22,7 @@
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/sample.h"
+#include "ops/schedule_free.h"
 #include "ops/softmax_gradient.h"
 #include "ops/swiglu.h"
 #include "ops/token_rule.h"
@@ -55,6 +56,7 @@ namespace inlay::ops::cpu {
   X(rms_norm_forward) X(residual_rms_norm_forward) X(rms_norm_backward) \
   X(rope) \
   X(sample) \
+  X(schedule_free_begin) X(schedule_free_step) \
   X(softmax_gradient) \
   X(swiglu_forward) X(swiglu_backward) \
   X(token_rule)

@@ -16,6 +16,7 @@
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/sample.h"
+#include "ops/schedule_free.h"
 #include "ops/swiglu.h"
 
 // Stands in for the CUDA kernels where CUDA is not built. An Exec that runs on the GPU cannot be made then, so nobody
@@ -26,7 +27,12 @@ namespace {
 [[noreturn]] void unreachable() { INLAY_ASSERT(false, "a CUDA kernel in a build without CUDA"); }
 }  // namespace
 
+void schedule_free_begin(Exec&, const ScheduleFreeState&, float, bool) { unreachable(); }
+void schedule_free_step(Exec&, const ScheduleFreeState&, ConstView, ConstView, const ScheduleFreeFactors&) {
+  unreachable();
+}
 void adamw_update_8bit(Exec&, View, const Moments8&, ConstView, const AdamWFactors&) { unreachable(); }
+void adamw_step_8bit(Exec&, View, View, View, const Moments8&, ConstView, const AdamWFactors&) { unreachable(); }
 void muon_momentum(Exec&, View, View, ConstView, float) { unreachable(); }
 void normalise(Exec&, View, ConstView, ConstView) { unreachable(); }
 

@@ -5,6 +5,7 @@
 
 #include "ops/adamw_8bit.h"
 #include "ops/muon.h"
+#include "ops/schedule_free.h"
 
 namespace inlay::train {
 
@@ -29,6 +30,22 @@ void check_whole(const weights::Parameter& p) {
           part.label());
     }
   }
+}
+
+// So does what looks ahead.
+void check_looks_ahead(const weights::Parameter& p) {
+  if (p.on_host) {
+    user_error(
+        "optimizer: schedule_free_adamw works on the device; layers that live on the host (memory.host_layers) need "
+        "adamw");
+  }
+  if (p.cut != nullptr) {
+    user_error(
+        "optimizer: schedule_free_adamw needs whole weights, and processes share out the rows of {}; set parallel: "
+        "{{zero: 0}}",
+        p.name);
+  }
+  INLAY_ASSERT(!p.projected, "{} is projected", p.name);
 }
 
 // So small that launching a kernel for it costs more than running it: these go together.
@@ -72,6 +89,7 @@ Optimizer::Slot Optimizer::make_slot(Exec& exec, weights::Parameter& p) const {
   }
   const DType moments = options_.moments == DType::u8 ? DType::f32 : options_.moments;
   slot.m = keep(".m", moments, shape);
+  if (schedule_free()) check_looks_ahead(p);
   if (by_muon(p)) {
     check_whole(p);
   } else {
@@ -152,6 +170,19 @@ ops::AdamWSettings Optimizer::settings(std::int64_t step, double learning_rate) 
           .step = step};
 }
 
+void Optimizer::look_ahead(Exec& exec, std::int64_t step) {
+  if (!schedule_free()) return;
+  for (const Slot& slot : slots_) {
+    const weights::Parameter& p = *slot.parameter;
+    ops::schedule_free_begin(exec, {p.my_value(), p.low, slot.m, slot.v}, options_.beta1, step == 1);
+  }
+}
+
+void Optimizer::account(double learning_rate) {
+  highest_rate_ = std::max(highest_rate_, learning_rate);
+  rate_squares_ += highest_rate_ * highest_rate_;
+}
+
 void Optimizer::begin_step(int passes, std::int64_t step, double learning_rate) {
   if (host_ != nullptr) host_->begin_step(passes, settings(step, learning_rate));
 }
@@ -199,6 +230,7 @@ void Optimizer::step(Exec& exec, std::int64_t step, double learning_rate) {
     }
   }
   norms(exec, norm_, scale_);
+  account(learning_rate);
   std::vector<ops::AdamWSlot> small[2];  // that decay not, and that do
   const auto settings_of = [&](bool decay) {
     ops::AdamWSettings result = settings(step, learning_rate);
@@ -209,7 +241,20 @@ void Optimizer::step(Exec& exec, std::int64_t step, double learning_rate) {
     weights::Parameter& p = *slot.parameter;
     const ops::AdamWSettings mine = settings_of(decays(p));
     const ops::AdamWState state{.value = p.my_value(), .low = p.low, .m = slot.m, .v = slot.v};
-    if (p.projected || slot.by_muon() || slot.in_8_bits()) {
+    if (schedule_free()) {
+      const double share = rate_squares_ > 0 ? highest_rate_ * highest_rate_ / rate_squares_ : 0;
+      ops::schedule_free_step(exec, {p.my_value(), p.low, slot.m, slot.v}, p.my_grad(), scale_,
+                              {.lr = mine.lr,
+                               .beta1 = mine.beta1,
+                               .beta2 = mine.beta2,
+                               .eps = mine.eps,
+                               .weight_decay = mine.weight_decay,
+                               .share = share,
+                               .step = step});
+    } else if (slot.in_8_bits() && !p.projected) {
+      ops::adamw_step_8bit(exec, p.my_value(), p.low, p.my_grad(), {slot.m, slot.v, slot.m_scale, slot.v_scale}, scale_,
+                           mine);
+    } else if (p.projected || slot.by_muon()) {
       make_change(exec, slot, mine);
       if (p.projected) project(exec, p, weights::Projected::change);
       ops::add_update(exec, p.my_value(), p.low, p.my_grad(), mine);

@@ -49,6 +49,11 @@ class Optimizer {
  public:
   Optimizer(Exec& exec, model::Decoder& decoder, const OptimizerOptions& options);
 
+  // Where gradients are computed elsewhere than where the model is: the weights go there. Before everything else of a
+  // step, which counts from 1.
+  void look_ahead(Exec& exec, std::int64_t step);
+  // A step's learning rate, in order; step() does it itself. For steps that were done before a run was resumed.
+  void account(double learning_rate);
   // Before the step's first backward pass, of so many. step counts from 1.
   void begin_step(int passes, std::int64_t step, double learning_rate);
   // After the last one. Clears the gradients' "written" marks.
@@ -69,11 +74,12 @@ class Optimizer {
   ops::AdamWSettings settings(std::int64_t step, double learning_rate) const;
   bool decays(const weights::Parameter& parameter) const;
   bool by_muon(const weights::Parameter& parameter) const;
+  bool schedule_free() const { return options_.kind == OptimizerKind::schedule_free; }
   bool keeps_8_bits(const weights::Parameter& parameter) const;
 
   struct Slot {
     weights::Parameter* parameter;
-    View m, v;              // Muon has no second moment
+    View m, v;              // Muon has no second moment; without a schedule m is where plain steps lead
     View m_scale, v_scale;  // of moments in eight bits
     bool by_muon() const { return v.absent(); }
     bool in_8_bits() const { return !m_scale.absent(); }
@@ -86,8 +92,9 @@ class Optimizer {
   std::vector<Slot> slots_, host_slots_;  // on the device, and on the host
   std::unique_ptr<HostOptimizer> host_;   // null where nothing is
   parallel::Mesh mesh_;
-  bool projects_ = false;  // some parameter does
-  bool cut_ = false;       // some parameter's rows are stepped elsewhere
+  double highest_rate_ = 0, rate_squares_ = 0;  // of the steps so far: the share of each in the average
+  bool projects_ = false;                       // some parameter does
+  bool cut_ = false;                            // some parameter's rows are stepped elsewhere
   View sums_, norm_, scale_;
   View raw_norm_, raw_scale_;  // the same before projection; the factor is not used
 };

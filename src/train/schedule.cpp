@@ -18,7 +18,7 @@ double Schedule::rate(std::int64_t step) const {
 
 Schedule schedule_of(const options::TrainOptions& o, std::int64_t steps) {
   Schedule schedule;
-  schedule.decay = o.lr_scheduler;
+  schedule.decay = o.optimizer == options::OptimizerKind::schedule_free ? options::Decay::constant : o.lr_scheduler;
   schedule.peak = o.learning_rate;
   schedule.total_steps = steps;
   schedule.min_ratio = schedule.decay == options::Decay::cosine ? o.cosine_min_lr_ratio : 0.0;
@@ -33,7 +33,7 @@ options::TrainOptions in_steps(options::TrainOptions o, std::int64_t steps, doub
     if (when == options::When::epoch) per_epoch = 1;
     if (share > 0) every = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(steps)));
     if (per_epoch > 0) every = std::max<std::int64_t>(1, std::llround(epoch_steps / per_epoch));
-    when = options::When::steps;
+    if (when != options::When::best) when = options::When::steps;
     share = per_epoch = 0;
   };
   resolve(o.eval_strategy, o.eval_steps, o.eval_share, o.evals_per_epoch);

@@ -1,0 +1,49 @@
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "support/device_tensors.h"
+#include "support/fixtures.h"
+#include "support/paths.h"
+
+// AdamW without a schedule, in a model: gradients are computed at one point, and the model is another.
+namespace inlay::testing {
+namespace {
+
+using train::OptimizerKind;
+
+class TrainScheduleFree : public ::testing::TestWithParam<Device> {};
+
+TEST_P(TrainScheduleFree, TenStepsAreThoseOfItsAuthors) {
+  std::ifstream file(source_folder() / "tests/golden/schedule_free.json");
+  const nlohmann::json expected = nlohmann::json::parse(file);
+  for (const auto& run : expected.at("models")) {
+    SCOPED_TRACE(run.at("model").get<std::string>());
+    const Fixture fixture(source_folder() / "tests/golden/models" / run.at("model").get<std::string>());
+    const auto engine = fixture.engine({.device = GetParam(),
+                                        .compute = DType::f32,
+                                        .optimizer = {.kind = OptimizerKind::schedule_free,
+                                                      .beta1 = expected.at("beta1"),
+                                                      .beta2 = expected.at("beta2"),
+                                                      .eps = expected.at("eps"),
+                                                      .weight_decay = expected.at("weight_decay"),
+                                                      .decay_vectors = true}});
+    const std::vector<PackedBatch> batches = {pack(fixture.documents)};
+    std::int64_t step = 0;
+    for (const double loss : run.at("losses")) {
+      EXPECT_NEAR(engine->train_step(batches, ++step, run.at("lr")).loss, loss, 1e-5 * loss) << step;
+    }
+    if (fixture.config.experts.balance > 0) continue;  // which an evaluation does not count
+    // Between steps the weights are the model's.
+    const double result = run.at("result"), labels = static_cast<double>(batches[0].valid_count());
+    EXPECT_NEAR(engine->evaluate(batches[0]).loss / labels, result, 1e-5 * result);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, TrainScheduleFree, ::testing::ValuesIn(devices()),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace inlay::testing
