@@ -20,6 +20,10 @@ struct Moments8 {
 void adamw_update_8bit(Exec& exec, View grad, const Moments8& moments, ConstView grad_scale,
                        const AdamWSettings& settings);
 
+// adamw_step() with such moments. The gradient is used up.
+void adamw_step_8bit(Exec& exec, View value, View low, View grad, const Moments8& moments, ConstView grad_scale,
+                     const AdamWSettings& settings);
+
 // What the devices answer. Shapes are checked by then, and there is something to do (no empty tensors, no planning).
 namespace cpu {
 void adamw_update_8bit(Exec& exec, View grad, const Moments8& moments, ConstView grad_scale,
@@ -28,6 +32,10 @@ void adamw_update_8bit(Exec& exec, View grad, const Moments8& moments, ConstView
 namespace cuda {
 void adamw_update_8bit(Exec& exec, View grad, const Moments8& moments, ConstView grad_scale,
                        const AdamWFactors& factors);
-}
+// For rows of whole vectors.
+inline constexpr std::int64_t moments_together = 8;
+void adamw_step_8bit(Exec& exec, View value, View low, View grad, const Moments8& moments, ConstView grad_scale,
+                     const AdamWFactors& factors);
+}  // namespace cuda
 
 }  // namespace inlay::ops

@@ -123,6 +123,53 @@ TEST_P(OpsAdamW8bit, RaggedRowsKeepTheNearestNumbers) {
   }
 }
 
+// A step is the two halves, to the last bit, on each device; and what one step keeps the next one reads.
+TEST_P(OpsAdamW8bit, AStepIsItsTwoHalves) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const auto& [rows, cols] :
+         {std::pair<std::int64_t, std::int64_t>{3, 7}, {5, 256}, {2, 257}, {1, 8}, {70, 600}, {9, 2048}}) {
+      SCOPED_TRACE(fmt::format("{} x {}, {}", rows, cols, name_of(dtype)));
+      TestBench bench(GetParam());
+      struct Weight {
+        View value, low;
+        Moments8 moments;
+      };
+      const auto make = [&, rows = rows, cols = cols] {
+        Weight weight{bench.tensor(dtype, {rows, cols}, random_values(rows * cols, 3)), {}, zeros(bench, rows, cols)};
+        if (dtype == DType::bf16)
+          weight.low = bench.exec.arena().keep(MemoryClass::optimizer, "low", DType::i16, {rows, cols});
+        if (dtype == DType::bf16) bench.exec.fill_zero(weight.low);
+        return weight;
+      };
+      const Weight once = make(), halves = make();
+      const View scale = bench.tensor(DType::f32, {1}, {0.5});
+      AdamWSettings settings{.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6, .weight_decay = 0.1, .step = 0};
+      for (unsigned seed = 10; seed < 14; ++seed) {
+        ++settings.step;
+        std::vector<double> g = random_values(rows * cols, seed);
+        for (std::size_t i = 0; i < g.size(); ++i) g[i] *= std::pow(10.0, -static_cast<double>(i % 7));  // all decades
+        const View first = bench.tensor(DType::f32, {rows, cols}, g),
+                   second = bench.tensor(DType::f32, {rows, cols}, g);
+        adamw_step_8bit(bench.exec, once.value, once.low, first, once.moments, scale, settings);
+        adamw_update_8bit(bench.exec, second, halves.moments, scale, settings);
+        add_update(bench.exec, halves.value, halves.low, second, settings);
+      }
+      const auto expect_same = [&](ConstView x, ConstView y) {
+        std::vector<std::byte> a(x.bytes()), b(y.bytes());
+        bench.exec.download(a.data(), x);
+        bench.exec.download(b.data(), y);
+        EXPECT_TRUE(a == b);
+      };
+      expect_same(once.value, halves.value);
+      if (!once.low.absent()) expect_same(once.low, halves.low);
+      expect_same(once.moments.m, halves.moments.m);
+      expect_same(once.moments.v, halves.moments.v);
+      expect_same(once.moments.m_scale, halves.moments.m_scale);
+      expect_same(once.moments.v_scale, halves.moments.v_scale);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, OpsAdamW8bit, ::testing::ValuesIn(devices()),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
