@@ -10,7 +10,7 @@ namespace inlay::bench {
 
 namespace {
 
-struct Arguments : Common {
+struct AttentionArguments : Common {
   std::int64_t documents = 1, length = 16384, heads = 32, kv_heads = 8, head_dim = 128, window = 0, prefix = 0;
   bool nondeterministic = false;
   std::string mask, score;
@@ -18,7 +18,7 @@ struct Arguments : Common {
   bool ruled() const { return !mask.empty() || !score.empty(); }
 };
 
-Report run(const Arguments& a) {
+Report run(const AttentionArguments& a) {
   const auto [device, dtype] = train::resolve_machine(a.device, a.dtype);
   const std::int64_t tokens = a.documents * a.length, width = (a.heads + 2 * a.kv_heads) * a.head_dim;
   std::vector<std::int32_t> cu_seqlens;
@@ -105,7 +105,7 @@ Report run(const Arguments& a) {
 Benchmark attention_benchmark() {
   return {"attention", "attention over packed documents, causal or by a rule, forward and backward",
           [](CLI::App& command) -> std::function<Report()> {
-            auto a = std::make_shared<Arguments>();
+            auto a = std::make_shared<AttentionArguments>();
             add_common(command, *a);
             command.add_option("--documents", a->documents);
             command.add_option("--length", a->length);

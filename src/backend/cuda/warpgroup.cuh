@@ -40,6 +40,7 @@ __device__ __forceinline__ void publish_stores() { asm volatile("fence.proxy.asy
 // d[j][i] row 16 (t / 32) + t % 32 / 4 + 8 (i / 2) and column 8 j + 2 (t % 4) + i % 2.
 //
 // The instruction names every register, so each width is a function of its own; these write them.
+#define INLAY_NUMBERS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define INLAY_NUMBERS_32                                                                                 \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
   "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -91,8 +92,10 @@ __device__ __forceinline__ void publish_stores() { asm volatile("fence.proxy.asy
                 "n"(transpose_b));                                                                                \
   }
 
+INLAY_WGMMA_SHARED(wgmma_first, "32", 4, INLAY_NUMBERS_16, "=f", "0", "%16, %17, adds, 1, 1, %18, %19")
 INLAY_WGMMA_SHARED(wgmma_first, "64", 8, INLAY_NUMBERS_32, "=f", "0", "%32, %33, adds, 1, 1, %34, %35")
 INLAY_WGMMA_SHARED(wgmma_first, "128", 16, INLAY_NUMBERS_64, "=f", "0", "%64, %65, adds, 1, 1, %66, %67")
+INLAY_WGMMA_SHARED(wgmma, "32", 4, INLAY_NUMBERS_16, "+f", "1", "%16, %17, adds, 1, 1, %18, %19")
 INLAY_WGMMA_SHARED(wgmma, "64", 8, INLAY_NUMBERS_32, "+f", "1", "%32, %33, adds, 1, 1, %34, %35")
 INLAY_WGMMA_SHARED(wgmma, "128", 16, INLAY_NUMBERS_64, "+f", "1", "%64, %65, adds, 1, 1, %66, %67")
 INLAY_WGMMA_SHARED(wgmma, "240", 30, INLAY_NUMBERS_120, "+f", "1", "%120, %121, adds, 1, 1, %122, %123")
@@ -100,7 +103,9 @@ INLAY_WGMMA_SHARED(wgmma, "256", 32, INLAY_NUMBERS_128, "+f", "1", "%128, %129, 
 INLAY_WGMMA_REGISTERS("64", 8, INLAY_NUMBERS_32, "{%32, %33, %34, %35}, %36, adds, 1, 1, %37")
 INLAY_WGMMA_REGISTERS("96", 12, INLAY_NUMBERS_48, "{%48, %49, %50, %51}, %52, adds, 1, 1, %53")
 INLAY_WGMMA_REGISTERS("128", 16, INLAY_NUMBERS_64, "{%64, %65, %66, %67}, %68, adds, 1, 1, %69")
+INLAY_WGMMA_REGISTERS("256", 32, INLAY_NUMBERS_128, "{%128, %129, %130, %131}, %132, adds, 1, 1, %133")
 
+#undef INLAY_NUMBERS_16
 #undef INLAY_NUMBERS_32
 #undef INLAY_NUMBERS_48
 #undef INLAY_NUMBERS_64

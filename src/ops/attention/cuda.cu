@@ -11,7 +11,7 @@
 #include "ops/attention/rule_cuda.h"
 
 // Attention on a GPU takes one of three routes: cuDNN's graphs where there is one (bf16, heads of a multiple of 8),
-// else our own kernels on the tensor cores (bf16, heads of 64, 96 and 128), else our plain ones. A rule takes the
+// else our own kernels on the tensor cores (bf16, heads of 64, 96, 128 and 256), else our plain ones. A rule takes the
 // second, or the interpreter in the third. INLAY_ATTENTION=plain takes the third always; =cudnn makes it an error that
 // cuDNN cannot; =compiled passes cuDNN by.
 namespace inlay::ops::cuda {

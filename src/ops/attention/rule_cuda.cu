@@ -26,7 +26,7 @@ using rules::Pass;
 // A pass of a rule as it lies on the device; without kernels where it could not be compiled.
 struct Program {
   cudaLibrary_t code = nullptr;
-  cudaKernel_t forward = nullptr, query_gradients = nullptr, key_gradients = nullptr;
+  cudaKernel_t forward = nullptr, query_gradients = nullptr, key_gradients = nullptr, value_gradients = nullptr;
   explicit operator bool() const { return code != nullptr; }
 };
 
@@ -91,6 +91,7 @@ class Programs {
     } else {
       program.query_gradients = kernel("attention_query_gradients");
       program.key_gradients = kernel("attention_key_gradients");
+      if (rules::gradients_apart(head_size)) program.value_gradients = kernel("attention_value_gradients");
     }
     return program;
   }
@@ -140,28 +141,39 @@ flash::Task task_of(const AttentionTensors& tensors, const AttentionSpec& spec) 
 // Shared memory of the kernels: what they hold themselves, their tiles, and the list of a document's tiles.
 constexpr std::int64_t static_bytes = 1024;
 struct SharedBytes {
-  std::int64_t forward, query_gradients, key_gradients;
+  std::int64_t forward = 0, query_gradients = 0, key_gradients = 0;  // 0: there are no kernels for such a batch
   SharedBytes(std::int64_t head_size, std::int64_t tokens) {
-    const std::int64_t more = static_bytes + (tokens / flash::narrowest_tile + 8) * 2;
-    const auto set = [&]<int size>() {
-      forward = flash::forward_bytes<size> + more;
-      query_gradients = flash::query_gradient_bytes<size> + more;
-      key_gradients = flash::key_gradient_bytes<size> + more;
-    };
-    head_size == 64 ? set.operator()<64>() : head_size == 96 ? set.operator()<96>() : set.operator()<128>();
+    switch (head_size) {
+      case 64: set<64>(tokens); break;
+      case 96: set<96>(tokens); break;
+      case 128: set<128>(tokens); break;
+      case 256: set<256>(tokens); break;
+      default: break;
+    }
+  }
+
+ private:
+  template <int head_size>
+  void set(std::int64_t tokens) {
+    using Tiling = flash::Tiling<head_size>;
+    static_assert(Tiling::gradients_apart == (head_size > 128));
+    constexpr std::int64_t most_tiles = 1 << 15;  // see flash::partial_bit
+    const std::int64_t tiles = tokens / Tiling::narrowest_tile;
+    if (tiles > most_tiles) return;
+    const std::int64_t more = static_bytes + (tiles + 8) * 2;
+    forward = Tiling::forward_bytes + more;
+    query_gradients = Tiling::query_gradient_bytes + more;
+    key_gradients = Tiling::key_gradient_bytes + more;
   }
 };
 
 // The program, or none where the tensors or the GPU are not for it.
 const Program* program_of(Exec& exec, Pass pass, const AttentionTensors& tensors, const AttentionSpec& spec,
                           std::int64_t shared_bytes) {
-  constexpr std::int64_t most_tiles = 1 << 15;
-  const std::int64_t head_size = tensors.q.dim(2);
-  if (head_size != 64 && head_size != 96 && head_size != 128) return nullptr;
-  if (!(spec.scale > 0) || tensors.q.dim(0) > most_tiles * flash::narrowest_tile) return nullptr;
+  if (!(spec.scale > 0) || shared_bytes == 0) return nullptr;
   auto& programs = gpu(exec).part<Programs>();
   if (!programs.able(shared_bytes)) return nullptr;
-  const Program& program = programs.find(exec, *spec.rule, pass, static_cast<int>(head_size));
+  const Program& program = programs.find(exec, *spec.rule, pass, static_cast<int>(tensors.q.dim(2)));
   return program ? &program : nullptr;
 }
 
@@ -222,6 +234,9 @@ bool compiled_attention_backward(Exec& exec, const AttentionGrads& grads, ConstV
   task.dv = tokens_of(grads.dv);
   task.delta = delta;
   launch(exec, program->key_gradients, task, tokens, task.kv_heads, bytes.key_gradients);
+  if (program->value_gradients != nullptr) {
+    launch(exec, program->value_gradients, task, tokens, task.kv_heads, bytes.key_gradients);
+  }
   launch(exec, program->query_gradients, task, tokens, task.heads, bytes.query_gradients);
   return true;
 }

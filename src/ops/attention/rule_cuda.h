@@ -3,7 +3,7 @@
 #include "ops/attention/attention.h"
 
 // Attention by a rule on the tensor cores: kernels that are compiled for the rule when it is first used, bf16, heads of
-// 64, 96 and 128. Always in a fixed order.
+// 64, 96, 128 and 256. Always in a fixed order.
 namespace inlay::ops::cuda {
 
 // false: it has to be interpreted, because of the tensors or the GPU, or because nothing could be compiled (which is

@@ -170,15 +170,15 @@ TEST_P(OpsRuleAttention, HeadCounts) {
   }
 }
 
-// At the edges of tiles of 64 and of 128. The window comes as a number, so that the rule is compiled once.
+// At the edges of tiles of 32, of 64 and of 128. The window comes as a number, so that the rule is compiled once.
 TEST_P(OpsRuleAttention, WindowsAtTheirEdges) {
   const auto rule = AttentionRule::parse("causal and window(prefix_length)");
   EXPECT_EQ(rule->causal_window(), std::nullopt);
-  for (const int window : {1, 2, 63, 64, 65, 127, 128, 129, 255, 256, 257, 299, 300, 301}) {
+  for (const int window : {1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 299, 300, 301}) {
     const std::vector<std::int32_t> windows = {window, window};
     const Rule named = {"causal and window(prefix_length)", "",
                         [window](const AttentionPair& at) { return causal(at) && at.q - at.k < window; }};
-    expect_right({{300, 66}, 2, 1, 64}, named, *rule, windows);
+    for (const std::int64_t head_size : {64, 256}) expect_right({{300, 66}, 2, 1, head_size}, named, *rule, windows);
   }
 }
 
@@ -189,6 +189,7 @@ TEST_P(OpsRuleAttention, Documents) {
     expect_right({{5, 0, 9}, 2, 2, 64}, *rule);  // an empty document
     expect_right({{63, 64, 65, 127, 128, 129}, 2, 1, 64}, *rule);
     expect_right({{2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41}, 4, 2, 96}, *rule);
+    expect_right({{1, 31, 32, 33, 0, 65, 127, 129}, 2, 1, 256}, *rule);
   }
 }
 
@@ -201,6 +202,7 @@ TEST_P(OpsRuleAttention, Sinks) {
 TEST_P(OpsRuleAttention, LongDocument) {
   expect_right({{700}, 2, 1, 64}, masks()[0]);
   expect_right({{700, 520}, 2, 1, 128}, masks()[3]);
+  expect_right({{700, 520}, 2, 1, 256}, masks()[3]);
 }
 
 // Masks of squares here and there: empty, full and partial tiles in any order.
@@ -342,7 +344,7 @@ class OpsRuleAttentionRoutes : public ::testing::Test {
     if (std::ranges::find(devices, Device::cuda) == devices.end()) GTEST_SKIP() << "no GPU";
   }
   static void expect_all_right() {
-    for (const std::int64_t head_size : {64, 96, 128}) {
+    for (const std::int64_t head_size : {64, 96, 128, 256}) {
       for (const Rule* rule : {&masks()[3], &scores()[3]}) {
         expect_right(Device::cuda, DType::bf16, {{200, 1, 66}, 4, 2, head_size}, *rule);
       }
@@ -358,7 +360,7 @@ TEST_F(OpsRuleAttentionRoutes, ProductsOfAWarp) {
 // Causal attention where cuDNN is passed by.
 TEST_F(OpsRuleAttentionRoutes, CausalAttention) {
   const testing::Setting setting("INLAY_ATTENTION", "compiled");
-  for (const auto& [head_size, window] : {std::pair{64, 0}, {96, 65}, {128, 65}}) {
+  for (const auto& [head_size, window] : {std::pair{64, 0}, {96, 65}, {128, 65}, {256, 0}, {256, 65}}) {
     const Case c = {{200, 1, 66, 128}, 4, 2, head_size, window};
     SCOPED_TRACE(c.name());
     const Inputs in(c, DType::bf16);

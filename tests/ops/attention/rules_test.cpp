@@ -299,8 +299,12 @@ TEST(OpsAttentionRules, DeviceCodeCompiles) {
   const auto rule = AttentionRule::parse(
       "document and (causal or prefix) and (window(4096) or k % 64 == 0) and q // 3 < exp(k) / 3 + log(k + 1) / q",
       "softcap(50) then alibi then head_bias then where(q > k, s, min(s, -s) + max(tanh(s), floor(s)))");
-  for (const auto& [pass, head_size] :
-       {std::pair{Pass::forward, 64}, {Pass::backward, 96}, {Pass::forward, 128}, {Pass::backward, 128}}) {
+  for (const auto& [pass, head_size] : {std::pair{Pass::forward, 64},
+                                        {Pass::backward, 96},
+                                        {Pass::forward, 128},
+                                        {Pass::backward, 128},
+                                        {Pass::forward, 256},
+                                        {Pass::backward, 256}}) {
     const auto compiled = backend::cuda::compile_at_run_time({.what = "a test",
                                                               .text = cuda_program(*rule, pass, head_size),
                                                               .files = device_files(),

@@ -169,16 +169,19 @@ std::string score_with_slope(const AttentionRule& rule) {
   return text + fmt::format("    slope = n{};\n    return n{};\n", rule.slope(), rule.score());
 }
 
-std::string kernel(std::string_view name, std::string_view function, int head_size) {
+// Options: template arguments behind the head's size.
+std::string kernel(std::string_view name, std::string_view function, int head_size, std::string_view options = "") {
   return fmt::format(
       "extern \"C\" __global__ void __launch_bounds__(inlay::ops::flash::threads, 1)\n"
       "    {}(const __grid_constant__ inlay::ops::flash::Task task) {{\n"
-      "  inlay::ops::flash::{}<inlay::ops::rules::Rule, {}>(task);\n"
+      "  inlay::ops::flash::{}<inlay::ops::rules::Rule, {}{}>(task);\n"
       "}}\n",
-      name, function, head_size);
+      name, function, head_size, options);
 }
 
 }  // namespace
+
+bool gradients_apart(int head_size) { return head_size > 128; }
 
 std::string cuda_program(const AttentionRule& rule, Pass pass, int head_size) {
   const Expressions& expressions = rule.expressions();
@@ -200,8 +203,12 @@ std::string cuda_program(const AttentionRule& rule, Pass pass, int head_size) {
       body(expressions, rule.mask(), Style::interval), body(expressions, rule.score(), Style::score),
       score_with_slope(rule));
   if (pass == Pass::forward) return text + kernel("attention_forward", "forward", head_size);
-  return text + kernel("attention_query_gradients", "query_gradients", head_size) + "\n" +
-         kernel("attention_key_gradients", "key_gradients", head_size);
+  text += kernel("attention_query_gradients", "query_gradients", head_size) + "\n";
+  if (!gradients_apart(head_size)) {
+    return text + kernel("attention_key_gradients", "key_gradients", head_size, ", true, true");
+  }
+  return text + kernel("attention_key_gradients", "key_gradients", head_size, ", true, false") + "\n" +
+         kernel("attention_value_gradients", "key_gradients", head_size, ", false, true");
 }
 
 }  // namespace inlay::ops::rules

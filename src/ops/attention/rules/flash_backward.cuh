@@ -4,7 +4,7 @@
 
 // Backward: P = exp(score − lse), dV = P^T dO, dS = P ∘ (dO V^T − delta) ∘ slope, dQ = scale · dS K, dK = scale · dS^T
 // Q. dk and dv of 128 keys run over the heads that read them and over tiles of queries, dq of 128 queries over tiles of
-// keys: everything is summed by one block in a fixed order.
+// keys: everything is summed by one block in a fixed order. Of wide heads dk and dv are summed by kernels of their own.
 namespace inlay::ops::flash {
 
 // From a score q · k: the probability, and the derivative of the rule's score with the scale left out. lse is in powers
@@ -73,7 +73,8 @@ __device__ __forceinline__ void to_weights(unsigned (&weights)[columns / 16][4],
 
 template <class Rule, int head_size>
 __device__ __forceinline__ void query_gradients(const Task& task) {
-  constexpr int columns = query_gradient_columns, stage = tile_bytes<columns, head_size>;
+  constexpr int columns = Tiling<head_size>::query_gradient_columns, stage = tile_bytes<columns, head_size>;
+  constexpr int stages = Tiling<head_size>::query_gradient_stages;
   const DocumentTile tile = find_tile(task, gridDim.x - 1 - blockIdx.x);
   if (tile.empty()) return;
   const int head = blockIdx.y, kv_head = head / (task.heads / task.kv_heads);
@@ -82,8 +83,8 @@ __device__ __forceinline__ void query_gradients(const Task& task) {
 
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned queries = shared_address(memory), dout = queries + tile_bytes<block_rows, head_size>;
-  const unsigned keys = dout + tile_bytes<block_rows, head_size>, values = keys + query_gradient_stages * stage;
-  auto* list = reinterpret_cast<unsigned short*>(memory + query_gradient_bytes<head_size>);
+  const unsigned keys = dout + tile_bytes<block_rows, head_size>, values = keys + stages * stage;
+  auto* list = reinterpret_cast<unsigned short*>(memory + Tiling<head_size>::query_gradient_bytes);
 
   fetch_tile<block_rows, head_size>(queries, task.q, head, tile, tile.first);
   fetch_tile<block_rows, head_size>(dout, task.dout, head, tile, tile.first);
@@ -93,7 +94,7 @@ __device__ __forceinline__ void query_gradients(const Task& task) {
   const auto first_of = [&](int i) { return static_cast<int>(list[i] & (partial_bit - 1)) * columns; };
   const auto fetch = [&](int i) {
     if (i < count) {
-      const int place_of_stage = i % query_gradient_stages * stage;
+      const int place_of_stage = i % stages * stage;
       fetch_tile<columns, head_size>(keys + place_of_stage, task.k, kv_head, tile, first_of(i));
       fetch_tile<columns, head_size>(values + place_of_stage, task.v, kv_head, tile, first_of(i));
     }
@@ -114,8 +115,7 @@ __device__ __forceinline__ void query_gradients(const Task& task) {
   unsigned weights[columns / 16][4];
   for (int i = 0; i < count; ++i) {
     await_fetches();
-    const unsigned k_tile = keys + i % query_gradient_stages * stage,
-                   v_tile = values + i % query_gradient_stages * stage;
+    const unsigned k_tile = keys + i % stages * stage, v_tile = values + i % stages * stage;
     multiply_rows<columns, head_size, block_rows, columns>(scores, queries + group_bytes, k_tile);
     multiply_rows<columns, head_size, block_rows, columns>(products, dout + group_bytes, v_tile);
     fetch(i + 1);
@@ -143,9 +143,11 @@ __device__ __forceinline__ void query_gradients(const Task& task) {
   write_rows<head_size>(task.dq, head, tile, dq, task.scale, task.scale);
 }
 
-template <class Rule, int head_size>
+// dk, dv or both.
+template <class Rule, int head_size, bool of_keys, bool of_values>
 __device__ __forceinline__ void key_gradients(const Task& task) {
-  constexpr int columns = key_gradient_columns, stage = tile_bytes<columns, head_size>;
+  constexpr int columns = Tiling<head_size>::key_gradient_columns, stage = tile_bytes<columns, head_size>;
+  constexpr int stages = Tiling<head_size>::key_gradient_stages;
   const DocumentTile tile = find_tile(task, blockIdx.x);  // the first keys may be seen by most queries
   if (tile.empty()) return;
   const int kv_head = blockIdx.y, group = task.heads / task.kv_heads;
@@ -153,15 +155,15 @@ __device__ __forceinline__ void key_gradients(const Task& task) {
 
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned keys = shared_address(memory), values = keys + tile_bytes<block_rows, head_size>;
-  const unsigned queries = values + tile_bytes<block_rows, head_size>, douts = queries + key_gradient_stages * stage;
+  const unsigned queries = values + tile_bytes<block_rows, head_size>, douts = queries + stages * stage;
   // lse and delta of every stage
-  auto* rows = reinterpret_cast<float*>(memory + key_gradient_bytes<head_size>) - 2 * key_gradient_stages * columns;
-  auto* list = reinterpret_cast<unsigned short*>(memory + key_gradient_bytes<head_size>);
+  auto* rows = reinterpret_cast<float*>(memory + Tiling<head_size>::key_gradient_bytes) - 2 * stages * columns;
+  auto* list = reinterpret_cast<unsigned short*>(memory + Tiling<head_size>::key_gradient_bytes);
 
   fetch_tile<block_rows, head_size>(keys, task.k, kv_head, tile, tile.first);
-  fetch_tile<block_rows, head_size>(values, task.v, kv_head, tile, tile.first);
+  if constexpr (of_keys) fetch_tile<block_rows, head_size>(values, task.v, kv_head, tile, tile.first);
   const int key = tile.first + lane.row, group_bytes = lane.group * 64 * line_bytes;
-  float dk[head_size / 8][4] = {}, dv[head_size / 8][4] = {};
+  float dk[of_keys ? head_size / 8 : 1][4] = {}, dv[of_values ? head_size / 8 : 1][4] = {};
   float scores[columns / 8][4], products[columns / 8][4];
   unsigned weights[columns / 16][4], score_grads[columns / 16][4];
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
@@ -175,7 +177,7 @@ __device__ __forceinline__ void key_gradients(const Task& task) {
     const auto fetch = [&](int i) {
       if (i < count) {
         const int first = first_of(i), query = first + threadIdx.x % columns;
-        const int number = i % key_gradient_stages;
+        const int number = i % stages;
         fetch_tile<columns, head_size>(queries + number * stage, task.q, head, tile, first);
         fetch_tile<columns, head_size>(douts + number * stage, task.dout, head, tile, first);
         if (threadIdx.x < 2 * columns) {
@@ -190,12 +192,14 @@ __device__ __forceinline__ void key_gradients(const Task& task) {
     fetch(0);
     for (int i = 0; i < count; ++i) {
       await_fetches();
-      const int number = i % key_gradient_stages;
+      const int number = i % stages;
       const unsigned q_tile = queries + number * stage, dout_tile = douts + number * stage;
       multiply_rows<columns, head_size, block_rows, columns>(scores, keys + group_bytes, q_tile);
-      multiply_rows<columns, head_size, block_rows, columns>(products, values + group_bytes, dout_tile);
+      if constexpr (of_keys) {
+        multiply_rows<columns, head_size, block_rows, columns>(products, values + group_bytes, dout_tile);
+      }
       fetch(i + 1);
-      await_products<1>();  // the last tile's shares of dk and dv too
+      await_products<of_keys ? 1 : 0>();  // the last tile's shares of dk and dv too
       pin(scores);
       const float* lse = rows + number * 2 * columns + lane.column;
       const float* delta = lse + columns;
@@ -205,23 +209,26 @@ __device__ __forceinline__ void key_gradients(const Task& task) {
       } else {
         to_weights<Rule, false, columns>(weights, scores, place, query, key, task.scale, lse);
       }
-      multiply_columns<head_size, columns>(dv, weights, dout_tile);
-      await_products<1>();
-      pin(products);
+      if constexpr (of_values) multiply_columns<head_size, columns>(dv, weights, dout_tile);
+      if constexpr (of_keys) {
+        await_products<of_values ? 1 : 0>();
+        pin(products);
 #pragma unroll
-      for (int j = 0; j < columns / 8; ++j) {
+        for (int j = 0; j < columns / 8; ++j) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) scores[j][e] *= products[j][e] - delta[8 * j + e % 2];
+          for (int e = 0; e < 4; ++e) scores[j][e] *= products[j][e] - delta[8 * j + e % 2];
+        }
+        pack<columns>(score_grads, scores);
+        multiply_columns<head_size, columns>(dk, score_grads, q_tile);
       }
-      pack<columns>(score_grads, scores);
-      multiply_columns<head_size, columns>(dk, score_grads, q_tile);
+      if constexpr (stages == 2) await_products<0>();  // the next fetch goes where this tile's products read
     }
     await_products<0>();
     pin(dv);
     pin(dk);
   }
-  write_rows<head_size>(task.dk, kv_head, tile, dk, task.scale, task.scale);
-  write_rows<head_size>(task.dv, kv_head, tile, dv, 1.0f, 1.0f);
+  if constexpr (of_keys) write_rows<head_size>(task.dk, kv_head, tile, dk, task.scale, task.scale);
+  if constexpr (of_values) write_rows<head_size>(task.dv, kv_head, tile, dv, 1.0f, 1.0f);
 }
 
 }  // namespace inlay::ops::flash

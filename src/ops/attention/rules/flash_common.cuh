@@ -113,7 +113,7 @@ __device__ __forceinline__ int list_tiles(unsigned short* list, int length, cons
 template <int rows, int head_size>
 __device__ __forceinline__ void fetch_tile(unsigned to, const Tokens& from, int head, const DocumentTile& tile,
                                            int first) {
-  constexpr int across = head_size <= 64 ? 8 : 16, step = threads / across;
+  constexpr int across = head_size <= 64 ? 8 : head_size <= 128 ? 16 : 32, step = threads / across;
   const int row = threadIdx.x / across, chunk = threadIdx.x % across;
   if (head_size % (8 * across) != 0 && chunk * 8 >= head_size) return;
   const int remaining = tile.length - first - row;

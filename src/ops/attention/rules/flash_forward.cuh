@@ -61,6 +61,7 @@ __device__ __forceinline__ void apply_rule(float (&scores)[columns / 8][4], cons
 
 template <class Rule, int head_size>
 __device__ __forceinline__ void forward(const Task& task) {
+  constexpr int forward_keys = Tiling<head_size>::forward_keys, forward_stages = Tiling<head_size>::forward_stages;
   const DocumentTile tile = find_tile(task, gridDim.x - 1 - blockIdx.x);  // the last queries may see most
   if (tile.empty()) return;
   const int head = blockIdx.y, kv_head = head / (task.heads / task.kv_heads);
@@ -71,7 +72,7 @@ __device__ __forceinline__ void forward(const Task& task) {
   constexpr int stage = tile_bytes<forward_keys, head_size>;
   const unsigned queries = shared_address(memory), keys = queries + tile_bytes<block_rows, head_size>;
   const unsigned values = keys + forward_stages * stage;
-  auto* list = reinterpret_cast<unsigned short*>(memory + forward_bytes<head_size>);
+  auto* list = reinterpret_cast<unsigned short*>(memory + Tiling<head_size>::forward_bytes);
 
   fetch_tile<block_rows, head_size>(queries, task.q, head, tile, tile.first);
   const int count = list_tiles<forward_keys>(list, tile.length, [&](int first) {
