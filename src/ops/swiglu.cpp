@@ -14,6 +14,14 @@ void check_pair(std::string_view op, std::string_view tensor, ConstView act, Con
   check_dtype(op, tensor, act, gate_up.dtype());
 }
 
+// Asked of a plan as well, so that nobody waits for weights first.
+void check_gate(const Exec& exec, Gate gate) {
+  if (gate != Gate::gelu || !exec.on_cuda()) return;
+  user_error(
+      "config.json: the activation 'gelu' is on the CPU alone so far; a GPU has gelu_pytorch_tanh, which Gemma was "
+      "trained with: set hidden_act to that");
+}
+
 // Whether one kernel does it all: silu in bf16, where every block of 128 columns lies in one half of gate_up and knows
 // its own scales.
 bool in_one_pass(const Exec& exec, const Fp8Forms& forms, ConstView gate_up, Gate gate) {
@@ -29,6 +37,7 @@ void count_forms(Exec& exec, const Fp8Forms& forms) { exec.count_bytes({forms.ro
 
 void swiglu_forward(Exec& exec, View act, ConstView gate_up, Gate gate) {
   check_pair("swiglu_forward", "act", act, gate_up);
+  check_gate(exec, gate);
   exec.count_bytes({gate_up, act});
   if (exec.planning() || gate_up.size() == 0) return;
   if (exec.on_cuda()) return cuda::swiglu_forward(exec, act, gate_up, gate);
@@ -38,6 +47,7 @@ void swiglu_forward(Exec& exec, View act, ConstView gate_up, Gate gate) {
 void swiglu_backward(Exec& exec, View dgate_up, View act, ConstView dact, ConstView gate_up, Gate gate) {
   constexpr std::string_view op = "swiglu_backward";
   check_pair(op, "dact", dact, gate_up);
+  check_gate(exec, gate);
   if (act) check_pair(op, "act", act, gate_up);
   check_shape(op, "dgate_up", dgate_up, gate_up.shape());
   check_dtype(op, "dgate_up", dgate_up, gate_up.dtype());

@@ -2,11 +2,12 @@
 
 #include "ops/fp8.h"
 
-// act = f(gate) · up, f being silu (SwiGLU) or tanh's approximation of gelu (GeGLU). gate_up is [T, 2·I]: gate in the
-// first I columns, up in the others. Both are x · sigmoid(e(x)), with e(x) = x or √(8/π) (x + 0.044715 x³).
+// act = f(gate) · up, f being silu (SwiGLU), tanh's approximation of gelu (GeGLU), or gelu itself. gate_up is [T, 2·I]:
+// gate in the first I columns, up in the others. The first two are x · sigmoid(e(x)), with e(x) = x or
+// √(8/π) (x + 0.044715 x³); gelu is x · Φ(x), Φ being the normal distribution's, and is on the CPU alone so far.
 namespace inlay::ops {
 
-enum class Gate : std::uint8_t { silu, gelu_tanh };
+enum class Gate : std::uint8_t { silu, gelu_tanh, gelu };
 inline constexpr float gelu_linear = 1.5957691f, gelu_cubic = 0.071354814f;  // √(8/π), and 0.044715 of it
 
 void swiglu_forward(Exec& exec, View act, ConstView gate_up, Gate gate = Gate::silu);
