@@ -8,14 +8,14 @@ namespace inlay::bench {
 
 namespace {
 
-struct Arguments : Common {
+struct DecodeArguments : Common {
   std::string config;
   std::int64_t batch = 1, context = 512, tokens = 64;
   float temperature = 0, top_p = 1;
 };
 
 // What a step must read: the matrices (of experts those that the tokens can choose), and the keys and values so far.
-double bytes_of_step(train::Engine& engine, const Arguments& a) {
+double bytes_of_step(train::Engine& engine, const DecodeArguments& a) {
   const model::ModelConfig& config = engine.decoder().config();
   double bytes = 0;
   engine.decoder().parameters().for_each([&](const weights::Parameter& p) {
@@ -30,7 +30,7 @@ double bytes_of_step(train::Engine& engine, const Arguments& a) {
   return bytes + position * cached * static_cast<double>(size_of(engine.options().compute));
 }
 
-Report run(const Arguments& a) {
+Report run(const DecodeArguments& a) {
   const model::ModelConfig config = model::shape_or_config(a.config);
   const std::int64_t length = a.context + a.tokens + 4;
   train::EngineOptions options =
@@ -100,12 +100,13 @@ Report run(const Arguments& a) {
 Benchmark decode_benchmark() {
   return {"decode", "making text token by token, with random weights of a model's shape",
           [](CLI::App& command) -> std::function<Report()> {
-            auto a = std::make_shared<Arguments>();
+            auto a = std::make_shared<DecodeArguments>();
             command.add_option("--device", a->device, "auto, cpu or cuda");
             command.add_option("--dtype", a->dtype, "fp32 or bf16");
             command
                 .add_option("--config,--preset", a->config,
-                            "llama-8b, gemma-3-4b, phi-4-mini, gpt-oss-20b, qwen3-30b-a3b, or a config.json")
+                            "llama-8b, qwen2.5-7b, qwen2.5-0.5b, gemma-3-4b, phi-4-mini, gpt-oss-20b, qwen3-30b-a3b, "
+                            "or a config.json")
                 ->required();
             command.add_option("--batch", a->batch, "Texts at once")->check(CLI::PositiveNumber);
             command.add_option("--context", a->context, "Tokens that are given")->check(CLI::PositiveNumber);

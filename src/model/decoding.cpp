@@ -1,6 +1,7 @@
 #include "model/decoding.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "model/rope_table.h"
@@ -12,8 +13,10 @@ namespace inlay::model {
 namespace {
 
 // Rows that pass at once of what is given: enough that the products are worth it, few enough that they need little
-// memory.
-std::int64_t rows_at_once(const Exec& exec) { return exec.on_cuda() ? 512 : 128; }
+// memory. The beginnings of texts attend to each other as in training, which is quick; what follows a text that is in
+// the cache reads the latter row by row.
+std::int64_t first_rows_at_once(const Exec& exec) { return exec.on_cuda() ? 8192 : 1024; }
+std::int64_t later_rows_at_once(const Exec& exec) { return exec.on_cuda() ? 512 : 128; }
 
 }  // namespace
 
@@ -33,7 +36,7 @@ Continuation::Continuation(Exec& exec, Decoder& decoder, std::int64_t sequences,
       mark_(arena_.mark()),
       decoder_(decoder),
       capacity_(capacity),
-      chunk_(std::min(rows_at_once(exec), sequences * capacity)),
+      chunk_(std::min(first_rows_at_once(exec), sequences * capacity)),
       texts_(static_cast<std::size_t>(sequences)),
       prefixes_(static_cast<std::size_t>(sequences)),
       drawn_(static_cast<std::size_t>(sequences)) {
@@ -51,6 +54,7 @@ Continuation::Continuation(Exec& exec, Decoder& decoder, std::int64_t sequences,
   positions_ = keep("positions", sequences);
   given_ids_ = keep("given ids", chunk_), given_sequences_ = keep("given ids' sequences", chunk_);
   given_positions_ = keep("given ids' positions", chunk_), picked_ = keep("last rows", chunk_);
+  given_starts_ = keep("given ids' texts", chunk_ + 1);
   logits_ = arena_.keep(MemoryClass::logits, "logits", DType::f32, {sequences, decoder.config().vocab});
   std::vector<std::int32_t> numbers(static_cast<std::size_t>(sequences));
   std::iota(numbers.begin(), numbers.end(), 0);
@@ -83,35 +87,70 @@ void Continuation::give(Exec& exec, std::span<const std::vector<std::int32_t>> t
   exec.upload(positions_, last.data());
 }
 
+// The largest passes that there may be, however many tokens are given.
+void Continuation::rehearse_given(Exec& exec) {
+  const auto pass = [&](std::int64_t rows, bool beginnings) {
+    DecodeRows given = {.tokens = given_ids_.slice_rows(0, rows),
+                        .places = {given_sequences_.slice_rows(0, rows), given_positions_.slice_rows(0, rows)}};
+    if (beginnings) {
+      for (std::int64_t start = 0; start < rows; start += capacity_) {
+        given.host_cu_seqlens.push_back(static_cast<std::int32_t>(start));
+      }
+      given.host_cu_seqlens.push_back(static_cast<std::int32_t>(rows));
+      given.cu_seqlens = given_starts_.slice_rows(0, static_cast<std::int64_t>(given.host_cu_seqlens.size()));
+    }
+    const std::int64_t ends = std::min(rows, logits_.dim(0));
+    decoder_.decode(exec, logits_.slice_rows(0, ends), given, *cache_,
+                    ends == rows ? View() : picked_.slice_rows(0, ends));
+  };
+  pass(chunk_, true);
+  pass(std::min(chunk_, later_rows_at_once(exec)), false);
+}
+
 // Rows of all sequences, one after the other. The logits of those that end in a chunk are made with it.
 void Continuation::pass_given(Exec& exec, std::span<const std::vector<std::int32_t>> tokens) {
+  if (exec.planning()) return rehearse_given(exec);
   std::vector<std::int32_t> ids, sequences, positions, ends;
-  std::size_t done = 0;  // sequences whose logits are made
+  std::vector<std::int32_t> starts;  // of texts whose beginning is here, and where the last one ends
+  std::size_t done = 0;              // sequences whose logits are made
   const auto pass = [&] {
+    if (ids.empty()) return;
     const auto rows = static_cast<std::int64_t>(ids.size()), picked = static_cast<std::int64_t>(ends.size());
     const auto upload = [&](View to, const std::vector<std::int32_t>& from) {
       const View part = to.slice_rows(0, static_cast<std::int64_t>(from.size()));
       exec.upload(part, from.data());
       return part;
     };
-    const DecodeRows given = {upload(given_ids_, ids),
-                              {upload(given_sequences_, sequences), upload(given_positions_, positions)}};
+    DecodeRows given = {.tokens = upload(given_ids_, ids),
+                        .places = {upload(given_sequences_, sequences), upload(given_positions_, positions)}};
+    if (!starts.empty()) {
+      starts.push_back(static_cast<std::int32_t>(rows));
+      given.cu_seqlens = upload(given_starts_, starts);
+      given.host_cu_seqlens = starts;
+    }
     const auto first = static_cast<std::int64_t>(done);
     decoder_.decode(exec, picked > 0 ? logits_.slice_rows(first, first + picked) : View(), given, *cache_,
                     picked == rows ? View() : upload(picked_, ends));
     done += ends.size();
-    ids.clear(), sequences.clear(), positions.clear(), ends.clear();
+    ids.clear(), sequences.clear(), positions.clear(), ends.clear(), starts.clear();
   };
   for (std::size_t s = 0; s < tokens.size(); ++s) {
-    for (std::size_t i = 0; i < tokens[s].size(); ++i) {
-      if (i + 1 == tokens[s].size()) ends.push_back(static_cast<std::int32_t>(ids.size()));
+    const std::size_t room = static_cast<std::size_t>(chunk_), count = tokens[s].size();
+    // A text is not begun in one chunk and continued in the next as long as it fits into one.
+    const std::size_t beginning = texts_[s].empty() ? std::min(count, room) : 0;
+    if (starts.empty() != (beginning == 0) || ids.size() + beginning > room) pass();
+    if (beginning > 0) starts.push_back(static_cast<std::int32_t>(ids.size()));
+    const auto most_later = static_cast<std::size_t>(std::min(chunk_, later_rows_at_once(exec)));
+    for (std::size_t i = 0; i < count; ++i) {
+      if (i == beginning && i > 0) pass();
+      if (i + 1 == count) ends.push_back(static_cast<std::int32_t>(ids.size()));
       ids.push_back(tokens[s][i]);
       sequences.push_back(static_cast<std::int32_t>(s));
       positions.push_back(static_cast<std::int32_t>(texts_[s].size() + i));
-      if (static_cast<std::int64_t>(ids.size()) == chunk_) pass();
+      if (i >= beginning && ids.size() == most_later) pass();
     }
   }
-  if (!ids.empty()) pass();
+  pass();
 }
 
 void Continuation::draw(Exec& exec, const Drawing& drawing) {
@@ -136,7 +175,7 @@ const std::vector<std::int32_t>& Continuation::next(Exec& exec, const Drawing& d
     const auto step = [&] {
       ops::advance(exec, positions_);
       if (cache_) {
-        decoder_.decode(exec, logits_, {ids_, {sequences_, positions_}}, *cache_);
+        decoder_.decode(exec, logits_, {.tokens = ids_, .places = {sequences_, positions_}}, *cache_);
       } else {
         decoder_.next_logits(exec, logits_, packed_texts());
       }
@@ -150,6 +189,17 @@ const std::vector<std::int32_t>& Continuation::next(Exec& exec, const Drawing& d
   }
   exec.download(drawn_.data(), ids_);
   pending_ = true;
+  return drawn_;
+}
+
+const std::vector<std::int32_t>& Continuation::next(Exec& exec, const Drawing& drawing, parallel::Communicator& ranks) {
+  next(exec, drawing);
+  const std::size_t bytes = drawn_.size() * sizeof(std::int32_t);
+  const std::string drawn =
+      ranks.from_leader({reinterpret_cast<const char*>(drawn_.data()), bytes}, "tokens of a text that is written");
+  INLAY_ASSERT(drawn.size() == bytes, "{} bytes of drawn tokens where {} are expected", drawn.size(), bytes);
+  std::memcpy(drawn_.data(), drawn.data(), bytes);
+  exec.upload(ids_, drawn_.data());
   return drawn_;
 }
 
@@ -173,7 +223,9 @@ std::vector<std::vector<std::int32_t>> continue_texts(Exec& exec, Decoder& decod
   const std::int64_t steps = exec.planning() ? std::min<std::int64_t>(options.count, 2) : options.count;
   for (std::int64_t step = 0; step < steps; ++step) {
     if (std::all_of(stopped.begin(), stopped.end(), [](char s) { return s != 0; })) break;
-    const std::vector<std::int32_t>& ids = texts.next(exec, options.drawing);
+    const bool together = options.ranks != nullptr && !exec.planning();
+    const std::vector<std::int32_t>& ids =
+        together ? texts.next(exec, options.drawing, *options.ranks) : texts.next(exec, options.drawing);
     if (exec.planning()) continue;
     for (std::size_t s = 0; s < made.size(); ++s) {
       if (stopped[s] != 0) continue;

@@ -8,6 +8,7 @@
 
 #include "backend/replay.h"
 #include "model/decoder.h"
+#include "parallel/communicator.h"
 
 // Text from a model, one token after the other: every token is computed once, and its keys and values are kept for
 // those that follow.
@@ -75,19 +76,22 @@ class Continuation {
   void give(Exec& exec, std::span<const std::vector<std::int32_t>> tokens);
   // What was drawn last joins its sequences, and the next tokens are drawn, one of each; waits for them.
   const std::vector<std::int32_t>& next(Exec& exec, const Drawing& drawing);
+  // The same on several ranks, of which the first one draws for all.
+  const std::vector<std::int32_t>& next(Exec& exec, const Drawing& drawing, parallel::Communicator& ranks);
 
  private:
   PackedBatch packed_texts() const;
   void pass_given(Exec& exec, std::span<const std::vector<std::int32_t>> tokens);
+  void rehearse_given(Exec& exec);
   void draw(Exec& exec, const Drawing& drawing);
 
   Arena& arena_;
   std::size_t mark_;
   Decoder& decoder_;
-  std::int64_t capacity_, chunk_;
+  std::int64_t capacity_, chunk_;  // chunk_: rows that are given at once, at most
   std::optional<KvCache> cache_;
   View ids_, sequences_, positions_, logits_;  // of what was drawn, and of the last token of every sequence
-  View given_ids_, given_sequences_, given_positions_, picked_;
+  View given_ids_, given_sequences_, given_positions_, given_starts_, picked_;
   std::vector<std::vector<std::int32_t>> texts_;
   std::vector<std::size_t> prefixes_;  // of texts_: given, and not made, for rules that speak of it
   std::vector<std::int32_t> drawn_;
@@ -101,6 +105,9 @@ struct WritingOptions {
   std::vector<std::int32_t> stops;  // each ends a text
   bool keep_stop = false;           // and is its last token
   Drawing drawing;
+  // Those that write these texts together, or none. Hosts may round otherwise, and texts that part would end at
+  // different lengths, while weights are gathered for every token: so all go on with what the first one has drawn.
+  parallel::Communicator* ranks = nullptr;
   std::function<void(std::size_t text, std::int32_t token)> made;  // called with every token as it is made
   std::function<void(std::size_t text)> ended;                     // no further token comes of this text
   // done of total steps, after each.

@@ -9,6 +9,7 @@
 
 #include "support/device_tensors.h"
 #include "support/fixtures.h"
+#include "support/thread_ranks.h"
 
 // Decoding over cached keys and values against the whole sequence at once, and against transformers.
 namespace inlay::testing {
@@ -207,6 +208,36 @@ TEST_P(ModelDecoding, SamplesFollowTheRuleOfAttention) {
   }
 }
 
+// Prompts that are longer than what passes at once, beside others that share a pass.
+TEST_P(ModelDecoding, LongPromptsPassInChunks) {
+  const Fixture fixture(GetParam().folder);
+  if (model::long_row(fixture.config.rope) > 0 || !fixture.config.attention.mask.empty()) return;
+  const std::int64_t chunk = GetParam().device == Device::cuda ? 8192 : 1024, capacity = chunk + 210;
+  const auto engine = fixture.engine({.device = GetParam().device,
+                                      .compute = DType::f32,
+                                      .training = false,
+                                      .max_tokens = capacity,
+                                      .max_document = capacity,
+                                      .decode_sequences = 5,
+                                      .decode_length = capacity});
+  backend::Exec& exec = engine->exec();
+  std::vector<std::vector<std::int32_t>> prompts;
+  for (const std::int64_t length : {chunk + 200, std::int64_t{3}, chunk - 3, std::int64_t{1}, chunk}) {
+    prompts.push_back(random_documents(1, length, fixture.config.vocab)[0].input_ids);
+  }
+  const auto together = model::continue_texts(exec, engine->decoder(), prompts, {.count = 2});
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    std::vector<std::int32_t> text = prompts[i];
+    for (const std::int32_t made : together[i]) {
+      const std::vector<Document> whole = {document_of(text)};
+      const PackedBatch batch = pack(whole);
+      const auto logits = engine->decoder().logits(exec, batch, {static_cast<std::int32_t>(batch.token_count() - 1)});
+      EXPECT_EQ(std::max_element(logits.begin(), logits.end()) - logits.begin(), made) << i;
+      text.push_back(made);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, ModelDecoding, ::testing::ValuesIn(fixture_cases()), fixture_case_name);
 
 class ModelSampling : public ::testing::TestWithParam<Device> {
@@ -268,6 +299,38 @@ TEST_P(ModelSampling, AStopTokenEndsASequence) {
   EXPECT_LT(steps, longest - 1);
 }
 
+// Ranks that would draw different tokens, as hosts that round differently do: seeds make them differ at once.
+TEST_P(ModelSampling, RanksWriteWhatTheFirstOfThemDraws) {
+  if (GetParam() != Device::cpu) GTEST_SKIP() << "ranks are threads, which exchange host memory";
+  const std::vector<std::vector<std::int32_t>> prompts = {{1, 5, 9}, {7}, {2, 3}};
+  const auto drawing = [](int rank) {
+    return model::Drawing{.temperature = 1.0f, .seed = static_cast<std::uint64_t>(rank)};
+  };
+  const auto first = this->engine();
+  model::WritingOptions writing = {.count = 20, .drawing = drawing(0)};
+  const auto whole = model::continue_texts(first->exec(), first->decoder(), prompts, writing);
+  writing.stops = {whole[0][11], whole[1][3], whole[2][7]};
+  const auto alone = model::continue_texts(first->exec(), first->decoder(), prompts, writing);
+  run_ranks(3, [&](const std::shared_ptr<parallel::Communicator>& ranks) {
+    const auto engine = this->engine();
+    model::WritingOptions mine = writing;
+    mine.drawing = drawing(ranks->rank());
+    mine.ranks = ranks.get();
+    std::int64_t steps = 0;
+    mine.progress = [&](std::int64_t, std::int64_t) { ++steps; };
+    EXPECT_EQ(model::continue_texts(engine->exec(), engine->decoder(), prompts, mine), alone);
+    EXPECT_LE(steps, 12);
+    // And what was drawn elsewhere is what the next tokens follow from.
+    model::Continuation text(engine->exec(), engine->decoder(), 1, longest);
+    text.give(engine->exec(), {{{1, 5, 9}}});
+    std::vector<std::int32_t> sofar = {1, 5, 9};
+    for (int i = 0; i < 4; ++i) sofar.push_back(text.next(engine->exec(), drawing(ranks->rank()), *ranks)[0]);
+    const std::int32_t likeliest = text.next(engine->exec(), {})[0];
+    const auto expected = model::continue_texts(engine->exec(), engine->decoder(), {{sofar}}, {.count = 1});
+    EXPECT_EQ(likeliest, expected[0][0]);
+  });
+}
+
 TEST_P(ModelSampling, TakesWhatThePlanSays) {
   const auto peak_of = [](const std::vector<PhasePeak>& phases) {
     for (const PhasePeak& peak : phases) {
@@ -282,8 +345,19 @@ TEST_P(ModelSampling, TakesWhatThePlanSays) {
     const auto engine = train::Engine::create(fixture.config, options);
     engine->load(io::Checkpoint(fixture.folder));
     const std::size_t used = engine->exec().arena().used();
-    const std::vector<std::vector<std::int32_t>> prompts(sequences, std::vector<std::int32_t>(longest - 1));
-    model::continue_texts(engine->exec(), engine->decoder(), prompts, {.count = 2});
+    {  // as much as fits, given at once, and after something that is there
+      backend::Exec& exec = engine->exec();
+      exec.arena().begin_phase("sampling");
+      const auto texts = [](std::int64_t length) {
+        return std::vector<std::vector<std::int32_t>>(sequences, std::vector<std::int32_t>(length));
+      };
+      model::Continuation continuation(exec, engine->decoder(), sequences, longest, longest - 1);
+      continuation.give(exec, texts(longest));
+      for (std::size_t s = 0; s < sequences; ++s) continuation.rewind(s, longest / 2);
+      continuation.give(exec, texts(longest / 2 - 1));
+      continuation.next(exec, {});
+      continuation.next(exec, {});
+    }
     EXPECT_EQ(engine->exec().arena().used(), used) << "all is given back";
     EXPECT_EQ(peak_of(engine->exec().arena().phases()), peak_of(train::Engine::plan(fixture.config, options).phases));
     EXPECT_GT(peak_of(engine->exec().arena().phases()), used);

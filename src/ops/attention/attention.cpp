@@ -10,8 +10,6 @@ namespace inlay::ops {
 
 namespace {
 
-constexpr std::int64_t largest_head = 256;
-
 void check_head_tensor(std::string_view op, std::string_view name, const ConstView& view, const Shape& shape,
                        DType dtype) {
   check_shape(op, name, view, shape);

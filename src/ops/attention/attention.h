@@ -13,6 +13,8 @@ namespace inlay::ops {
 
 class AttentionRule;  // ops/attention/rules/rule.h
 
+inline constexpr std::int64_t largest_head = 256;  // elements
+
 struct AttentionSpec {
   float scale = 1.0f;                             // multiplies q·k
   std::int64_t window = 0;                        // 0: unlimited

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
+#include "ops/attention/attention.h"
 #include "ops/kernels.h"
 
 namespace inlay::ops {
 
 namespace {
 
-constexpr std::string_view op = "decode_attention";
-constexpr std::int64_t largest_head = 256;
+constexpr std::string_view decode_op = "decode_attention";
 // Few enough that a step over a short text is one block's work, and a long one's is spread over a whole GPU.
 constexpr std::int64_t positions_a_split = 256, most_splits = 32;
 
@@ -23,23 +23,23 @@ void check_places(std::string_view name, const CachePlaces& places, std::int64_t
 
 void check(const ConstView& out, const ConstView& q, const ConstView& k, const ConstView& v, const DecodeSpec& spec) {
   INLAY_ASSERT(q.rank() == 3 && k.rank() == 4, "{}: q is {} and k is {}, expected [B, heads, D] and a cache of rank 4",
-               op, q.shape().str(), k.shape().str());
-  check_activation(op, "q", q);
+               decode_op, q.shape().str(), k.shape().str());
+  check_activation(decode_op, "q", q);
   const std::int64_t heads = q.dim(1), kv_heads = k.dim(1), head_size = q.dim(2);
-  INLAY_ASSERT(head_size >= 1 && head_size <= largest_head, "{}: heads of {} elements, expected 1 to {}", op, head_size,
-               largest_head);
-  INLAY_ASSERT(kv_heads >= 1 && heads >= 1 && heads % kv_heads == 0, "{}: {} query heads over {} key/value heads", op,
-               heads, kv_heads);
-  check_shape(op, "out", out, q.shape());
-  check_shape(op, "k", k, {k.dim(0), kv_heads, k.dim(2), head_size});
-  check_shape(op, "v", v, k.shape());
-  for (const ConstView& view : {out, k, v}) check_dtype(op, "out, k or v", view, q.dtype());
-  check_places(op, spec.places, q.dim(0));
-  INLAY_ASSERT(spec.window >= 0 && spec.softcap >= 0, "{}: window {} or softcap {} is negative", op, spec.window,
+  INLAY_ASSERT(head_size >= 1 && head_size <= largest_head, "{}: heads of {} elements, expected 1 to {}", decode_op,
+               head_size, largest_head);
+  INLAY_ASSERT(kv_heads >= 1 && heads >= 1 && heads % kv_heads == 0, "{}: {} query heads over {} key/value heads",
+               decode_op, heads, kv_heads);
+  check_shape(decode_op, "out", out, q.shape());
+  check_shape(decode_op, "k", k, {k.dim(0), kv_heads, k.dim(2), head_size});
+  check_shape(decode_op, "v", v, k.shape());
+  for (const ConstView& view : {out, k, v}) check_dtype(decode_op, "out, k or v", view, q.dtype());
+  check_places(decode_op, spec.places, q.dim(0));
+  INLAY_ASSERT(spec.window >= 0 && spec.softcap >= 0, "{}: window {} or softcap {} is negative", decode_op, spec.window,
                spec.softcap);
   if (spec.sinks.absent()) return;
-  check_shape(op, "sinks", spec.sinks, {heads});
-  check_dtype(op, "sinks", spec.sinks, q.dtype());
+  check_shape(decode_op, "sinks", spec.sinks, {heads});
+  check_dtype(decode_op, "sinks", spec.sinks, q.dtype());
 }
 
 }  // namespace
