@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <filesystem>
+#include <map>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
@@ -26,6 +29,33 @@ std::string_view name_of(model::RopeKind kind) {
   return "?";
 }
 
+nlohmann::ordered_json rope_json(const model::RopeConfig& rope) {
+  return {{"kind", name_of(rope.kind)}, {"theta", rope.theta}, {"factor", rope.factor}};
+}
+
+// What only some families have, and what a layer may have other than its neighbours.
+struct Particulars {
+  explicit Particulars(const model::ModelConfig& c) {
+    for (const model::LayerConfig& layer : c.layers) {
+      window = std::max(window, layer.window);
+      with_window += layer.window > 0 ? 1 : 0;
+      without_rope += layer.rope == model::LayerRope::none ? 1 : 0;
+      with_local_rope += layer.rope == model::LayerRope::local ? 1 : 0;
+    }
+    for (const auto& [name, value, usual] : {std::tuple("score_softcap", c.score_softcap, 0.0f),
+                                             {"logit_softcap", c.logit_softcap, 0.0f},
+                                             {"embedding_scale", c.embedding_scale, 1.0f},
+                                             {"residual_scale", c.residual_scale, 1.0f},
+                                             {"score_scale", c.score_scale, 0.0f},
+                                             {"head_scale", c.head_scale, 1.0f}}) {
+      if (value != usual) factors[name] = value;
+    }
+  }
+
+  std::int64_t window = 0, with_window = 0, without_rope = 0, with_local_rope = 0;
+  std::map<std::string, float> factors;
+};
+
 int run(const std::string& folder, bool as_json) {
   namespace fs = std::filesystem;
   const fs::path file = io::is_folder(folder) ? fs::path(folder) / "config.json" : fs::path(folder);
@@ -36,24 +66,31 @@ int run(const std::string& folder, bool as_json) {
     }
   }
   const model::ModelConfig c = model::load_config(folder);
-  nlohmann::ordered_json json = {
-      {"family", c.model_type},
-      {"parameters", c.parameter_count()},
-      {"dtype", inlay::name_of(c.dtype)},
-      {"layers", c.layer_count()},
-      {"hidden", c.hidden},
-      {"intermediate", c.intermediate},
-      {"heads", c.heads},
-      {"kv_heads", c.kv_heads},
-      {"head_dim", c.head_dim},
-      {"vocab", c.vocab},
-      {"max_positions", c.max_positions},
-      {"window", c.layers.back().window},
-      {"rope", {{"kind", name_of(c.rope.kind)}, {"theta", c.rope.theta}, {"factor", c.rope.factor}}},
-      {"tied_embeddings", c.tied_embeddings},
-      {"qkv_bias", c.qkv_bias},
-      {"mlp_bias", c.mlp_bias},
-      {"qk_norm", c.qk_norm != model::QkNorm::none}};
+  const Particulars particulars(c);
+  nlohmann::ordered_json json = {{"family", c.model_type},
+                                 {"parameters", c.parameter_count()},
+                                 {"dtype", inlay::name_of(c.dtype)},
+                                 {"layers", c.layer_count()},
+                                 {"hidden", c.hidden},
+                                 {"intermediate", c.intermediate},
+                                 {"heads", c.heads},
+                                 {"kv_heads", c.kv_heads},
+                                 {"head_dim", c.head_dim},
+                                 {"vocab", c.vocab},
+                                 {"max_positions", c.max_positions},
+                                 {"window", particulars.window},
+                                 {"window_layers", particulars.with_window},
+                                 {"rope", rope_json(c.rope)},
+                                 {"tied_embeddings", c.tied_embeddings},
+                                 {"qkv_bias", c.qkv_bias},
+                                 {"mlp_bias", c.mlp_bias},
+                                 {"qk_norm", c.qk_norm != model::QkNorm::none}};
+  if (particulars.with_local_rope > 0) {
+    json["local_rope"] = rope_json(c.local_rope);
+    json["local_rope_layers"] = particulars.with_local_rope;
+  }
+  if (particulars.without_rope > 0) json["layers_without_rope"] = particulars.without_rope;
+  for (const auto& [name, value] : particulars.factors) json[name] = value;
   if (c.expert_layers() > 0) {
     json["experts"] = {{"layers", c.expert_layers()},
                        {"count", c.experts.count},
@@ -83,6 +120,15 @@ int run(const std::string& folder, bool as_json) {
   }
   fmt::print("  rotary: {}, theta {}, {} positions\n", name_of(c.rope.kind), c.rope.theta,
              format_count(c.max_positions));
+  if (particulars.with_local_rope > 0) {
+    fmt::print("  rotary of {} layers: {}, theta {}\n", particulars.with_local_rope, name_of(c.local_rope.kind),
+               c.local_rope.theta);
+  }
+  if (particulars.without_rope > 0) fmt::print("  {} layers without rotation\n", particulars.without_rope);
+  if (particulars.with_window > 0) {
+    fmt::print("  windows of {} positions in {} layers\n", format_count(particulars.window), particulars.with_window);
+  }
+  for (const auto& [name, value] : particulars.factors) fmt::print("  {}: {}\n", name, value);
   fmt::print("  embeddings {}\n", c.tied_embeddings ? "tied to the head" : "and head separate");
   if (weights) {
     fmt::print("  weights: {} tensors in {} file(s), {}\n", json["tensors"].get<std::size_t>(),

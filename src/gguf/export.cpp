@@ -123,6 +123,9 @@ ExportReport export_model(const ExportOptions& options, Console& console) {
                       .tensors = static_cast<std::int64_t>(plans.size()),
                       .bytes = writer.total_bytes(),
                       .notes = architecture.notes};
+  if (config.names.embedding.find("language_model.") != std::string::npos) {
+    report.notes.emplace_back("the text model alone is in the file, what is for images is not");
+  }
   for (const TensorPlan& plan : plans) {
     write_tensor(writer, plan, [&] { console.progress("exporting", writer.written_bytes(), writer.total_bytes()); });
     for (const std::string& source : plan.sources) checkpoint.drop(source);

@@ -168,6 +168,11 @@ void AttentionBlock::decode(Exec& exec, View delta, ConstView x, const LayerCont
                     {.k = qk.slice_cols(q, q + kv).split_cols(config_.kv_heads),
                      .v = qkv.slice_cols(q + kv, q + 2 * kv).split_cols(config_.kv_heads)},
                     places);
+    if (!context.batch.cu_seqlens.absent()) {  // texts from their beginning: all that is to be seen is here
+      const View lse = arena.scratch("attention log-sum-exp", DType::f32, {tokens, config_.heads});
+      attend(exec, qk, context, {.qkv = qkv, .out = out, .lse = lse});
+      return output(exec, delta, {.out = out});
+    }
     ops::decode_attention(exec, out.split_cols(config_.heads), qk.slice_cols(0, q).split_cols(config_.heads),
                           cache.keys, cache.values,
                           {.scale = scale(),

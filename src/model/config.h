@@ -89,6 +89,9 @@ struct AttentionText {
   bool operator==(const AttentionText&) const = default;
 };
 
+// What opens the MLP's other half: silu, gelu as tanh approximates it, or gelu itself.
+enum class MlpGate : std::uint8_t { silu, gelu_tanh, gelu };
+
 enum class QkNorm : std::uint8_t { none, heads, whole };  // of every query and key head, or of all of them at once
 
 struct ModelConfig {
@@ -108,7 +111,7 @@ struct ModelConfig {
   float score_softcap = 0;              // scores become cap · tanh(score / cap); 0: they stay
   float head_scale = 1;                 // of the final hidden state, and so of the logits
   float logit_softcap = 0;
-  bool gelu = false;  // the MLP's gate is gelu by tanh, else silu
+  MlpGate gate = MlpGate::silu;
   bool tied_embeddings = false;
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
   QkNorm qk_norm = QkNorm::none;

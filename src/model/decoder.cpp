@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/text.h"
 #include "model/decoding.h"
 #include "model/rope_table.h"
 #include "ops/elementwise.h"
@@ -15,12 +16,18 @@ using backend::Grad;
 using backend::ScratchScope;
 
 // The GPU's library multiplies whole sixteens alone.
-bool Fp8Options::takes(const weights::Parameter& p, std::int64_t layers) const {
+bool Fp8Options::names(const std::string& entry, const weights::Parameter& p) {
+  if (entry.find_first_not_of("0123456789") == entry.npos) return std::to_string(p.layer) == entry;
+  return std::ranges::any_of(p.parts, [&](const weights::Part& part) { return matches(part.checkpoint_name, entry); });
+}
+
+bool Fp8Options::takes(const weights::Parameter& p, std::int64_t count) const {
   using weights::Role;
   const bool role =
       p.role == Role::qkv || p.role == Role::attention_output || p.role == Role::gate_up || p.role == Role::down;
-  return role && p.is_matrix() && p.expert < 0 && p.layer >= skip_first && p.layer < layers - skip_last &&
-         p.shape[0] % 16 == 0 && p.shape[1] % 16 == 0;
+  return role && p.is_matrix() && p.expert < 0 && p.layer >= skip_first && p.layer < count - skip_last &&
+         p.shape[0] % 16 == 0 && p.shape[1] % 16 == 0 &&
+         (layers.empty() || std::ranges::any_of(layers, [&](const std::string& entry) { return names(entry, p); }));
 }
 
 Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& options)
@@ -177,7 +184,9 @@ void Decoder::final_hidden(Exec& exec, View hidden, ConstView x) {
 }
 
 void Decoder::head_logits(Exec& exec, View logits, ConstView hidden) {
+  acquire_head(exec, weights::Pass::forward);
   head().forward(exec, logits, Grad::overwrite, hidden);
+  release_head(exec, weights::Pass::forward);
   if (config_.logit_softcap > 0) ops::softcap(exec, logits, config_.logit_softcap);
 }
 
@@ -349,6 +358,8 @@ void Decoder::decode(Exec& exec, View logits, const DecodeRows& rows, const KvCa
   const ScratchScope scope(arena);
   DeviceBatch batch;
   batch.positions = rows.places.positions;
+  batch.cu_seqlens = rows.cu_seqlens;
+  batch.host_cu_seqlens = rows.host_cu_seqlens;
   LayerContext layer_context = context(batch);
   for (ConstView& table : layer_context.rope_tables) {
     if (!table.absent()) table = table.slice_rows(cache.first_row(), table.dim(0));
@@ -357,7 +368,9 @@ void Decoder::decode(Exec& exec, View logits, const DecodeRows& rows, const KvCa
   const Shape stream_shape{rows.tokens.dim(0), config_.hidden};
   View x = arena.scratch("hidden state", options_.compute, stream_shape);
   View next = arena.scratch("next hidden state", options_.compute, stream_shape);
+  access_->acquire(exec, weights::WeightAccess::embedding, weights::Pass::forward);
   embed(exec, x, rows.tokens);
+  access_->release(exec, weights::WeightAccess::embedding, weights::Pass::forward);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     access_->acquire(exec, static_cast<std::int64_t>(l), weights::Pass::forward);
     decode_layer(exec, l, next, x, layer_context, cache, rows.places);

@@ -18,7 +18,12 @@ namespace inlay::model {
 struct Fp8Options {
   ops::Fp8Settings settings;
   std::int64_t skip_first = 0, skip_last = 0;  // so many layers stay as they are
+  // Of the others those that are named: numbers of layers, or patterns of names that tensors have in a checkpoint.
+  // Empty: all.
+  std::vector<std::string> layers;
 
+  // Whether an entry of `layers` means a matrix.
+  static bool names(const std::string& entry, const weights::Parameter& parameter);
   bool takes(const weights::Parameter& parameter, std::int64_t layers) const;
 };
 
@@ -51,6 +56,10 @@ class KvCache;  // model/decoding.h
 struct DecodeRows {
   ConstView tokens;
   ops::CachePlaces places;
+  // Where the rows are the beginnings of texts, one after the other, and nothing else: their offsets, as in
+  // DeviceBatch.
+  ConstView cu_seqlens;
+  std::vector<std::int32_t> host_cu_seqlens;
 };
 
 // A decoder: embedding, layers, final norm, head. Owns the parameters and their memory in the Exec's arena; the

@@ -66,7 +66,7 @@ bool Decoder::learns_beside() {
 }
 
 void Decoder::set_other(Decoder* other) {
-  INLAY_ASSERT(other != this || learns_beside(), "the base model is not there any more");
+  INLAY_ASSERT(other != this || learns_beside(), "the base model was overwritten");
   other_ = other;
 }
 

@@ -17,6 +17,11 @@ MlpBlock::MlpBlock(Exec& exec, const ModelConfig& config, MlpParameters& paramet
       down_(make_weight(exec, parameters.down)),
       answer_(config, parameters.output_norm) {}
 
+ops::Gate MlpBlock::gate() const {
+  if (config_.gate == MlpGate::silu) return ops::Gate::silu;
+  return config_.gate == MlpGate::gelu ? ops::Gate::gelu : ops::Gate::gelu_tanh;
+}
+
 void MlpBlock::project(Exec& exec, View gate_up, ConstView norm, std::int64_t row) {
   gate_up_->forward(exec, gate_up, Grad::overwrite, norm, {.first_row = row});
   if (config_.mlp_bias) ops::add_bias(exec, gate_up, parameters_.gate_up_bias.value);

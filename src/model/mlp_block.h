@@ -36,7 +36,7 @@ class MlpBlock final : public FeedForward {
                         std::int64_t row);
   void backward_in_fp8(Exec& exec, const InputGrad& to, ConstView danswer, ConstView gate_up, ConstView input,
                        std::int64_t row);
-  ops::Gate gate() const { return config_.gelu ? ops::Gate::gelu_tanh : ops::Gate::silu; }
+  ops::Gate gate() const;
   ops::NormSpec norm_spec() const { return {config_.norm_eps, config_.norm_offset}; }
 
   const ModelConfig& config_;

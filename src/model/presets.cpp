@@ -39,6 +39,18 @@ constexpr PublishedShape published[] = {
   "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": false,
   "hidden_act": "silu", "torch_dtype": "bfloat16"
 })"},
+    {"qwen2.5-7b", "Qwen2.5 7B", R"({
+  "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944,
+  "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064,
+  "max_position_embeddings": 131072, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "bos_token_id": 151643,
+  "tie_word_embeddings": false, "hidden_act": "silu", "torch_dtype": "bfloat16"
+})"},
+    {"qwen2.5-0.5b", "Qwen2.5 0.5B", R"({
+  "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864,
+  "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151936,
+  "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "bos_token_id": 151643,
+  "tie_word_embeddings": true, "hidden_act": "silu", "torch_dtype": "bfloat16"
+})"},
     {"gemma-3-4b", "Gemma 3 4B, its text model", R"({
   "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
   "num_hidden_layers": 34, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208,

@@ -39,26 +39,42 @@ void check_tied_head(const ModelConfig& config, const io::Checkpoint& checkpoint
       checkpoint.path_of(head_name).string(), head_name, embedding_name);
 }
 
+namespace {
+
+// Calls done() with the bytes of each part.
+void load_parts(Exec& exec, Parameter& parameter, const io::Checkpoint* checkpoint,
+                const std::function<void(std::uint64_t)>& done) {
+  for (const Part& part : parameter.parts) {
+    std::optional<PartReader> reader;
+    if (checkpoint != nullptr) reader.emplace(*checkpoint, parameter, part);
+    PartReader* source = reader ? &*reader : nullptr;
+    if (parameter.owner != nullptr) {
+      parameter.owner->load(exec, part, source);
+    } else {
+      weights::load_value(exec, parameter, part, source);
+    }
+    if (!reader) continue;
+    exec.synchronize();
+    reader->drop();
+    done(reader->file_bytes());
+  }
+}
+
+}  // namespace
+
 void load_weights(Exec& exec, ModelParameters& parameters, const io::Checkpoint* checkpoint, const Progress& progress) {
   INLAY_ASSERT(checkpoint != nullptr || exec.planning(), "weights are loaded from nowhere");
   std::uint64_t done = 0;
   parameters.for_each([&](Parameter& parameter) {
-    for (const Part& part : parameter.parts) {
-      std::optional<PartReader> reader;
-      if (checkpoint != nullptr) reader.emplace(*checkpoint, parameter, part);
-      PartReader* source = reader ? &*reader : nullptr;
-      if (parameter.owner != nullptr) {
-        parameter.owner->load(exec, part, source);
-      } else {
-        weights::load_value(exec, parameter, part, source);
-      }
-      if (!reader) continue;
-      done += reader->file_bytes();
-      exec.synchronize();
-      reader->drop();
+    load_parts(exec, parameter, checkpoint, [&](std::uint64_t bytes) {
+      done += bytes;
       if (progress) progress(done, checkpoint->total_bytes());
-    }
+    });
   });
+}
+
+void load_parameter(Exec& exec, Parameter& parameter, const io::Checkpoint& checkpoint) {
+  load_parts(exec, parameter, &checkpoint, [](std::uint64_t) {});
 }
 
 namespace {
@@ -69,23 +85,21 @@ void stage(Exec& exec, View to, const ConstView* from) {
   ops::cast(exec, to, weights::staged_rows(exec, from, to.shape()));
 }
 
-// The fp32 values of a piece, in scratch: the trained master, or the base model's tensor and what was learned for it.
-View master_piece(Exec& exec, const Parameter& parameter, const ConstView* base, std::int64_t row, const Shape& shape) {
-  Arena& arena = exec.arena();
-  View master = arena.scratch("master piece", DType::f32, shape);
+// master = the fp32 values of the rows from `row` on: the trained master, or the base model's tensor and what was
+// learned for it.
+void read_master(Exec& exec, View master, const Parameter& parameter, const ConstView* base, std::int64_t row) {
   if (parameter.trainable) {
-    const std::int64_t begin = row - parameter.first_row(), end = begin + shape[0];
+    const std::int64_t begin = row - parameter.first_row(), end = begin + master.dim(0);
     const View value = parameter.my_value().slice_rows(begin, end);
     if (parameter.low.absent()) {
       ops::cast(exec, master, value);
     } else {
       ops::join_master(exec, master, value, parameter.low.slice_rows(begin, end));
     }
-    return master;
+    return;
   }
   stage(exec, master, base);
   if (parameter.owner != nullptr) parameter.owner->complete(exec, master, row);
-  return master;
 }
 
 }  // namespace
@@ -142,8 +156,16 @@ void read_part(Exec& device, const Parameter& parameter, const Part& part, DType
     const Shape shape = piece_shape(parameter, end - begin);
     const ConstView base_piece = reader ? reader->rows(rows.begin + begin, rows.begin + end) : ConstView();
     View converted = exec.arena().scratch("file piece", dtype, shape);
-    const View master = master_piece(exec, parameter, reader ? &base_piece : nullptr, mine.row + begin, shape);
-    ops::cast(exec, converted, master);
+    View master = exec.arena().scratch("master piece", DType::f32, shape);  // a plan knows no dtype: whatever it is
+    // A master lies between two numbers of the compute dtype at times, and is rounded in its own way: what was computed
+    // with is what is saved.
+    if (parameter.trainable && parameter.my_value().dtype() == dtype) {
+      const std::int64_t first = mine.row + begin - parameter.first_row();
+      ops::cast(exec, converted, parameter.my_value().slice_rows(first, first + shape[0]));
+    } else {
+      read_master(exec, master, parameter, reader ? &base_piece : nullptr, mine.row + begin);
+      ops::cast(exec, converted, master);
+    }
     if (exec.planning()) return;
     host.resize(filled + converted.bytes());
     exec.download(host.data() + filled, converted);

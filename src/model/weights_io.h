@@ -22,6 +22,9 @@ void check_tied_head(const ModelConfig& config, const io::Checkpoint& checkpoint
 void load_weights(Exec& exec, ModelParameters& parameters, const io::Checkpoint* checkpoint,
                   const Progress& progress = {});
 
+// The same for one parameter alone.
+void load_parameter(Exec& exec, weights::Parameter& parameter, const io::Checkpoint& checkpoint);
+
 // One part of the base model in fp32, into memory of the device. When planning, the checkpoint may be null.
 void load_part(Exec& exec, View to, const weights::Parameter& parameter, const weights::Part& part,
                const io::Checkpoint* checkpoint);
@@ -44,10 +47,11 @@ bool is_saved_by_rows(const weights::Parameter& parameter);
 // Those that this process can save: all of them elsewhere.
 PartRows saved_rows(const weights::Parameter& parameter, const weights::Part& part);
 
-// One part as host bytes in the given dtype and as its tensor has it, exact where the dtype can hold the fp32 master:
-// saved_rows() of it (where the tensor is stacked, they are columns of its matrix). What does not
-// train itself comes from the base model's own tensor, so that nothing is lost to the compute dtype, with the fp32
-// change that was learned for it, if any. `sink` gets consecutive pieces. When planning, the base may be null.
+// One part as host bytes in the given dtype and as its tensor has it, exact where the dtype can hold the fp32 master;
+// in the compute dtype the very numbers that were computed with: saved_rows() of it (where the tensor is stacked, they
+// are columns of its matrix). What does not train itself comes from the base model's own tensor, so that nothing is
+// lost to the compute dtype, with the fp32 change that was learned for it, if any. `sink` gets consecutive pieces. When
+// planning, the base may be null.
 void read_part(Exec& exec, const weights::Parameter& parameter, const weights::Part& part, DType dtype,
                const io::Checkpoint* base, const std::function<void(std::span<const std::byte>)>& sink);
 // The same for the part's gradient, in fp32.

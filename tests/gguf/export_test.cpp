@@ -140,6 +140,8 @@ TEST(GgufExport, EveryTensorOfACheckpointIsTakenOnce) {
     }
     for (const std::string& name : checkpoint.names()) {
       if (fixture.config.tied_embeddings && name == fixture.config.names.head) continue;
+      if (name.find("vision_tower.") != std::string::npos || name.find("multi_modal_projector.") != std::string::npos)
+        continue;  // of images, which stay behind
       EXPECT_TRUE(used.contains(name)) << name;
       for (const double value : checkpoint_numbers(checkpoint, name)) expected.push_back(value);
     }

@@ -31,11 +31,11 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import (
-    Gemma2Config, Gemma3TextConfig, GemmaConfig, Glm4Config, GlmConfig, GptOssConfig, GraniteConfig,
-    GraniteMoeHybridConfig, LlamaConfig, MistralConfig, MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config,
-    Qwen3Config, Qwen3MoeConfig, SmolLM3Config)
+    Gemma2Config, Gemma3Config, Gemma3TextConfig, GemmaConfig, Glm4Config, GlmConfig, GptOssConfig, GraniteConfig,
+    GraniteMoeHybridConfig, LlamaConfig, Mistral3Config, MistralConfig, MixtralConfig, Olmo2Config, Olmo3Config,
+    Phi3Config, Qwen2Config, Qwen3Config, Qwen3MoeConfig, SmolLM3Config)
 
 LENGTHS = [13, 1, 29, 7, 22]
 ADAMW = dict(lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
@@ -61,6 +61,17 @@ def legacy_gemma3(config):
     config["sliding_window_pattern"] = 3
     for key in ("layer_types", "tie_word_embeddings", "hidden_activation", "rms_norm_eps", "attention_bias"):
         del config[key]
+
+
+def published_gemma3(config):
+    """As the files of the models with images have it."""
+    text = config["text_config"]
+    legacy_gemma3(text)
+    for key in ("rope_theta", "rope_local_base_freq", "num_attention_heads", "num_key_value_heads"):  # the defaults
+        del text[key]
+    text["rope_scaling"] = dict(factor=8.0, rope_type="linear")
+    del config["tie_word_embeddings"]
+    config["torch_dtype"] = config.pop("dtype")
 
 
 def legacy_phi3(config):
@@ -222,6 +233,31 @@ MODELS = {
             hidden_size=28, intermediate_size=36, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1,
             head_dim=8, vocab_size=59, attention_bias=False, **COMMON),
         dtype=torch.float32, max_shard_size="5GB", edit=None),
+    # A text model beside one of images, as published: the head is the embedding, most defaults are left out.
+    "gemma3_images": dict(
+        config=Gemma3Config(
+            text_config=dict(
+                hidden_size=24, intermediate_size=38, num_hidden_layers=3, num_attention_heads=8, num_key_value_heads=4,
+                head_dim=6, vocab_size=53, sliding_window=6, sliding_window_pattern=3, max_position_embeddings=128,
+                query_pre_attn_scalar=7,
+                rope_parameters=dict(
+                    full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1000000.0),
+                    sliding_attention=dict(rope_type="default", rope_theta=10000.0)), **COMMON),
+            vision_config=dict(hidden_size=8, intermediate_size=12, num_hidden_layers=1, num_attention_heads=2,
+                               image_size=16, patch_size=8, vision_use_head=False),
+            mm_tokens_per_image=4, image_token_index=52, boi_token_index=50, eoi_token_index=51),
+        dtype=torch.bfloat16, max_shard_size="30KB", edit=published_gemma3),
+    # The same of another family, with a head of its own; words of names in the order of transformers' modules.
+    "mistral3_images": dict(
+        config=Mistral3Config(
+            text_config=dict(
+                model_type="mistral", hidden_size=28, intermediate_size=36, num_hidden_layers=2, num_attention_heads=4,
+                num_key_value_heads=2, head_dim=10, vocab_size=59, sliding_window=None, rms_norm_eps=1e-5,
+                rope_parameters=dict(rope_type="default", rope_theta=1000000.0), **COMMON),
+            vision_config=dict(model_type="pixtral", hidden_size=8, intermediate_size=12, num_hidden_layers=1,
+                               num_attention_heads=2, image_size=16, patch_size=8, head_dim=4),
+            image_token_index=58, tie_word_embeddings=False),
+        dtype=torch.float32, max_shard_size="5GB", edit=None, modules_names=True),
 }
 
 
@@ -233,6 +269,20 @@ class DoubleTorch:
         return torch.float64 if name == "float32" else getattr(torch, name)
 
 
+def is_with_images(config):
+    return hasattr(config, "vision_config")
+
+
+def auto_class(config):
+    return transformers.AutoModelForImageTextToText if is_with_images(config) else transformers.AutoModelForCausalLM
+
+
+def in_checkpoint(name, names):
+    """A parameter's name among those of the file, where the prefix of a text model has another order of words."""
+    turned = name.replace("model.language_model.", "language_model.model.").replace("lm_head.", "language_model.lm_head.")
+    return name if name in names else turned
+
+
 def randomise(model, generator):
     """Weights large enough that every part of the model matters; norms around one, biases around zero."""
     with torch.no_grad():
@@ -240,6 +290,8 @@ def randomise(model, generator):
             noise = torch.randn(parameter.shape, generator=generator)
             if "norm" in name:  # Gemma's add the one themselves
                 parameter.copy_(0.2 * noise + (0 if model.config.model_type.startswith("gemma") else 1))
+            elif "language_model" not in name and "lm_head" not in name and is_with_images(model.config):
+                parameter.copy_(0.2 * noise)
             elif parameter.dim() == 1 or name.endswith("bias"):
                 parameter.copy_(0.2 * noise)
             elif "embed_tokens" in name:
@@ -269,7 +321,8 @@ def make_documents(model, generator):
     documents = []
     for length in LENGTHS:
         while True:
-            ids = torch.randint(3, model.config.vocab_size, (length,), generator=generator)
+            top = 50 if is_with_images(model.config) else model.config.vocab_size  # the last are images
+            ids = torch.randint(3, top, (length,), generator=generator)
             if decided(model, ids):
                 break
         learned = torch.rand(length, generator=generator) < 0.7
@@ -279,10 +332,10 @@ def make_documents(model, generator):
 
 def load(folder, dtype):
     # Sinks and softcaps are beyond PyTorch's own attention.
-    kind = json.loads((folder / "config.json").read_text())["model_type"]
-    attention = "eager" if kind in ("gpt_oss", "gemma2") else "sdpa"
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, attn_implementation=attention, experts_implementation="eager")
+    config = transformers.AutoConfig.from_pretrained(folder)
+    attention = "eager" if config.model_type in ("gpt_oss", "gemma2") else "sdpa"
+    experts = {} if is_with_images(config) else dict(experts_implementation="eager")
+    model = auto_class(config).from_pretrained(folder, dtype=dtype, attn_implementation=attention, **experts)
     return model.train()
 
 
@@ -315,27 +368,43 @@ def forward(model, documents):
     return loss, entropies, logits, valid
 
 
+class Truth:
+    """While it lasts, and the dtype is fp64, casts to fp32 in the model's own file are casts to fp64."""
+
+    def __init__(self, folder, dtype):
+        self.wide = dtype == torch.float64
+        self.modeling = __import__(type(load(folder, dtype)).__module__, fromlist=["torch"])
+        norm = next((value for name, value in vars(self.modeling).items() if name.endswith("RMSNorm")), None)
+        self.norm = norm if norm is not None and norm.__name__.startswith("Gemma") else None
+        self.usual = self.norm.forward if self.norm else None
+
+    def __enter__(self):
+        if self.wide:
+            self.modeling.torch = DoubleTorch()
+            if self.norm:
+                self.norm.forward = wide_norm
+
+    def __exit__(self, *_):
+        self.modeling.torch = torch
+        if self.norm:
+            self.norm.forward = self.usual
+
+
+def checkpoint_names(folder):
+    return {name for file in folder.glob("model*.safetensors") for name in load_file(file)}
+
+
 def evaluate(folder, documents, dtype):
     """All results in one dtype, as fp64 tensors, and the number of labels that count."""
-    modeling = __import__(type(load(folder, dtype)).__module__, fromlist=["torch"])
-    norm = next((value for name, value in vars(modeling).items() if name.endswith("RMSNorm")), None)
-    casts = norm is not None and norm.__name__.startswith("Gemma")
-    usual = norm.forward if casts else None
-    if dtype == torch.float64:
-        modeling.torch = DoubleTorch()
-        if casts:
-            norm.forward = wide_norm
-    try:
+    with Truth(folder, dtype):
         model = load(folder, dtype)
         loss, entropies, logits, valid = forward(model, documents)
         loss.backward()
-    finally:
-        modeling.torch = torch
-        if casts:
-            norm.forward = usual
     results = {"loss": loss, "entropies": entropies, "logits": torch.cat(logits)}
     results |= {f"logits.{i}": tensor for i, tensor in enumerate(logits)}
-    results |= {f"grad.{name}": parameter.grad for name, parameter in model.named_parameters()}
+    names = checkpoint_names(folder)
+    results |= {f"grad.{in_checkpoint(name, names)}": parameter.grad for name, parameter in model.named_parameters()
+                if parameter.grad is not None}  # the part for images has none
     return {name: tensor.detach().double() for name, tensor in results.items()}, valid
 
 
@@ -362,10 +431,14 @@ def make(name, spec, folder, seed):
     shutil.rmtree(folder, ignore_errors=True)
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
-    model = transformers.AutoModelForCausalLM.from_config(spec["config"], experts_implementation="eager")
+    experts = {} if is_with_images(spec["config"]) else dict(experts_implementation="eager")
+    model = auto_class(spec["config"]).from_config(spec["config"], **experts)
     randomise(model, generator)
     documents = make_documents(model, generator)
     model.to(spec["dtype"]).save_pretrained(folder, max_shard_size=spec["max_shard_size"])
+    if spec.get("modules_names"):
+        tensors = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     if spec["edit"]:
         config = json.loads((folder / "config.json").read_text())
         spec["edit"](config)

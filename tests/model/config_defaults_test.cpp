@@ -102,7 +102,7 @@ TEST(ModelConfigDefaults, AreThoseOfTransformers) {
     for (std::size_t l = 0; l < c.layers.size(); ++l) EXPECT_EQ(c.layers[l].window, reads.at("windows").at(l)) << l;
     // What is refused unless it is this.
     const char* activation = reads.contains("hidden_act") ? "hidden_act" : "hidden_activation";
-    EXPECT_EQ(reads.at(activation), c.gelu ? "gelu_pytorch_tanh" : "silu");
+    EXPECT_EQ(reads.at(activation), c.gate == model::MlpGate::gelu_tanh ? "gelu_pytorch_tanh" : "silu");
     EXPECT_EQ(reads.at("attention_dropout"), 0.0);
     EXPECT_EQ(reads.value("router_jitter_noise", 0.0), 0.0);
     const json& rope = reads.at("rope_parameters");

@@ -122,19 +122,44 @@ TEST(ModelConfigs, QwenWindowsApplyOnlyWhereTheyAreOn) {
   EXPECT_FALSE(on.output_bias);
 }
 
+// Gemma 1 is published with hidden_act 'gelu', with which transformers computes, whatever hidden_activation says; the
+// later ones have both keys and it takes the other.
+TEST(ModelConfigs, GemmaAsPublishedNamesItsGelu) {
+  const auto gate = [](const std::string& type, const std::string& more) {
+    std::string text = llama(R"(,"num_key_value_heads":4)" + more);
+    text.replace(text.find("llama"), 5, type);
+    return model::parse_config(io::Json::parse(text, "config.json")).gate;
+  };
+  using model::MlpGate;
+  EXPECT_EQ(gate("gemma", R"(,"hidden_act":"gelu")"), MlpGate::gelu);
+  EXPECT_EQ(gate("gemma", R"(,"hidden_act":"gelu","hidden_activation":null)"), MlpGate::gelu);
+  EXPECT_EQ(gate("gemma", R"(,"hidden_act":"gelu","hidden_activation":"gelu_pytorch_tanh")"), MlpGate::gelu);
+  EXPECT_EQ(gate("gemma", R"(,"hidden_act":"gelu_pytorch_tanh")"), MlpGate::gelu_tanh);
+  EXPECT_EQ(gate("gemma", R"(,"hidden_activation":"gelu")"), MlpGate::gelu_tanh);
+  EXPECT_EQ(gate("gemma", ""), MlpGate::gelu_tanh);
+  for (const char* type : {"gemma2", "gemma3_text"}) {
+    EXPECT_EQ(gate(type, R"(,"hidden_act":"gelu")"), MlpGate::gelu_tanh);
+    EXPECT_EQ(gate(type, R"(,"hidden_act":"gelu_pytorch_tanh","hidden_activation":"gelu")"), MlpGate::gelu);
+  }
+}
+
 // A chunk less what its neighbours share of it is what plain attention does as well.
 TEST(ModelConfigs, DualChunkAttentionBoundsTheLength) {
   const std::string base =
-      R"({"model_type":"qwen2","hidden_size":64,"intermediate_size":96,"vocab_size":100,"num_attention_heads":4,)"
-      R"("num_key_value_heads":4,"num_hidden_layers":2,"max_position_embeddings":1010000,)"
-      R"("dual_chunk_attention_config":)";
-  const auto parse = [&](const std::string& dual) {
-    return model::parse_qwen2(io::Json::parse(base + dual + "}", "config.json"));
-  };
-  EXPECT_EQ(parse(R"({"chunk_size":262144,"local_size":8192,"original_max_position_embeddings":262144})").max_positions,
-            253952);
-  EXPECT_THAT(user_error_of([&] { parse(R"({"chunk_size":64,"local_size":64})"); }),
-              ::testing::HasSubstr("dual_chunk_attention_config.local_size: 64 is not below chunk_size, 64"));
+      R"("hidden_size":64,"intermediate_size":96,"vocab_size":100,"num_attention_heads":4,"head_dim":16,)"
+      R"("num_key_value_heads":4,"num_hidden_layers":2,"max_position_embeddings":1010000,"num_experts":4,)"
+      R"("num_experts_per_tok":2,"moe_intermediate_size":20,"dual_chunk_attention_config":)";
+  for (const char* type : {"qwen2", "qwen3", "qwen3_moe"}) {
+    SCOPED_TRACE(type);
+    const auto parse = [&](const std::string& dual) {
+      const std::string text = fmt::format(R"({{"model_type":"{}",{}{}}})", type, base, dual);
+      return model::parse_config(io::Json::parse(text, "config.json"));
+    };
+    const ModelConfig c = parse(R"({"chunk_size":262144,"local_size":8192,"original_max_position_embeddings":262144})");
+    EXPECT_EQ(c.max_positions, 253952);
+    EXPECT_THAT(user_error_of([&] { parse(R"({"chunk_size":64,"local_size":64})"); }),
+                ::testing::HasSubstr("dual_chunk_attention_config.local_size: 64 is not below chunk_size, 64"));
+  }
 }
 
 TEST(ModelConfigs, WhatNewerFamiliesCannotDoIsSaid) {
@@ -144,8 +169,8 @@ TEST(ModelConfigs, WhatNewerFamiliesCannotDoIsSaid) {
     text.replace(text.find("llama"), 5, type);
     return user_error_of([&] { model::parse_config(io::Json::parse(text, "config.json")); });
   };
-  EXPECT_THAT(error("gemma2", R"(,"hidden_activation":"gelu")"),
-              HasSubstr("hidden_activation: 'gelu' is not supported"));
+  EXPECT_THAT(error("gemma2", R"(,"hidden_activation":"relu")"),
+              HasSubstr("hidden_activation: 'relu' is not supported"));
   EXPECT_THAT(error("gemma2", R"(,"use_bidirectional_attention":true)"), HasSubstr("use_bidirectional_attention"));
   EXPECT_THAT(error("gemma3_text", R"(,"attn_logit_softcapping":50.0)"), HasSubstr("attn_logit_softcapping"));
   EXPECT_THAT(error("gemma3_text", R"(,"rope_parameters":{"rope_theta":5e5})"), HasSubstr("one for sliding_attention"));
@@ -187,7 +212,12 @@ TEST(ModelConfigs, AnUnknownFamilyIsHeldAgainstTheKnownOnes) {
               AllOf(HasSubstr("'stranger' is not a family"), HasSubstr("families: gemma, gemma2"),
                     HasSubstr("keys that none of them has: use_parallel_block\n"),
                     HasSubstr("its tensors have the names of qwen3")));
-  EXPECT_THAT(model::describe_unknown(json, "no such folder"), HasSubstr("no weights here"));
+  // Nothing tells one family from another then: none is named as the one.
+  EXPECT_THAT(model::describe_unknown(json, "no such folder"),
+              AllOf(HasSubstr("can be read as those of gemma2, "), HasSubstr("qwen3"), HasSubstr("no weights here")));
+  nlohmann::json whole = {{"model_type", "stranger"}, {"vision_config", {{"hidden_size", 8}}}, {"text_config", config}};
+  EXPECT_THAT(model::describe_unknown(io::Json::parse(whole.dump(), "config.json"), "no such folder"),
+              AllOf(HasSubstr("under text_config"), HasSubstr("keys that none of them has: use_parallel_block\n")));
   EXPECT_THAT(model::describe_unknown(json, source_folder() / "tests/golden/models/olmo2_norms_behind"),
               AllOf(HasSubstr("nearest by the names of tensors: olmo"), HasSubstr("it has in addition: ")));
 }

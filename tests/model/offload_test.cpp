@@ -59,10 +59,14 @@ TEST_P(ModelOffload, ADiskGivesThemToo) {
   EXPECT_EQ(disk.entry_count(), 0u) << "nothing is left behind";
 }
 
-TEST_P(ModelOffload, WithQueryNormsAndWindows) {
-  const DeepModel model(5, "qwen3_mixed_window");
-  const Gradients kept = gradients(model, options("keep"));
-  for (const char* policy : policies) EXPECT_EQ(gradients(model, options(policy)), kept) << policy;
+// Norms around blocks, windows that take turns, fused tensors, experts: whatever a family has.
+TEST_P(ModelOffload, OfEveryFamily) {
+  for (const auto& folder : model_fixtures()) {
+    const DeepModel model(5, folder.filename().string());
+    const Gradients kept = gradients(model, options("keep"));
+    for (const char* policy : {"offload", "offload_half", "2*offload_attention+offload_half"})
+      EXPECT_EQ(gradients(model, options(policy)), kept) << folder << " " << policy;
+  }
 }
 
 TEST(ModelOffloadErrors, AFolderThatIsNotThereAndADiskThatIsFull) {

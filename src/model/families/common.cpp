@@ -170,15 +170,19 @@ void parse_two_ropes(const io::Json& json, ModelConfig& c, const FamilyDefaults&
 }
 
 void parse_activation(const io::Json& json, ModelConfig& c, const FamilyDefaults& defaults) {
-  c.gelu = defaults.gelu;
+  c.gate = defaults.gelu ? MlpGate::gelu_tanh : MlpGate::silu;
   const auto name = json.find_string(defaults.activation_key);
   if (!name) return;
+  if (defaults.gelu && *name == "gelu") {  // in the first files of Gemma, for what transformers computes with it
+    c.gate = MlpGate::gelu;
+    return;
+  }
   const bool fits =
       defaults.gelu ? *name == "gelu_pytorch_tanh" || *name == "gelu_new" : *name == "silu" || *name == "swish";
   if (!fits) {
     json.fail(defaults.activation_key,
               fmt::format("'{}' is not supported; {}", *name,
-                          defaults.gelu ? "expected gelu_pytorch_tanh" : "SwiGLU models have silu"));
+                          defaults.gelu ? "expected gelu_pytorch_tanh or gelu" : "SwiGLU models have silu"));
   }
 }
 

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "io/paths.h"
 #include "model/families/family.h"
+#include "model/families/text_part.h"
 
 namespace inlay::model {
 
@@ -56,17 +57,21 @@ AttentionText parse_attention(const io::Json& json) {
 
 bool is_known(const io::Json& json) {
   const std::string type = json.string("model_type");
-  return std::ranges::any_of(table, [&](const Family& family) { return family.model_type == type; });
+  return find_text_part(type) != nullptr ||
+         std::ranges::any_of(table, [&](const Family& family) { return family.model_type == type; });
 }
 
 ModelConfig parse_config(const io::Json& json) {
-  const std::string type = json.string("model_type");
+  std::string type = json.string("model_type");
+  const TextPart* part = find_text_part(type);
+  if (part != nullptr) type = part->family;
   std::string known;
   for (const Family& family : families()) {
     if (family.model_type == type) {
-      ModelConfig config = family.parse(json);
+      ModelConfig config = family.parse(part != nullptr ? text_config(json, *part) : json);
       config.model_type = type;
       config.attention = parse_attention(json);
+      if (part != nullptr) set_text_names(config);
       return config;
     }
     known += (known.empty() ? "" : ", ") + std::string(family.model_type);
@@ -87,7 +92,10 @@ ModelConfig load_config(const std::filesystem::path& folder_or_file) {
         folder_or_file.string());
   }
   if (!io::exists(file)) user_error("{}: the model folder has no config.json", folder_or_file.string());
-  return parse_config(io::Json::read(file));
+  const io::Json json = io::Json::read(file);
+  ModelConfig config = parse_config(json);
+  if (find_text_part(json.string("model_type")) != nullptr) settle_text_names(json, config, file.parent_path());
+  return config;
 }
 
 }  // namespace inlay::model

@@ -47,7 +47,7 @@ struct FamilyDefaults {
   std::optional<RopeConfig> rope;     // the scaled rotation of a file that has no key about it; else a plain one
   bool quantization_known = false;    // the family reads quantization_config itself
   bool tied = false;                  // the head is the embedding
-  bool gelu = false;                  // the gate is gelu by tanh, in the file called activation_key
+  bool gelu = false;                  // the gate is gelu, by tanh unless activation_key says otherwise
   const char* activation_key = "hidden_act";
   double partial_rotary = 0;  // share of a head that rotates; 0: the family knows no such thing, all of it does
   // > 0: no scaling but longrope, which was called su and yarn as well. The original length stands beside it, and this
@@ -69,6 +69,10 @@ std::int64_t parse_window(const io::Json& json, std::int64_t missing);
 // rotation where it has one.
 void set_windows(const io::Json& json, ModelConfig& config, std::int64_t window,
                  const std::function<bool(std::int64_t layer)>& sliding);
+
+// Dual chunk attention (Qwen's models for a million tokens) is plain attention within a chunk. transformers does not
+// know it and attends plainly at any length; here documents that are longer than a chunk are called too long.
+void parse_dual_chunk(const io::Json& json, ModelConfig& config);
 
 // The router and the number of experts; what differs between families are spellings and defaults.
 struct ExpertDefaults {

@@ -9,7 +9,7 @@ namespace inlay::model {
 namespace {
 
 // What all generations have: embeddings times the root of their width, norms by 1 + weight, GeGLU.
-ModelConfig parse_shared(const io::Json& json, FamilyDefaults defaults) {
+ModelConfig parse_any_gemma(const io::Json& json, FamilyDefaults defaults) {
   defaults.head_dim = 256;
   defaults.bos = 2;
   defaults.tied = defaults.gelu = true;
@@ -40,11 +40,11 @@ void parse_newer(const io::Json& json, ModelConfig& c) {
 
 }  // namespace
 
-ModelConfig parse_gemma(const io::Json& json) { return parse_shared(json, {.max_positions = 8192, .kv_heads = 16}); }
+ModelConfig parse_gemma(const io::Json& json) { return parse_any_gemma(json, {.max_positions = 8192, .kv_heads = 16}); }
 
 // Windows on every second layer, beginning with the first, unless layer_types says otherwise.
 ModelConfig parse_gemma2(const io::Json& json) {
-  ModelConfig c = parse_shared(json, {.max_positions = 8192, .kv_heads = 4, .activation_key = "hidden_activation"});
+  ModelConfig c = parse_any_gemma(json, {.max_positions = 8192, .kv_heads = 4, .activation_key = "hidden_activation"});
   parse_newer(json, c);
   c.score_softcap = parse_softcap(json, "attn_logit_softcapping", 50);
   c.logit_softcap = parse_softcap(json, "final_logit_softcapping", 30);
@@ -55,14 +55,14 @@ ModelConfig parse_gemma2(const io::Json& json) {
 // Windows on all layers but every sixth, with a rotation of their own. Files with images leave out most of what is the
 // default.
 ModelConfig parse_gemma3_text(const io::Json& json) {
-  ModelConfig c = parse_shared(json, {.theta = 1e6,
-                                      .max_positions = 131072,
-                                      .kv_heads = 4,
-                                      .heads = 8,
-                                      .vocab = 262208,
-                                      .activation_key = "hidden_activation",
-                                      .local_theta = 1e4,
-                                      .local_theta_key = "rope_local_base_freq"});
+  ModelConfig c = parse_any_gemma(json, {.theta = 1e6,
+                                         .max_positions = 131072,
+                                         .kv_heads = 4,
+                                         .heads = 8,
+                                         .vocab = 262208,
+                                         .activation_key = "hidden_activation",
+                                         .local_theta = 1e4,
+                                         .local_theta_key = "rope_local_base_freq"});
   parse_newer(json, c);
   c.qk_norm = QkNorm::heads;
   // transformers reads attn_logit_softcapping here as well, and does not use it.

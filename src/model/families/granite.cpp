@@ -8,7 +8,7 @@ namespace inlay::model {
 
 namespace {
 
-ModelConfig parse_shared(const io::Json& json) {
+ModelConfig parse_any_granite(const io::Json& json) {
   ModelConfig c = parse_common(json, {.bos = 1});
   c.qkv_bias = c.output_bias = json.find_boolean("attention_bias").value_or(false);
   const auto factor = [&](const char* key) { return json.find_number(key, io::positive_number).value_or(1.0); };
@@ -22,7 +22,7 @@ ModelConfig parse_shared(const io::Json& json) {
 }  // namespace
 
 ModelConfig parse_granite(const io::Json& json) {
-  ModelConfig c = parse_shared(json);
+  ModelConfig c = parse_any_granite(json);
   c.mlp_bias = json.find_boolean("mlp_bias").value_or(false);
   return c;
 }
@@ -42,7 +42,7 @@ ModelConfig parse_granite_hybrid(const io::Json& json) {
     json.fail("layer_types",
               "state-space layers (Mamba) are not supported; the dense models have attention everywhere");
   }
-  ModelConfig c = parse_shared(json);
+  ModelConfig c = parse_any_granite(json);
   if (types->size() != c.layers.size()) {
     json.fail("layer_types", fmt::format("names {} layers, but there are {}", types->size(), c.layers.size()));
   }

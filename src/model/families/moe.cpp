@@ -53,6 +53,7 @@ ModelConfig parse_qwen3_moe(const io::Json& json) {
   if (json.find_boolean("use_sliding_window").value_or(false)) {  // then all layers have it
     for (LayerConfig& layer : c.layers) layer.window = parse_window(json, 4096);
   }
+  parse_dual_chunk(json, c);
   parse_experts(json, c, {.count_keys = {"num_experts", "num_local_experts"}, .balance = 0.001});
   c.experts.intermediate = json.integer("moe_intermediate_size", io::positive_integer);
   c.experts.normalized = json.find_boolean("norm_topk_prob").value_or(false);

@@ -5,7 +5,7 @@ namespace inlay::model {
 
 namespace {
 
-ModelConfig parse_shared(const io::Json& json, FamilyDefaults defaults) {
+ModelConfig parse_any_olmo(const io::Json& json, FamilyDefaults defaults) {
   defaults.norm_eps = 1e-5;
   ModelConfig c = parse_common(json, defaults);
   c.qkv_bias = c.output_bias = json.find_boolean("attention_bias").value_or(false);
@@ -17,11 +17,11 @@ ModelConfig parse_shared(const io::Json& json, FamilyDefaults defaults) {
 
 }  // namespace
 
-ModelConfig parse_olmo2(const io::Json& json) { return parse_shared(json, {}); }
+ModelConfig parse_olmo2(const io::Json& json) { return parse_any_olmo(json, {}); }
 
 // Windows on all layers but every fourth; these alone have their rotation scaled.
 ModelConfig parse_olmo3(const io::Json& json) {
-  ModelConfig c = parse_shared(json, {.theta = 5e5, .local_theta = 5e5});
+  ModelConfig c = parse_any_olmo(json, {.theta = 5e5, .local_theta = 5e5});
   set_windows(json, c, parse_window(json, 4096), [](std::int64_t l) { return (l + 1) % 4 != 0; });
   return c;
 }

@@ -16,8 +16,8 @@ void parse_windows(const io::Json& json, ModelConfig& c) {
   set_windows(json, c, parse_window(json, 4096), [&](std::int64_t l) { return l >= first; });
 }
 
-// Dual chunk attention (the models for a million tokens) is plain attention within a chunk. transformers does not know
-// it and attends plainly at any length; here documents that are longer than a chunk are called too long.
+}  // namespace
+
 void parse_dual_chunk(const io::Json& json, ModelConfig& c) {
   const auto dual = json.find_object("dual_chunk_attention_config");
   if (!dual) return;
@@ -26,8 +26,6 @@ void parse_dual_chunk(const io::Json& json, ModelConfig& c) {
   if (local >= chunk) dual->fail("local_size", fmt::format("{} is not below chunk_size, {}", local, chunk));
   c.max_positions = std::min(c.max_positions, chunk - local);
 }
-
-}  // namespace
 
 ModelConfig parse_qwen2(const io::Json& json) {
   ModelConfig c = parse_common(json, {.max_positions = 32768, .kv_heads = 32});

@@ -160,24 +160,33 @@ std::set<std::string> tensor_patterns(const std::filesystem::path& folder) {
 
 }  // namespace
 
-std::string describe_unknown(const io::Json& json, const std::filesystem::path& folder) {
+std::string describe_unknown(const io::Json& whole, const std::filesystem::path& folder) {
+  // Beside images or sound, a text model's keys stand apart.
+  const io::Json json = whole.find_object("text_config").value_or(whole);
   std::set<std::string> known, strange;
   for (const Family& family : families()) known.emplace(family.model_type);
   for (const std::string& key : json.keys()) {
     if (std::ranges::find(ordinary_keys, key) == ordinary_keys.end()) strange.insert(key);
   }
   std::string text = fmt::format("model_type '{}' is not a family that inlay trains\n  families: {}\n",
-                                 json.string("model_type"), joined(known, known.size()));
+                                 whole.string("model_type"), joined(known, known.size()));
+  if (whole.has("text_config")) text += "  of its text model, whose keys stand under text_config:\n";
   text += strange.empty() ? "  keys: none that the families do not have\n"
                           : fmt::format("  keys that none of them has: {}\n", joined(strange, 40));
   const std::set<std::string> tensors = tensor_patterns(folder);
   const std::vector<Reading> found = readings(json, tensors);
   if (found.empty()) {
     text += "  none of them can read the configuration\n";
-  } else if (tensors.empty()) {
+  } else if (tensors.empty() && found.size() == 1) {
     text +=
         fmt::format("  read as {}, it would have {} parameters; there are no weights here to compare tensors with\n",
                     found[0].family, format_count(found[0].config.parameter_count()));
+  } else if (tensors.empty()) {
+    std::set<std::string> readers;
+    for (const Reading& reading : found) readers.insert(reading.family);
+    text += fmt::format(
+        "  its sizes can be read as those of {}; there are no weights here whose names would tell which is nearest\n",
+        joined(readers, readers.size()));
   } else if (found[0].distance() == 0) {
     text += fmt::format("  its tensors have the names of {}\n", found[0].family);
   } else {
