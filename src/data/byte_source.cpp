@@ -124,7 +124,8 @@ class ZstdFile final : public Compressed {
       ZSTD_inBuffer in{held_.data(), held_.size(), 0};
       const std::size_t left = ZSTD_decompressStream(stream_, &out, &in);
       if (ZSTD_isError(left) != 0) damaged();
-      inside_ = left != 0;
+      // Where nothing came and nothing went, what it asks for is the beginning of a text that may never follow.
+      if (left == 0 || in.pos > 0 || out.pos > 0) inside_ = left != 0;
       full_ = out.pos == out.size;  // there may be more without further input
       held_ = held_.subspan(in.pos);
     }

@@ -15,7 +15,31 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
 
-std::uint64_t word_place(std::uint64_t place) { return place >> 1; }
+// A document's first word, and which words of its own it has beside the tokens.
+constexpr std::uint64_t labelled_bit = 1, weighted_bit = 2;
+std::uint64_t place_of(std::uint64_t word, std::uint64_t bits) { return word << 2 | bits; }
+std::uint64_t word_place(std::uint64_t place) { return place >> 2; }
+
+// A token, and whether it is learned. Tokens are not negative where a corpus is used (see within()).
+constexpr std::uint32_t learned_bit = 0x80000000u;
+std::uint32_t token_word(std::int32_t id, bool learned) {
+  return (static_cast<std::uint32_t>(id) & ~learned_bit) | (learned ? learned_bit : 0);
+}
+std::int32_t token_of(std::uint32_t word) { return static_cast<std::int32_t>(word & ~learned_bit); }
+std::int32_t label_of(std::uint32_t word) { return (word & learned_bit) != 0 ? token_of(word) : ignore_label; }
+
+// Whether every label is its token, or says that nothing is learned.
+bool has_plain_labels(const Document& document) {
+  return std::ranges::equal(document.input_ids, document.labels, [](std::int32_t id, std::int32_t label) {
+    return id >= 0 && (label == id || label == ignore_label);
+  });
+}
+
+std::vector<std::int32_t> changed(const std::vector<std::uint32_t>& words, std::int32_t (*change)(std::uint32_t)) {
+  std::vector<std::int32_t> result(words.size());
+  std::ranges::transform(words, result.begin(), change);
+  return result;
+}
 
 // As many predictions of each of so many tokens: the likeliest come first.
 KeptPredictions resized(const KeptPredictions& from, std::size_t tokens, std::size_t count) {
@@ -49,9 +73,9 @@ std::uint64_t Corpus::Header::computed_digest() const {
 Corpus::Place Corpus::place(std::int64_t index) const {
   const std::uint64_t from = places_[static_cast<std::size_t>(index)],
                       to = places_[static_cast<std::size_t>(index) + 1];
-  const bool weighted = (from & 1) != 0;
-  const std::uint64_t words = (weighted ? 3 : 2) + 2 * header_.kept;
-  return {word_place(from), (word_place(to) - word_place(from)) / words, weighted};
+  const bool labelled = (from & labelled_bit) != 0, weighted = (from & weighted_bit) != 0;
+  const std::uint64_t words = 1 + (labelled ? 1 : 0) + (weighted ? 1 : 0) + 2 * header_.kept;
+  return {word_place(from), (word_place(to) - word_place(from)) / words, labelled, weighted};
 }
 
 template <class T>
@@ -64,12 +88,14 @@ std::vector<T> Corpus::read_words(std::uint64_t begin, std::int64_t count) const
 
 Document Corpus::read(std::int64_t index, std::int64_t first, std::int64_t count) const {
   const Place at = place(index);
-  const std::uint64_t begin = at.begin + static_cast<std::uint64_t>(first);
-  Document document{.input_ids = read_words<std::int32_t>(begin, count),
-                    .labels = read_words<std::int32_t>(begin + at.tokens, count)};
+  const auto from = static_cast<std::uint64_t>(first);
+  const auto words = read_words<std::uint32_t>(at.begin + from, count);
+  Document document{
+      .input_ids = changed(words, token_of),
+      .labels = at.labelled ? read_words<std::int32_t>(at.labels() + from, count) : changed(words, label_of)};
   document.weights = read_weights(index, first, count);
   if (const std::int64_t kept = this->kept(); kept > 0) {
-    const std::uint64_t ids = at.begin + (at.weighted ? 3 : 2) * at.tokens + static_cast<std::uint64_t>(first * kept);
+    const std::uint64_t ids = at.kept() + from * header_.kept;
     document.kept = {.per_token = kept,
                      .ids = read_words<std::int32_t>(ids, count * kept),
                      .log_probs = read_words<float>(ids + header_.kept * at.tokens, count * kept)};
@@ -79,13 +105,15 @@ Document Corpus::read(std::int64_t index, std::int64_t first, std::int64_t count
 
 std::vector<std::int32_t> Corpus::read_labels(std::int64_t index, std::int64_t first, std::int64_t count) const {
   const Place at = place(index);
-  return read_words<std::int32_t>(at.begin + at.tokens + static_cast<std::uint64_t>(first), count);
+  const auto from = static_cast<std::uint64_t>(first);
+  if (at.labelled) return read_words<std::int32_t>(at.labels() + from, count);
+  return changed(read_words<std::uint32_t>(at.begin + from, count), label_of);
 }
 
 std::vector<float> Corpus::read_weights(std::int64_t index, std::int64_t first, std::int64_t count) const {
   const Place at = place(index);
   if (!at.weighted) return {};
-  return read_words<float>(at.begin + 2 * at.tokens + static_cast<std::uint64_t>(first), count);
+  return read_words<float>(at.weights() + static_cast<std::uint64_t>(first), count);
 }
 
 std::uint64_t Corpus::digest() const {
@@ -144,14 +172,19 @@ void Corpus::Builder::append(std::span<const std::byte> bytes) {
 }
 
 void Corpus::Builder::add(const Document& document) {
-  places_.push_back(header_.words << 1 | (document.weights.empty() ? 0 : 1));
+  const bool labelled = !has_plain_labels(document);
+  places_.push_back(
+      place_of(header_.words, (labelled ? labelled_bit : 0) | (document.weights.empty() ? 0 : weighted_bit)));
   const auto add_words = [&](const auto& words) {
     hasher_.update(bytes_of(words));
     append(bytes_of(words));
     header_.words += words.size();
   };
-  add_words(document.input_ids);
-  add_words(document.labels);
+  std::vector<std::uint32_t> tokens(document.input_ids.size());
+  std::ranges::transform(document.input_ids, document.labels, tokens.begin(),
+                         [](std::int32_t id, std::int32_t label) { return token_word(id, is_label(label)); });
+  add_words(tokens);
+  if (labelled) add_words(document.labels);
   add_words(document.weights);
   if (header_.documents == 0) header_.kept = static_cast<std::uint64_t>(document.kept.per_token);
   if (header_.kept > 0) {
@@ -174,7 +207,7 @@ Corpus Corpus::Builder::finish(const RowCounts& counts) && {
   std::vector<std::uint64_t> places;
   places.reserve(places_.size() + 1);
   for (; !places_.empty(); places_.pop_front()) places.push_back(places_.front());  // never twice in memory
-  places.push_back(header_.words << 1);
+  places.push_back(place_of(header_.words, 0));
   header_.counts = counts;
   header_.digest = hasher_.digest();
   header_.places_digest = io::content_hash(bytes_of(places));

@@ -58,11 +58,12 @@ class Corpus {
   }
 
  private:
-  // Behind the header: of every document its tokens, labels (i32), where it has some, weights (fp32), and what is kept
-  // of another model's predictions (i32, then fp32); then where each begins. All of it in the machine's byte order: the
-  // magic number does not fit on a machine with another.
+  // Behind the header: of every document its tokens, each with a bit that says whether it is learned; where labels are
+  // others than that, the labels (i32); where it has some, weights (fp32); and what is kept of another model's
+  // predictions (i32, then fp32); then where each begins. All of it in the machine's byte order: the magic number does
+  // not fit on a machine with another.
   struct Header {
-    static constexpr std::uint64_t expected_magic = 0x33434F4459414C4Eull;  // "NLAYDOC3"
+    static constexpr std::uint64_t expected_magic = 0x34434F4459414C4Eull;  // "NLAYDOC4"
 
     std::uint64_t magic = expected_magic;
     std::uint64_t documents = 0, words = 0;  // words: the 32-bit values of all documents
@@ -78,7 +79,11 @@ class Corpus {
 
   struct Place {
     std::uint64_t begin, tokens;  // begin: in words
-    bool weighted;
+    bool labelled, weighted;      // by words of their own
+
+    std::uint64_t labels() const { return begin + tokens; }
+    std::uint64_t weights() const { return labels() + (labelled ? tokens : 0); }
+    std::uint64_t kept() const { return weights() + (weighted ? tokens : 0); }
   };
 
   Corpus(io::InputFile file, const Header& header, std::vector<std::uint64_t> places)
@@ -89,8 +94,7 @@ class Corpus {
 
   io::InputFile file_;
   Header header_;
-  std::vector<std::uint64_t>
-      places_;  // of each document and of the end: its first word, doubled, and 1 if it is weighted
+  std::vector<std::uint64_t> places_;  // of each document and of the end: its first word, and two bits (corpus.cpp)
 };
 
 // Writes documents as they come, without holding them.

@@ -1,5 +1,7 @@
 #include "data/csv_rows.h"
 
+#include <set>
+
 #include "core/error.h"
 #include "core/utf8.h"
 #include "data/byte_source.h"
@@ -8,23 +10,19 @@ namespace inlay::data {
 
 namespace {
 
-constexpr std::size_t block_rows = 1024;
-constexpr std::size_t block_bytes = std::size_t{256} << 10;
 constexpr std::size_t max_record_bytes = std::size_t{1} << 30;
 
 class CsvRows final : public RowBlocks {
  public:
   CsvRows(const std::filesystem::path& path, char separator)
       : path_(path.string()), separator_(separator), source_(open_source(path)) {
-    std::vector<std::string> names;
-    if (!record(names)) user_error("{}: holds no rows", path_);
-    if (names.front().starts_with("\xEF\xBB\xBF")) names.front().erase(0, 3);
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      for (std::size_t j = 0; j < i; ++j) {
-        if (names[i] == names[j]) user_error("{}:1: two columns are called '{}'", path_, names[i]);
-      }
+    skip_mark();
+    if (!record(names_)) user_error("{}: holds no rows", path_);
+    std::set<std::string_view> seen;
+    for (std::string& name : names_) {
+      name = repaired_utf8(name);
+      if (!seen.insert(name).second) user_error("{}:1: two columns are called '{}'", path_, name);
     }
-    names_ = std::move(names);
   }
 
   std::optional<RowBlock> next() override {
@@ -54,6 +52,12 @@ class CsvRows final : public RowBlocks {
   io::Value value(RawRow& row) const override { return std::move(std::get<io::Value>(row.content)); }
 
  private:
+  // Of the byte order that spreadsheets begin a file with; a name in quotes may follow it.
+  void skip_mark() {
+    constexpr std::string_view mark = "\xEF\xBB\xBF";
+    if (peek() >= 0 && std::string_view(buffer_.data(), held_).starts_with(mark)) at_ = mark.size();
+  }
+
   int peek() {
     if (at_ == held_) {
       held_ = source_->read(buffer_);
@@ -72,14 +76,15 @@ class CsvRows final : public RowBlocks {
     for (std::string value;;) {
       const bool quoted = peek() == '"';
       if (quoted) quoted_value(value);
-      for (int c = peek(); c >= 0 && c != separator_ && c != '\n'; c = peek()) {
+      const std::size_t in_quotes = value.size();
+      for (int c = peek(); c >= 0 && c != separator_ && c != '\n' && value.size() <= max_record_bytes; c = peek()) {
         value += static_cast<char>(c);
         ++at_;
       }
       const int end = peek();
       if (end >= 0) ++at_;
-      if (end != separator_ && value.ends_with('\r')) value.pop_back();
-      bytes += value.size();
+      if (end != separator_ && value.size() > in_quotes && value.ends_with('\r')) value.pop_back();
+      bytes += value.size() + sizeof(value);  // of many values that are empty, too
       if (bytes > max_record_bytes)
         user_error("{}:{}: a row that does not end; is a quote missing?", path_, record_line_);
       values.push_back(std::move(value));

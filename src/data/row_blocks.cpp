@@ -18,9 +18,6 @@
 namespace inlay::data {
 namespace {
 
-// Small, so that many threads have work without much of it in memory; one row may be larger.
-constexpr std::size_t block_rows = 1024;
-constexpr std::size_t block_bytes = std::size_t{256} << 10;
 constexpr std::size_t max_json_bytes = std::size_t{4} << 30;
 
 // A byte order mark, which only the first line can have, and the half of a line's end that Windows adds are no text.

@@ -30,6 +30,9 @@ struct RowBlock {
   std::uint64_t end = 0;  // bytes of the file up to here
 };
 
+// Small, so that many threads have work without much of it in memory; one row may be larger.
+inline constexpr std::size_t block_rows = 1024, block_bytes = std::size_t{256} << 10;
+
 // The rows of a file, block by block. `.jsonl`: an object a line; `.json`: a list of objects, or an object a line;
 // `.parquet`: its rows; `.csv`, `.tsv`: a line is a row of texts; `.txt`: a line is a row whose text_field has it.
 // All but `.parquet` may be compressed: `.jsonl.gz`, `.csv.zst`.

@@ -70,6 +70,25 @@ TEST(DataCorpus, PartsOfDocumentsAndTheirWeights) {
   EXPECT_NE(corpus.digest(), make(three).digest());
 }
 
+// A token and whether it is learned are one word; only labels that are something else take another.
+TEST(DataCorpus, LabelsOfTheirOwnAndWhatTheyTake) {
+  const std::vector<Document> own = {{{1, 2, 3}, {-100, 9, 3}}, {{7, 8}, {sequence_mark(SequenceRole::chosen), 8}}};
+  std::vector<Document> mixed = {three[0], own[0], three[2], own[1]};
+  mixed[1].weights = {0.5f, 1.0f, 2.0f};
+  const Corpus corpus = make(mixed);
+  for (std::int64_t i = 0; i < 4; ++i) {
+    const Document& expected = mixed[static_cast<std::size_t>(i)];
+    const std::int64_t last = corpus.length(i) - 1;
+    EXPECT_EQ(corpus.read(i).input_ids, expected.input_ids);
+    EXPECT_EQ(corpus.read(i).labels, expected.labels);
+    EXPECT_EQ(corpus.read(i).weights, expected.weights);
+    EXPECT_THAT(corpus.read_labels(i, last, 1), ElementsAre(expected.labels.back()));
+  }
+  EXPECT_EQ(make({own[0]}).bytes() - make({three[0]}).bytes(), 3 * 4u);
+  EXPECT_NE(make({own[0]}).digest(), make({three[0]}).digest());
+  EXPECT_FALSE(make({{{1, -2}, {-100, -100}}}).within(8));
+}
+
 // A cache that was cut, or is something else, must be noticed before it is used.
 TEST(DataCorpus, BrokenFilesAreRefused) {
   const TempFolder folder;

@@ -2,12 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <zlib.h>
 #include <zstd.h>
 
 #include "data/byte_source.h"
 #include "data/row_blocks.h"
 #include "support/files.h"
+#include "support/gzip.h"
 
 namespace inlay::data {
 namespace {
@@ -16,6 +16,7 @@ namespace fs = std::filesystem;
 using inlay::testing::TempFolder;
 using inlay::testing::user_error_of;
 using ::testing::ElementsAre;
+using testing::gzip;
 using ::testing::HasSubstr;
 
 class DataFiles : public ::testing::Test {
@@ -55,20 +56,6 @@ class DataFiles : public ::testing::Test {
 
   TempFolder folder_;
 };
-
-std::string gzipped(const std::string& text) {
-  z_stream stream{};
-  deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
-  std::string out(deflateBound(&stream, text.size()) + 64, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  deflate(&stream, Z_FINISH);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
 
 std::string zstandard(const std::string& text) {
   std::string out(ZSTD_compressBound(text.size()), '\0');
@@ -121,12 +108,12 @@ TEST_F(DataFiles, CompressedFilesAreReadAsWhatTheyHold) {
   std::string long_text;
   for (int i = 0; i < 300'000; ++i) long_text += line(std::to_string(i));
   write("a.jsonl", long_text);
-  write("a.jsonl.gz", gzipped(long_text.substr(0, 9000)) + gzipped(long_text.substr(9000)));
+  write("a.jsonl.gz", gzip(long_text.substr(0, 9000)) + gzip(long_text.substr(9000)));
   write("a.jsonl.zst", zstandard(long_text.substr(0, 9000)) + zstandard(long_text.substr(9000)));
   const std::string plain = rows("a.jsonl");
   EXPECT_TRUE(rows("a.jsonl.gz") == plain);
   EXPECT_TRUE(rows("a.jsonl.zst") == plain);
-  write("l.json.gz", gzipped("[" + line("a") + "," + line("b") + "]"));
+  write("l.json.gz", gzip("[" + line("a") + "," + line("b") + "]"));
   EXPECT_EQ(rows("l.json.gz"), "[a][b]");
   write("t.txt.zst", zstandard("one\ntwo\n"));
   EXPECT_EQ(rows("t.txt.zst"), "[one][two]");
@@ -137,6 +124,22 @@ TEST_F(DataFiles, CompressedFilesAreReadAsWhatTheyHold) {
     write(broken, "not compressed at all, and long enough to see");
     EXPECT_THAT(user_error_of([&] { rows(cut); }), HasSubstr("is damaged, or cut short"));
     EXPECT_THAT(user_error_of([&] { rows(broken); }), HasSubstr("is damaged, or cut short"));
+  }
+}
+
+// Also where the last piece is full to its end: nothing follows, and nothing is missing.
+TEST_F(DataFiles, CompressedFilesEndWhereTheirTextEnds) {
+  const std::string text = "one and two and three and four";
+  write("t.gz", gzip(text.substr(0, 12)) + gzip(text.substr(12)));
+  write("t.zst", zstandard(text.substr(0, 12)) + zstandard(text.substr(12)));
+  for (const char* name : {"t.gz", "t.zst"}) {
+    for (const std::size_t at_once : {std::size_t{1}, std::size_t{6}, text.size(), std::size_t{100}}) {
+      const auto source = open_source(folder_ / name);
+      std::vector<char> piece(at_once);
+      std::string read;
+      while (const std::size_t got = source->read(piece)) read.append(piece.data(), got);
+      EXPECT_EQ(read, text) << name << ", " << at_once << " at once";
+    }
   }
 }
 
@@ -151,6 +154,10 @@ TEST_F(DataFiles, TablesOfTextsHaveNamesInTheirFirstLine) {
   EXPECT_EQ(rows("a.csv", "answer"), "[hi][two\nlines][]");
   write("a.tsv", "text\tother\na,b\tc\n");
   EXPECT_EQ(rows("a.tsv"), "[a,b]");
+  // Names in quotes after the mark of the byte order; an end of line that belongs to the text.
+  write("marked.csv", "\xEF\xBB\xBF\"a, b\",c\r\n1,\"two\r\"\r\n");
+  EXPECT_EQ(rows("marked.csv", "a, b"), "[1]");
+  EXPECT_EQ(rows("marked.csv", "c"), "[two\r]");
   write("bad.csv", "a,b\n1,2\n\n3\n");
   EXPECT_THAT(user_error_of([&] { rows("bad.csv", "a"); }),
               HasSubstr("bad.csv:4: 1 values, but the first line names 2 columns"));

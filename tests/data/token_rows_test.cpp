@@ -28,13 +28,13 @@ std::vector<Document> read_file(const std::filesystem::path& path, std::int64_t 
   return documents.read_all();
 }
 
-std::vector<Document> read(std::string_view text, std::int64_t vocab_size = 100) {
+std::vector<Document> read_rows(std::string_view text, std::int64_t vocab_size = 100) {
   const TempFolder folder;
   return read_file(folder.write("d.jsonl", text), vocab_size);
 }
 
 // The error without the folder: "d.jsonl:1: ...".
-std::string error_of(std::string_view text, std::int64_t vocab_size = 100) {
+std::string error_of_rows(std::string_view text, std::int64_t vocab_size = 100) {
   const TempFolder folder;
   const auto path = folder.write("d.jsonl", text);
   const std::string message = user_error_of([&] { read_file(path, vocab_size); });
@@ -43,7 +43,7 @@ std::string error_of(std::string_view text, std::int64_t vocab_size = 100) {
 }
 
 TEST(DataTokenRows, ReadsDocuments) {
-  const auto documents = read(R"({"input_ids": [1, 2, 3], "labels": [1, -100, 3]}
+  const auto documents = read_rows(R"({"input_ids": [1, 2, 3], "labels": [1, -100, 3]}
 {"labels":[-100,99],"input_ids":[0,99]}
 
   { "input_ids" : [ 5 ] }  )");
@@ -56,8 +56,8 @@ TEST(DataTokenRows, ReadsDocuments) {
 }
 
 TEST(DataTokenRows, LabelsDefaultToTheTokens) {
-  EXPECT_THAT(read(R"({"input_ids": [4, 5, 6]})")[0].labels, ElementsAre(ignore_label, 5, 6));
-  EXPECT_THAT(read(R"({"input_ids": [4, 5, 6], "labels": null})")[0].labels, ElementsAre(ignore_label, 5, 6));
+  EXPECT_THAT(read_rows(R"({"input_ids": [4, 5, 6]})")[0].labels, ElementsAre(ignore_label, 5, 6));
+  EXPECT_THAT(read_rows(R"({"input_ids": [4, 5, 6], "labels": null})")[0].labels, ElementsAre(ignore_label, 5, 6));
 }
 
 TEST(DataTokenRows, AcceptsWhateverIsJson) {
@@ -72,7 +72,7 @@ TEST(DataTokenRows, AcceptsWhateverIsJson) {
           "\t{\"input_ids\":\t[1,\t2]}",
           R"({"text": "naïve", "input_ids": [1, 2]})",
       }) {
-    const auto documents = read(std::string(line) + "\n");
+    const auto documents = read_rows(std::string(line) + "\n");
     ASSERT_EQ(documents.size(), 1u) << line;
     EXPECT_THAT(documents[0].input_ids, ElementsAre(1, 2)) << line;
   }
@@ -80,61 +80,66 @@ TEST(DataTokenRows, AcceptsWhateverIsJson) {
 
 TEST(DataTokenRows, ErrorsNameLineAndKey) {
   const std::string good = "{\"input_ids\": [1]}\n\n";
-  EXPECT_THAT(error_of(good + "{\"input_ids\": [1, 2"),
+  EXPECT_THAT(error_of_rows(good + "{\"input_ids\": [1, 2"),
               StartsWith("d.jsonl:3: not valid JSON: column 20: syntax error"));
-  EXPECT_THAT(error_of("{\"input_ids\": [007]}"), HasSubstr("d.jsonl:1: not valid JSON: column 17: "));
-  EXPECT_THAT(error_of("{\"input_ids\": [1]} x"), HasSubstr("not valid JSON"));
-  EXPECT_THAT(error_of("{\"input_ids\": [1]}{\"input_ids\": [1]}"), HasSubstr("not valid JSON"));
-  EXPECT_THAT(error_of("hello"), HasSubstr("d.jsonl:1: not valid JSON: column 1: "));
-  EXPECT_EQ(error_of("[1, 2]"), "d.jsonl:1: expected an object, got an array");
-  EXPECT_EQ(error_of(good + "3"), "d.jsonl:3: expected an object, got 3");
-  EXPECT_EQ(error_of(good + "{}"), "d.jsonl:3: input_ids: missing, expected an array of token ids");
-  EXPECT_EQ(error_of(R"({"labels": [1]})"), "d.jsonl:1: input_ids: missing, expected an array of token ids");
-  EXPECT_EQ(error_of(R"({"input_ids": null})"), "d.jsonl:1: input_ids: missing, expected an array of token ids");
-  EXPECT_EQ(error_of(R"({"text": "a story"})"), "d.jsonl:1: input_ids: missing, expected an array of token ids");
-  EXPECT_EQ(error_of(R"({"input_ids": "1 2"})"), "d.jsonl:1: input_ids: expected an array of integers, got \"1 2\"");
-  EXPECT_EQ(error_of(R"({"input_ids": 7})"), "d.jsonl:1: input_ids: expected an array of integers, got 7");
-  EXPECT_EQ(error_of(R"({"input_ids": {"a": 1}})"),
+  EXPECT_THAT(error_of_rows("{\"input_ids\": [007]}"), HasSubstr("d.jsonl:1: not valid JSON: column 17: "));
+  EXPECT_THAT(error_of_rows("{\"input_ids\": [1]} x"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(error_of_rows("{\"input_ids\": [1]}{\"input_ids\": [1]}"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(error_of_rows("hello"), HasSubstr("d.jsonl:1: not valid JSON: column 1: "));
+  EXPECT_EQ(error_of_rows("[1, 2]"), "d.jsonl:1: expected an object, got an array");
+  EXPECT_EQ(error_of_rows(good + "3"), "d.jsonl:3: expected an object, got 3");
+  EXPECT_EQ(error_of_rows(good + "{}"), "d.jsonl:3: input_ids: missing, expected an array of token ids");
+  EXPECT_EQ(error_of_rows(R"({"labels": [1]})"), "d.jsonl:1: input_ids: missing, expected an array of token ids");
+  EXPECT_EQ(error_of_rows(R"({"input_ids": null})"), "d.jsonl:1: input_ids: missing, expected an array of token ids");
+  EXPECT_EQ(error_of_rows(R"({"text": "a story"})"), "d.jsonl:1: input_ids: missing, expected an array of token ids");
+  EXPECT_EQ(error_of_rows(R"({"input_ids": "1 2"})"),
+            "d.jsonl:1: input_ids: expected an array of integers, got \"1 2\"");
+  EXPECT_EQ(error_of_rows(R"({"input_ids": 7})"), "d.jsonl:1: input_ids: expected an array of integers, got 7");
+  EXPECT_EQ(error_of_rows(R"({"input_ids": {"a": 1}})"),
             "d.jsonl:1: input_ids: expected an array of integers, got an object");
-  EXPECT_EQ(error_of(R"({"input_ids": [1, "2"]})"), "d.jsonl:1: input_ids[1]: expected an integer, got \"2\"");
-  EXPECT_EQ(error_of(R"({"input_ids": [1, null]})"), "d.jsonl:1: input_ids[1]: expected an integer, got null");
-  EXPECT_EQ(error_of(R"({"input_ids": [true]})"), "d.jsonl:1: input_ids[0]: expected an integer, got true");
-  EXPECT_EQ(error_of(R"({"input_ids": [[1, 2]]})"), "d.jsonl:1: input_ids[0]: expected an integer, got an array");
-  EXPECT_EQ(error_of(R"({"input_ids": [1, 2.5]})"), "d.jsonl:1: input_ids[1]: expected an integer, got 2.5");
-  EXPECT_EQ(error_of(R"({"input_ids": []})"), "d.jsonl:1: input_ids: is empty, expected at least one token");
-  EXPECT_EQ(error_of(R"({"input_ids": [1], "input_ids": [2]})"), "d.jsonl:1: the key \"input_ids\" occurs twice");
-  EXPECT_EQ(error_of(R"({"input_ids": [1], "text": "a", "text": "b"})"), "d.jsonl:1: the key \"text\" occurs twice");
-  EXPECT_EQ(error_of(R"({"input_ids": [1, 2], "labels": [1]})"), "d.jsonl:1: labels: has 1 entries for 2 input_ids");
-  EXPECT_EQ(error_of(R"({"input_ids": [1, 2], "labels": []})"), "d.jsonl:1: labels: has 0 entries for 2 input_ids");
-  EXPECT_EQ(error_of(R"({"input_ids": [1, 2], "labels": [1, 0.5]})"),
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [1, "2"]})"), "d.jsonl:1: input_ids[1]: expected an integer, got \"2\"");
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [1, null]})"), "d.jsonl:1: input_ids[1]: expected an integer, got null");
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [true]})"), "d.jsonl:1: input_ids[0]: expected an integer, got true");
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [[1, 2]]})"), "d.jsonl:1: input_ids[0]: expected an integer, got an array");
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [1, 2.5]})"), "d.jsonl:1: input_ids[1]: expected an integer, got 2.5");
+  EXPECT_EQ(error_of_rows(R"({"input_ids": []})"), "d.jsonl:1: input_ids: is empty, expected at least one token");
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [1], "input_ids": [2]})"), "d.jsonl:1: the key \"input_ids\" occurs twice");
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [1], "text": "a", "text": "b"})"),
+            "d.jsonl:1: the key \"text\" occurs twice");
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [1, 2], "labels": [1]})"),
+            "d.jsonl:1: labels: has 1 entries for 2 input_ids");
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [1, 2], "labels": []})"),
+            "d.jsonl:1: labels: has 0 entries for 2 input_ids");
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [1, 2], "labels": [1, 0.5]})"),
             "d.jsonl:1: labels[1]: expected an integer, got 0.5");
 }
 
 TEST(DataTokenRows, IdsOutsideTheVocabulary) {
-  EXPECT_EQ(error_of(R"({"input_ids": [99, 100]})"),
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [99, 100]})"),
             "d.jsonl:1: input_ids[1]: token id 100 is outside the model's vocabulary, 0 to 99");
-  EXPECT_EQ(error_of(R"({"input_ids": [-1]})"),
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [-1]})"),
             "d.jsonl:1: input_ids[0]: token id -1 is outside the model's vocabulary, 0 to 99");
-  EXPECT_EQ(error_of(R"({"input_ids": [-100]})"),
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [-100]})"),
             "d.jsonl:1: input_ids[0]: token id -100 is outside the model's vocabulary, 0 to 99");
   // 2^32 + 1 must not wrap around to 1.
-  EXPECT_EQ(error_of(R"({"input_ids": [4294967297]})"),
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [4294967297]})"),
             "d.jsonl:1: input_ids[0]: token id 4294967297 is outside the model's vocabulary, 0 to 99");
-  EXPECT_THAT(error_of(R"({"input_ids": [18446744073709551615]})"), HasSubstr("is outside the model's vocabulary"));
-  EXPECT_THAT(error_of(R"({"input_ids": [99999999999999999999999]})"), HasSubstr("input_ids[0]"));
-  EXPECT_EQ(error_of(R"({"input_ids": [1, 2], "labels": [-100, 100]})"),
+  EXPECT_THAT(error_of_rows(R"({"input_ids": [18446744073709551615]})"),
+              HasSubstr("is outside the model's vocabulary"));
+  EXPECT_THAT(error_of_rows(R"({"input_ids": [99999999999999999999999]})"), HasSubstr("input_ids[0]"));
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [1, 2], "labels": [-100, 100]})"),
             "d.jsonl:1: labels[1]: label 100 is neither -100 nor in the model's vocabulary, 0 to 99");
-  EXPECT_EQ(error_of(R"({"input_ids": [1, 2], "labels": [-1, 2]})"),
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [1, 2], "labels": [-1, 2]})"),
             "d.jsonl:1: labels[0]: label -1 is neither -100 nor in the model's vocabulary, 0 to 99");
-  EXPECT_EQ(error_of(R"({"input_ids": [1, 2], "labels": [-99, 2]})"),
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [1, 2], "labels": [-99, 2]})"),
             "d.jsonl:1: labels[0]: label -99 is neither -100 nor in the model's vocabulary, 0 to 99");
-  EXPECT_NO_THROW(read(R"({"input_ids": [100]})", 101));
+  EXPECT_NO_THROW(read_rows(R"({"input_ids": [100]})", 101));
 }
 
 TEST(DataTokenRows, PaddingIsRefused) {
-  EXPECT_EQ(error_of(R"({"input_ids": [1, 0], "attention_mask": [1, 0]})"),
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [1, 0], "attention_mask": [1, 0]})"),
             "d.jsonl:1: attention_mask[1]: is 0: documents must not be padded, leave the padding out of input_ids");
-  EXPECT_EQ(error_of(R"({"input_ids": [1, 0], "attention_mask": [1]})"),
+  EXPECT_EQ(error_of_rows(R"({"input_ids": [1, 0], "attention_mask": [1]})"),
             "d.jsonl:1: attention_mask: has 1 entries for 2 input_ids");
 }
 
@@ -142,13 +147,13 @@ TEST(DataTokenRows, FilesThatHoldNothing) {
   const TempFolder folder;
   EXPECT_THAT(user_error_of([&] { read_file(folder / "absent", 9); }), EndsWith("absent: no such file"));
   EXPECT_THAT(user_error_of([&] { read_file(folder.path(), 9); }), ::testing::HasSubstr(": there are no .jsonl, "));
-  EXPECT_EQ(error_of(""), "d.jsonl: holds no rows");
-  EXPECT_EQ(error_of("\n \n\r\n"), "d.jsonl: holds no rows");
+  EXPECT_EQ(error_of_rows(""), "d.jsonl: holds no rows");
+  EXPECT_EQ(error_of_rows("\n \n\r\n"), "d.jsonl: holds no rows");
 }
 
 TEST(DataTokenRows, DeepNestingIsAnError) {
-  EXPECT_THAT(error_of("{\"x\":" + std::string(1'000'000, '[')), HasSubstr("nested more than 256 levels deep"));
-  EXPECT_THAT(error_of(std::string(1'000'000, '[')), HasSubstr("nested more than 256 levels deep"));
+  EXPECT_THAT(error_of_rows("{\"x\":" + std::string(1'000'000, '[')), HasSubstr("nested more than 256 levels deep"));
+  EXPECT_THAT(error_of_rows(std::string(1'000'000, '[')), HasSubstr("nested more than 256 levels deep"));
 }
 
 // The quick reader and the general one must agree wherever the quick one answers; where it gives up, nothing is lost.

@@ -318,7 +318,7 @@ std::unique_ptr<ValueReader> read_values(int encoding, Cursor cursor, std::int64
   if (encoding == delta_bytes && (bytes || fixed)) return std::make_unique<DeltaBytes>(cursor, count, type, true);
   if (encoding == split && (integers || reals || fixed)) return std::make_unique<SplitValues>(cursor, type);
   if (encoding == plain_dictionary || encoding == places) {
-    if (dictionary == nullptr) cursor.fail("names values of a dictionary that is not there");
+    if (dictionary == nullptr) cursor.fail("names values of a dictionary, but has no dictionary");
     return std::make_unique<DictionaryValues>(cursor, type, *dictionary);
   }
   cursor.fail(fmt::format("its encoding, number {}, is not supported", encoding));

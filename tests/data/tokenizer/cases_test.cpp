@@ -13,7 +13,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-const nlohmann::json& golden() {
+const nlohmann::json& golden_cases() {
   static const nlohmann::json json = nlohmann::json::parse(
       inlay::testing::read_text(testing::source_folder().string() + "/tests/golden/tokenizer/cases.json"));
   return json;
@@ -21,7 +21,7 @@ const nlohmann::json& golden() {
 
 Tokenizer tokenizer_of(const nlohmann::json& entry) {
   nlohmann::json file = {{"added_tokens", entry.value("added_tokens", nlohmann::json::array())},
-                         {"model", golden().at("models").at(entry.at("model").get<std::string>())}};
+                         {"model", golden_cases().at("models").at(entry.at("model").get<std::string>())}};
   for (const char* key : {"normalizer", "pre_tokenizer", "post_processor", "decoder"}) {
     if (entry.contains(key)) file[key] = entry.at(key);
   }
@@ -30,9 +30,9 @@ Tokenizer tokenizer_of(const nlohmann::json& entry) {
 }
 
 TEST(DataTokenizerCases, EveryStepAsHuggingFaceDoesIt) {
-  const auto texts = golden().at("texts").get<std::vector<std::string>>();
-  EXPECT_GT(golden().at("cases").size(), 90u);
-  for (const nlohmann::json& entry : golden().at("cases")) {
+  const auto texts = golden_cases().at("texts").get<std::vector<std::string>>();
+  EXPECT_GT(golden_cases().at("cases").size(), 90u);
+  for (const nlohmann::json& entry : golden_cases().at("cases")) {
     const Tokenizer tokenizer = tokenizer_of(entry);
     const auto ids = entry.at("ids").get<std::vector<Ids>>();
     const auto special = entry.value("ids_with_special", ids);

@@ -15,7 +15,7 @@ using inlay::testing::read_text;
 using Ids = std::vector<std::int32_t>;
 namespace fs = std::filesystem;
 
-const fs::path golden = testing::source_folder() / "tests/golden/tokenizer";
+const fs::path golden_folder = testing::source_folder() / "tests/golden/tokenizer";
 
 class DataTokenizerReal : public ::testing::TestWithParam<const char*> {
  protected:
@@ -98,7 +98,7 @@ std::vector<std::string> documents(const fs::path& path) {
 }
 
 TEST_P(DataTokenizerReal, WholeDatasets) {
-  const nlohmann::json expected = read(golden / "datasets.json").at("expected").at(GetParam());
+  const nlohmann::json expected = read(golden_folder / "datasets.json").at("expected").at(GetParam());
   EXPECT_GT(expected.size(), 15u);
   for (const auto& [file, values] : expected.items()) {
     const std::vector<std::string> texts = documents(data_ / "datasets" / file);

@@ -42,14 +42,14 @@ json byte_level_file() {
 }
 
 Tokenizer make(const json& file) { return Tokenizer(io::Json::parse(file.dump(), "t.json")); }
-std::string error_of(const json& file) {
+std::string error_of_file(const json& file) {
   return user_error_of([&] { make(file); });
 }
 // The error after one change: at a JSON pointer stands another value.
 std::string error_with(const char* pointer, const json& value) {
   json file = byte_level_file();
   file[json::json_pointer(pointer)] = value;
-  return error_of(file);
+  return error_of_file(file);
 }
 
 TEST(DataTokenizer, MergesTheEarliestFirst) {
@@ -207,7 +207,7 @@ TEST(DataTokenizer, FoldersWithoutATokenizerJsonSayWhatToDo) {
 }
 
 TEST(DataTokenizerErrors, WhatIsNotSupportedIsNamed) {
-  EXPECT_EQ(error_of(byte_level_file()), "<no error>");
+  EXPECT_EQ(error_of_file(byte_level_file()), "<no error>");
   EXPECT_EQ(error_with("/model/type", "Unigram"),
             "t.json: model.type: the model \"Unigram\" is not supported, only BPE is");
   EXPECT_THAT(error_with("/model/type", "WordPiece"), StartsWith("t.json: model.type: the model \"WordPiece\""));
@@ -245,8 +245,8 @@ TEST(DataTokenizerErrors, RegularExpressionsThatMeanOtherThingsElsewhere) {
 }
 
 TEST(DataTokenizerErrors, BrokenFiles) {
-  EXPECT_THAT(error_of("text"), HasSubstr("t.json: expected an object"));
-  EXPECT_THAT(error_of(json::object()), HasSubstr("t.json: model: missing"));
+  EXPECT_THAT(error_of_file("text"), HasSubstr("t.json: expected an object"));
+  EXPECT_THAT(error_of_file(json::object()), HasSubstr("t.json: model: missing"));
   EXPECT_THAT(error_with("/model/vocab", json::array()), HasSubstr("t.json: model.vocab: expected an object"));
   EXPECT_THAT(error_with("/model/vocab", json::object()), HasSubstr("t.json: model.vocab: is empty"));
   EXPECT_THAT(error_with("/model/vocab/he", -1), HasSubstr("t.json: model.vocab.he: expected an id from 0 to"));
