@@ -12,6 +12,7 @@ enum class SequenceRole : std::int32_t {
   desirable,  // judged alone
   undesirable,
   mismatched,  // the same prompt with another document's answer: follows the one it belongs to
+  shown,       // a prompt that shows the document's answer, for a model to say it in its own words: follows it
 };
 
 }  // namespace inlay

@@ -63,11 +63,20 @@ class Reading {
       row.expect_object();
       Document document = format->make(row);
       if (document.input_ids.empty()) row.fail("there is no text in it");
+      if (!options.shown.empty()) append_shown(document, format->make_shown(row));
       return with_predictions(std::move(document), row);
     });
   }
 
  private:
+  static void append_shown(Document& document, const std::vector<std::int32_t>& prompt) {
+    if (prompt.empty()) return;
+    const std::size_t begin = document.labels.size();
+    append(document, prompt, false);
+    document.labels[begin] = sequence_mark(SequenceRole::shown);
+    if (!document.weights.empty()) document.weights.resize(document.labels.size(), 0.0f);
+  }
+
   Document with_predictions(Document document, const Row& row) const {
     const FormatOptions& format = dataset_.format;
     if (!format.reads_predictions) return document;
@@ -211,7 +220,9 @@ Corpus read(const DatasetOptions& dataset, const DatasetFiles& files, const Read
             Corpus::Builder builder) {
   const FormatOptions format = format_of(dataset, files, context);
   Reading reading(dataset, files, context, std::move(builder));
-  return format.type == "tokens" ? reading.tokens() : reading.texts(format);
+  if (format.type != "tokens") return reading.texts(format);
+  if (!format.shown.empty()) user_error("{}: has tokens, but sdft needs rows of texts", dataset.path);
+  return reading.tokens();
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-std::string error_of(std::string_view text) {
+std::string error_of_choices(std::string_view text) {
   const TempFolder folder;
   const auto path = folder.write("q.jsonl", text);
   return user_error_of([&] { read_choices(path, 10); });
@@ -50,32 +50,32 @@ TEST(DataChoices, DocumentsAreNoQuestions) {
 
 TEST(DataChoices, ErrorsNameLineAndKey) {
   const std::string good = "{\"input_ids\": [1], \"choices\": [[2], [3]], \"answer\": 0}\n\n";
-  EXPECT_THAT(error_of(good + "{\"input_ids\""), HasSubstr("q.jsonl:3: not valid JSON: column 13: "));
-  EXPECT_THAT(error_of(good + "[1]"),
+  EXPECT_THAT(error_of_choices(good + "{\"input_ids\""), HasSubstr("q.jsonl:3: not valid JSON: column 13: "));
+  EXPECT_THAT(error_of_choices(good + "[1]"),
               EndsWith("q.jsonl:3: expected an object with \"input_ids\", \"choices\" and \"answer\" on every line"));
-  EXPECT_THAT(error_of(R"({"choices": [[2], [3]], "answer": 0})"),
+  EXPECT_THAT(error_of_choices(R"({"choices": [[2], [3]], "answer": 0})"),
               EndsWith("q.jsonl:1: input_ids: missing, expected an array of token ids"));
-  EXPECT_THAT(error_of(R"({"input_ids": [], "choices": [[2], [3]], "answer": 0})"),
+  EXPECT_THAT(error_of_choices(R"({"input_ids": [], "choices": [[2], [3]], "answer": 0})"),
               EndsWith("input_ids: is empty, expected at least one token"));
-  EXPECT_THAT(error_of(R"({"input_ids": [1], "answer": 0})"),
+  EXPECT_THAT(error_of_choices(R"({"input_ids": [1], "answer": 0})"),
               EndsWith("choices: missing, expected an array of arrays of token ids"));
-  EXPECT_THAT(error_of(R"({"input_ids": [1], "choices": [[2]], "answer": 0})"),
+  EXPECT_THAT(error_of_choices(R"({"input_ids": [1], "choices": [[2]], "answer": 0})"),
               EndsWith("choices: expected at least two, got 1"));
-  EXPECT_THAT(error_of(R"({"input_ids": [1], "choices": [2, 3], "answer": 0})"),
+  EXPECT_THAT(error_of_choices(R"({"input_ids": [1], "choices": [2, 3], "answer": 0})"),
               EndsWith("choices[0]: expected an array of token ids"));
-  EXPECT_THAT(error_of(R"({"input_ids": [1], "choices": [[2], []], "answer": 0})"),
+  EXPECT_THAT(error_of_choices(R"({"input_ids": [1], "choices": [[2], []], "answer": 0})"),
               EndsWith("choices[1]: is empty, expected at least one token"));
-  EXPECT_THAT(error_of(R"({"input_ids": [1], "choices": [[2], [3, 10]], "answer": 0})"),
+  EXPECT_THAT(error_of_choices(R"({"input_ids": [1], "choices": [[2], [3, 10]], "answer": 0})"),
               EndsWith("choices[1][1]: token id 10 is outside the model's vocabulary, 0 to 9"));
-  EXPECT_THAT(error_of(R"({"input_ids": [1], "choices": [[2], ["x"]], "answer": 0})"),
+  EXPECT_THAT(error_of_choices(R"({"input_ids": [1], "choices": [[2], ["x"]], "answer": 0})"),
               EndsWith("choices[1][0]: expected an integer, got \"x\""));
-  EXPECT_THAT(error_of(R"({"input_ids": [1], "choices": [[2], [3]]})"),
+  EXPECT_THAT(error_of_choices(R"({"input_ids": [1], "choices": [[2], [3]]})"),
               EndsWith("answer: missing, expected the index of the right choice, from 0"));
   for (const char* answer : {"2", "-1", "0.5", "\"A\""}) {
-    EXPECT_THAT(error_of(fmt::format(R"({{"input_ids": [1], "choices": [[2], [3]], "answer": {}}})", answer)),
+    EXPECT_THAT(error_of_choices(fmt::format(R"({{"input_ids": [1], "choices": [[2], [3]], "answer": {}}})", answer)),
                 EndsWith(fmt::format("answer: expected an index from 0 to 1, got {}", answer)));
   }
-  EXPECT_THAT(error_of("\n"), EndsWith("q.jsonl: holds no questions"));
+  EXPECT_THAT(error_of_choices("\n"), EndsWith("q.jsonl: holds no questions"));
 }
 
 }  // namespace

@@ -51,6 +51,32 @@ class DataDataset : public ::testing::Test {
 const std::string chat =
     R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes."}]})";
 
+// A prompt that shows the answer follows each document, apart from it.
+TEST_F(DataDataset, AnswersMayBeShown) {
+  DatasetOptions options;
+  options.format.shown = "<{instruction}|{response}>";
+  const auto shown = [&](const std::string& row) {
+    const auto corpus = read(folder_.write("shown.jsonl", row + "\n"), options);
+    const auto plain = read(folder_.write("plain.jsonl", row + "\n"));
+    const Document document = corpus->read(0);
+    const auto mark = std::ranges::find(document.labels, sequence_mark(SequenceRole::shown));
+    const auto length = mark - document.labels.begin();
+    EXPECT_EQ(length, plain->length(0));
+    EXPECT_TRUE(std::ranges::none_of(mark, document.labels.end(), is_label));
+    return Tokenizer::load(model_.path())
+        .decode(std::span(document.input_ids).subspan(static_cast<std::size_t>(length)), true);
+  };
+  EXPECT_EQ(shown(chat), "user\n<Hi|Yes.>\nassistant\n");
+  const std::string turns = R"({"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, )"
+                            R"({"role": "user", "content": "{response}"}, {"role": "assistant", "content": "d"})";
+  EXPECT_EQ(shown("{\"messages\": [" + turns + "]}"), "user\na\nassistant\nb\nuser\n<{response}|d>\nassistant\n")
+      << "the last answer, with what was said before it";
+  EXPECT_THAT(shown(R"({"instruction": "a", "input": "b", "output": "c"})"), HasSubstr("Instruction:\n<a\nb|c>\n"));
+  EXPECT_EQ(shown(R"({"prompt": "a", "completion": "c"})"), "<a|c>");
+  EXPECT_EQ(shown(R"({"question": "a", "answer": "c"})"), "user\n<a|c>\nassistant\n");
+  EXPECT_THAT(error_of(folder_.write("a.txt", "One line."), options), HasSubstr("sdft needs rows of a prompt"));
+}
+
 TEST_F(DataDataset, ReadsEveryKindOfFile) {
   EXPECT_EQ(text(*read(folder_.write("a.jsonl", chat + "\n\n" + chat + "\n")), 1), "user\nHi\nassistant\nYes.\n");
   EXPECT_EQ(text(*read(folder_.write("a.json", "[" + chat + "]")), 0), "user\nHi\nassistant\nYes.\n");

@@ -5,13 +5,12 @@
 #include "core/error.h"
 #include "data/formats/chat_messages.h"
 #include "data/formats/labels.h"
+#include "data/formats/text_formats.h"
 #include "data/formats/token_map.h"
 #include "data/formats/turn_finder.h"
 
 namespace inlay::data {
 namespace {
-
-using jinja::Value;
 
 // How far behind a turn its end token may stand: templates put a newline or two before it.
 constexpr std::size_t max_end_distance = 3;
@@ -169,7 +168,7 @@ bool ChatFormat::has_special(std::string_view text) const {
 
 // Whether the template ends a turn behind its generation block, and not in it: by a conversation that ends with one.
 bool ChatFormat::closes_behind_blocks(const Conversation& conversation) const {
-  std::vector<Value> messages;
+  std::vector<jinja::Value> messages;
   for (const Turn& turn : conversation.turns) messages.push_back(turn.message);
   const auto last = std::ranges::find(conversation.turns.rbegin(), conversation.turns.rend(), "assistant", &Turn::role);
   messages.resize(static_cast<std::size_t>(conversation.turns.rend() - last));
@@ -212,7 +211,7 @@ std::vector<ChatFormat::TokenSpan> ChatFormat::spans(const Conversation& convers
   const TokenMap map(tokenizer_, rendered.text, ids);
   const std::string_view text = rendered.text;
   const std::vector<Turn>& turns = conversation.turns;
-  std::vector<Value> messages;
+  std::vector<jinja::Value> messages;
   for (const Turn& turn : turns) messages.push_back(turn.message);
   const TurnFinder finder(*chat_, messages, conversation.render, rendered.text);
   std::vector<TokenSpan> result;
@@ -279,16 +278,39 @@ void ChatFormat::learn_ends(const std::vector<TokenSpan>& spans, Document& docum
   if (options_.train_on_eos == "last" && last) document.labels[*last] = document.input_ids[*last];
 }
 
-Document ChatFormat::make(const Row& row) const {
-  const Conversation conversation = read(row);
-  std::vector<Value> messages;
-  for (const Turn& turn : conversation.turns) messages.push_back(turn.message);
-  RenderedChat rendered;
+RenderedChat ChatFormat::render(const Row& row, std::vector<jinja::Value> messages,
+                                const RenderOptions& options) const {
   try {
-    rendered = chat_->render(jinja::make_list(nullptr, std::move(messages)), conversation.render);
+    return chat_->render(jinja::make_list(nullptr, std::move(messages)), options);
   } catch (const TemplateError& error) {
     row.fail(fmt::format("the chat template refuses the conversation: {}", error.what()));
   }
+}
+
+std::vector<std::int32_t> ChatFormat::make_shown(const Row& row) const {
+  const Conversation conversation = read(row);
+  const auto text_of = [](const Turn& turn) -> const std::string* {
+    const jinja::Value* content = turn.message.dict()->find("content");
+    return content != nullptr && content->string() != nullptr ? &content->string()->text : nullptr;
+  };
+  const auto& turns = conversation.turns;
+  const auto answer = std::find_if(turns.rbegin(), turns.rend(), [](const Turn& turn) { return turn.trained; });
+  const auto question = std::find_if(answer, turns.rend(), [](const Turn& turn) { return turn.role == "user"; });
+  if (question == turns.rend() || text_of(*answer) == nullptr || text_of(*question) == nullptr) return {};
+  std::vector<jinja::Value> messages;
+  for (auto turn = turns.begin(); turn != question.base() - 1; ++turn) messages.push_back(turn->message);
+  messages.push_back(jinja::message(
+      "user", filled(options_.shown, {{"{instruction}", *text_of(*question)}, {"{response}", *text_of(*answer)}})));
+  RenderOptions options = conversation.render;
+  options.add_generation_prompt = true;
+  return tokenizer_.encode(render(row, std::move(messages), options).text, false);
+}
+
+Document ChatFormat::make(const Row& row) const {
+  const Conversation conversation = read(row);
+  std::vector<jinja::Value> messages;
+  for (const Turn& turn : conversation.turns) messages.push_back(turn.message);
+  const RenderedChat rendered = render(row, std::move(messages), conversation.render);
   Document document;
   append(document, tokenizer_.encode(rendered.text, false), false);
   if (document.input_ids.empty()) row.fail("the chat template makes no text of the conversation");

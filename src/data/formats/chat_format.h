@@ -12,6 +12,7 @@ class ChatFormat final : public RowFormat {
  public:
   ChatFormat(FormatOptions options, Tokenizer tokenizer, std::shared_ptr<const ChatTemplate> chat);
   Document make(const Row& row) const override;
+  std::vector<std::int32_t> make_shown(const Row& row) const override;
 
   struct Turn {
     jinja::Value message;
@@ -35,6 +36,7 @@ class ChatFormat final : public RowFormat {
   };
 
   Conversation read(const Row& row) const;
+  RenderedChat render(const Row& row, std::vector<jinja::Value> messages, const RenderOptions& options) const;
   Turn read_turn(const Row& message, std::size_t number) const;  // counted from 1
   std::string role_of(const Row& message, std::size_t number) const;
   std::optional<Row> find_messages(const Row& row) const;

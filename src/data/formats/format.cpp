@@ -131,6 +131,10 @@ ChatTemplate load_template(const FormatOptions& options, const Tokenizer& tokeni
   return chat;
 }
 
+std::vector<std::int32_t> RowFormat::make_shown(const Row& row) const {
+  row.fail("sdft needs rows of a prompt and an answer, as texts: a conversation, or instruction and output");
+}
+
 std::unique_ptr<RowFormat> make_format(const FormatOptions& options, const Tokenizer& tokenizer,
                                        const std::filesystem::path& model) {
   if (options.type == "chat_template") {

@@ -61,6 +61,10 @@ struct FormatOptions {
   Longer longer = Longer::cut;
   bool learns_prompts = false;
 
+  // A document is followed by a prompt to write its last answer anew, which shows that answer: a text with
+  // {instruction} and {response} in it. Empty: by nothing.
+  std::string shown;
+
   // What another model has predicted comes with the rows, under this name (see kept.h).
   bool reads_predictions = false;
   std::string logprobs_field = "logprobs";
@@ -74,6 +78,9 @@ class RowFormat {
   virtual ~RowFormat() = default;
   // A row that is not as the type wants it is a UserError that names the row and the key.
   virtual Document make(const Row& row) const = 0;
+  // The prompt of the row's last answer with FormatOptions::shown in the place of what was asked. Empty where the
+  // answer is not a text. A UserError for types that have no prompts and answers.
+  virtual std::vector<std::int32_t> make_shown(const Row& row) const;
 };
 
 // The types of text: chat_template, alpaca, completion, input_output, prompt_completion,

@@ -24,10 +24,10 @@ void add_messages(const Row& part, const char* role, bool learned, Value::List& 
 PairFormat::PairFormat(FormatOptions options, std::unique_ptr<RowFormat> chat, std::unique_ptr<RowFormat> texts)
     : options_(std::move(options)), chat_(std::move(chat)), texts_(std::move(texts)) {}
 
-Document PairFormat::make(const Row& row) const {
+std::optional<Value> PairFormat::conversation_of(const Row& row) const {
   const Row prompt = row.at(options_.field_instruction, "a text"), answer = row.at(options_.field_output, "a text");
   const bool lists = prompt.is_list() || answer.is_list();
-  if (!lists && (options_.type == "prompt_completion" || chat_ == nullptr)) return texts_->make(row);
+  if (!lists && (options_.type == "prompt_completion" || chat_ == nullptr)) return std::nullopt;
   if (chat_ == nullptr) {
     row.fail(
         "its messages need a chat template, and the model has none; write chat_template: chatml, or the name or file "
@@ -40,8 +40,17 @@ Document PairFormat::make(const Row& row) const {
   for (const std::string& key : {options_.field_system, options_.field_tools}) {
     if (const auto found = row.find(key)) conversation.push_back({key, found->value()});
   }
-  const Value whole(std::move(conversation));
-  return chat_->make(Row(whole, row.where()));
+  return Value(std::move(conversation));
+}
+
+Document PairFormat::make(const Row& row) const {
+  const auto conversation = conversation_of(row);
+  return conversation ? chat_->make(Row(*conversation, row.where())) : texts_->make(row);
+}
+
+std::vector<std::int32_t> PairFormat::make_shown(const Row& row) const {
+  const auto conversation = conversation_of(row);
+  return conversation ? chat_->make_shown(Row(*conversation, row.where())) : texts_->make_shown(row);
 }
 
 }  // namespace inlay::data

@@ -14,8 +14,12 @@ class PairFormat final : public RowFormat {
   // chat: absent where there is no template. texts: for rows that are no conversations.
   PairFormat(FormatOptions options, std::unique_ptr<RowFormat> chat, std::unique_ptr<RowFormat> texts);
   Document make(const Row& row) const override;
+  std::vector<std::int32_t> make_shown(const Row& row) const override;
 
  private:
+  // The row as a conversation; nothing where it is texts.
+  std::optional<io::Value> conversation_of(const Row& row) const;
+
   FormatOptions options_;
   std::unique_ptr<RowFormat> chat_, texts_;
 };

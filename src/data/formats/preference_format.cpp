@@ -61,15 +61,12 @@ class Answers {
     if (answer.is_text() && (!prompt || prompt->is_text())) return of_text(prompt, answer);
     Value::List before;
     if (prompt && prompt->is_text()) {
-      before.push_back(Value(Value::Map{{"role", Value(std::string("user"))}, {"content", prompt->value()}}));
+      before.push_back(message("user", prompt->value()));
     } else if (prompt) {
       before = messages_of(*prompt);
     }
-    return of_messages(
-        before,
-        answer.is_text()
-            ? Value::List{Value(Value::Map{{"role", Value(std::string("assistant"))}, {"content", answer.value()}})}
-            : messages_of(answer));
+    if (!answer.is_text()) return of_messages(before, messages_of(answer));
+    return of_messages(before, {message("assistant", answer.value())});
   }
 
   Document of_messages(const Value::List& before, const Value::List& answer) const {
@@ -86,6 +83,10 @@ class Answers {
   }
 
  private:
+  static Value message(const char* role, const Value& content) {
+    return Value(Value::Map{{"role", Value(std::string(role))}, {"content", content}});
+  }
+
   Document of_text(const std::optional<Row>& prompt, const Row& answer) const {
     Document document;
     append(document, tokenizer_.encode(prompt ? prompt->text() : std::string()), false);

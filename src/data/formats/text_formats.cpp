@@ -1,5 +1,7 @@
 #include "data/formats/text_formats.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "data/formats/labels.h"
 
@@ -12,24 +14,18 @@ std::vector<std::int32_t> ended(std::vector<std::int32_t> ids, const Tokenizer& 
   return ids;
 }
 
-// What stands in a row is not looked through for further words in braces.
-std::string filled(std::string_view format, std::string_view instruction, std::string_view input) {
+}  // namespace
+
+std::string filled(std::string_view format,
+                   std::initializer_list<std::pair<std::string_view, std::string_view>> values) {
   std::string text;
   while (!format.empty()) {
-    const auto take = [&](std::string_view word, std::string_view value) {
-      if (!format.starts_with(word)) return false;
-      text += value;
-      format.remove_prefix(word.size());
-      return true;
-    };
-    if (take("{instruction}", instruction) || take("{input}", input)) continue;
-    text += format.front();
-    format.remove_prefix(1);
+    const auto found = std::ranges::find_if(values, [&](const auto& value) { return format.starts_with(value.first); });
+    text += found != values.end() ? found->second : format.substr(0, 1);
+    format.remove_prefix(found != values.end() ? found->first.size() : 1);
   }
   return text;
 }
-
-}  // namespace
 
 std::string alpaca_prompt(const std::string& instruction, const std::string& input) {
   if (input.empty()) {
@@ -54,7 +50,8 @@ AlpacaFormat::AlpacaFormat(const FormatOptions& options, Tokenizer tokenizer)
 
 std::string AlpacaFormat::prompt(const std::string& instruction, const std::string& input) const {
   const std::string& format = input.empty() ? options_.no_input_format : options_.format;
-  return format.empty() ? alpaca_prompt(instruction, input) : filled(format, instruction, input);
+  return format.empty() ? alpaca_prompt(instruction, input)
+                        : filled(format, {{"{instruction}", instruction}, {"{input}", input}});
 }
 
 Document AlpacaFormat::make(const Row& row) const {
@@ -68,6 +65,16 @@ Document AlpacaFormat::make(const Row& row) const {
   append(document, ended(tokenizer_.encode(answer, false), tokenizer_), true);
   mask_first(document);
   return document;
+}
+
+std::vector<std::int32_t> AlpacaFormat::make_shown(const Row& row) const {
+  std::string instruction = row.at(options_.field_instruction, "a string").text();
+  if (const auto input = row.find(options_.field_input); input && !input->text().empty()) {
+    instruction += "\n" + input->text();
+  }
+  const std::string& answer = row.at(options_.field_output, "a string").text();
+  return tokenizer_.encode(
+      prompt(filled(options_.shown, {{"{instruction}", instruction}, {"{response}", answer}}), ""));
 }
 
 CompletionFormat::CompletionFormat(const FormatOptions& options, Tokenizer tokenizer)

@@ -1,9 +1,17 @@
 #pragma once
 
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
 #include "data/formats/format.h"
 
 // The types that are plain text.
 namespace inlay::data {
+
+// A format with texts in the place of words in braces. What stands in a text is not looked through for further ones.
+std::string filled(std::string_view format,
+                   std::initializer_list<std::pair<std::string_view, std::string_view>> values);
 
 // The words that Alpaca was trained with, up to where the answer begins.
 std::string alpaca_prompt(const std::string& instruction, const std::string& input);
@@ -14,6 +22,7 @@ class AlpacaFormat final : public RowFormat {
  public:
   AlpacaFormat(const FormatOptions& options, Tokenizer tokenizer);
   Document make(const Row& row) const override;
+  std::vector<std::int32_t> make_shown(const Row& row) const override;
 
  private:
   std::string prompt(const std::string& instruction, const std::string& input) const;

@@ -8,18 +8,16 @@
 namespace inlay::data {
 namespace {
 
-using jinja::Value;
-
 // Of characters for private use, so that no message begins or ends like it.
 constexpr std::string_view stand_in_text = "\xEF\xA3\xBE\xEE\x80\x80inlay\xEE\x80\x81\xEF\xA3\xBF";
 
-std::string_view role_of(const Value& message) {
-  const Value* role = message.dict()->find("role");
+std::string_view role_of(const jinja::Value& message) {
+  const jinja::Value* role = message.dict()->find("role");
   return role != nullptr && role->string() != nullptr ? std::string_view(role->string()->text) : "";
 }
 
 // A message of the same role that says something else.
-Value stand_in_for(const Value& message) {
+jinja::Value stand_in_for(const jinja::Value& message) {
   return jinja::message(std::string(role_of(message)), std::string(stand_in_text));
 }
 
@@ -39,12 +37,12 @@ TurnFinder::Bytes difference(std::string_view text, std::string_view other) {
 
 }  // namespace
 
-TurnFinder::TurnFinder(const ChatTemplate& chat, const std::vector<Value>& messages, const RenderOptions& options,
-                       std::string_view text)
+TurnFinder::TurnFinder(const ChatTemplate& chat, const std::vector<jinja::Value>& messages,
+                       const RenderOptions& options, std::string_view text)
     : chat_(chat), messages_(messages), options_(options), text_(text) {}
 
 // Nothing where the template refuses the messages: parts of a conversation need not be conversations.
-std::optional<std::string> TurnFinder::render(std::vector<Value> messages, bool generation_prompt) const {
+std::optional<std::string> TurnFinder::render(std::vector<jinja::Value> messages, bool generation_prompt) const {
   RenderOptions options = options_;
   options.add_generation_prompt = generation_prompt;
   try {
@@ -55,7 +53,7 @@ std::optional<std::string> TurnFinder::render(std::vector<Value> messages, bool 
 }
 
 std::optional<TurnFinder::Turn> TurnFinder::find(std::size_t index) const {
-  const Value stand_in = stand_in_for(messages_[index]);
+  const jinja::Value stand_in = stand_in_for(messages_[index]);
   const auto at_end = find_at_end(index, stand_in);
   std::optional<Bytes> found;
   if (at_end && text_.starts_with(std::string_view(at_end->text).substr(0, at_end->bytes.second))) {
@@ -73,8 +71,8 @@ std::optional<TurnFinder::Turn> TurnFinder::find(std::size_t index) const {
   return turn;
 }
 
-std::optional<TurnFinder::AtEnd> TurnFinder::find_at_end(std::size_t index, const Value& stand_in) const {
-  std::vector<Value> head(messages_.begin(), messages_.begin() + static_cast<std::ptrdiff_t>(index) + 1);
+std::optional<TurnFinder::AtEnd> TurnFinder::find_at_end(std::size_t index, const jinja::Value& stand_in) const {
+  std::vector<jinja::Value> head(messages_.begin(), messages_.begin() + static_cast<std::ptrdiff_t>(index) + 1);
   auto real = index + 1 == messages_.size() ? std::optional(std::string(text_)) : render(head, false);
   head.back() = stand_in;
   const auto other = render(std::move(head), false);
@@ -84,8 +82,8 @@ std::optional<TurnFinder::AtEnd> TurnFinder::find_at_end(std::size_t index, cons
 }
 
 // The whole conversation, of which nothing but the message may differ.
-std::optional<TurnFinder::Bytes> TurnFinder::find_in_place(std::size_t index, const Value& stand_in) const {
-  std::vector<Value> messages = messages_;
+std::optional<TurnFinder::Bytes> TurnFinder::find_in_place(std::size_t index, const jinja::Value& stand_in) const {
+  std::vector<jinja::Value> messages = messages_;
   messages[index] = stand_in;
   const auto other = render(std::move(messages), false);
   if (!other) return std::nullopt;
@@ -101,7 +99,7 @@ std::optional<TurnFinder::Bytes> TurnFinder::find_in_place(std::size_t index, co
 // message itself, but the name of a channel, say.
 std::size_t TurnFinder::turn_begin(std::size_t index, std::size_t content) const {
   if (role_of(messages_[index]) != "assistant") return content;
-  const std::vector<Value> before(messages_.begin(), messages_.begin() + static_cast<std::ptrdiff_t>(index));
+  const std::vector<jinja::Value> before(messages_.begin(), messages_.begin() + static_cast<std::ptrdiff_t>(index));
   const auto prompt = render(before, true);
   const auto turn_only = render(before, false);
   if (!prompt || !turn_only || prompt->size() <= turn_only->size()) return content;  // there is no such prompt

@@ -16,7 +16,7 @@ struct Sequence {
   std::string text, learned;
 };
 
-std::vector<Sequence> make(const std::string& row, FormatOptions options = {.type = "preference"}) {
+std::vector<Sequence> make_pair_of(const std::string& row, FormatOptions options = {.type = "preference"}) {
   const ChatModel model;
   const Tokenizer tokenizer = Tokenizer::load(model.path());
   const io::Value value = io::read_value(row, "r:1");
@@ -43,7 +43,7 @@ std::vector<Sequence> make(const std::string& row, FormatOptions options = {.typ
 }
 
 TEST(DataPreferenceFormat, TextsAreTwoSequencesWhoseAnswersAreLearned) {
-  const auto sequences = make(R"({"prompt": "Q: 1+1? A:", "chosen": " 2", "rejected": " three"})");
+  const auto sequences = make_pair_of(R"({"prompt": "Q: 1+1? A:", "chosen": " 2", "rejected": " three"})");
   ASSERT_EQ(sequences.size(), 2u);
   EXPECT_EQ(sequences[0].role, SequenceRole::chosen);
   EXPECT_EQ(sequences[0].text, "Q: 1+1? A: 2<|im_end|>");
@@ -62,7 +62,7 @@ TEST(DataPreferenceFormat, ConversationsAreRenderedByTheTemplate) {
       R"({"chosen": [)" + user + "," + good + R"(], "rejected": [)" + user + "," + bad + "]}",
       R"({"messages": [)" + user + R"(], "chosen": )" + good + R"(, "rejected": )" + bad + "}"};
   for (const std::string& row : rows) {
-    const auto sequences = make(row);
+    const auto sequences = make_pair_of(row);
     ASSERT_EQ(sequences.size(), 2u) << row;
     EXPECT_EQ(sequences[0].text, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n") << row;
     EXPECT_EQ(sequences[0].learned, "Hello.<|im_end|>") << row;
@@ -72,8 +72,8 @@ TEST(DataPreferenceFormat, ConversationsAreRenderedByTheTemplate) {
 
 TEST(DataPreferenceFormat, JudgedAnswersSayWhatTheyAre) {
   const FormatOptions options{.type = "judged"};
-  const auto good = make(R"({"prompt": "Q", "completion": "A", "label": true})", options);
-  const auto bad = make(R"({"prompt": "Q", "completion": "B", "label": false})", options);
+  const auto good = make_pair_of(R"({"prompt": "Q", "completion": "A", "label": true})", options);
+  const auto bad = make_pair_of(R"({"prompt": "Q", "completion": "B", "label": false})", options);
   ASSERT_EQ(good.size(), 1u);
   EXPECT_EQ(good[0].role, SequenceRole::desirable);
   EXPECT_EQ(bad[0].role, SequenceRole::undesirable);
@@ -82,29 +82,31 @@ TEST(DataPreferenceFormat, JudgedAnswersSayWhatTheyAre) {
 
 TEST(DataPreferenceFormat, LongSequencesAreCutLeftOutOrRefused) {
   const std::string row = R"({"prompt": "abc", "chosen": "defgh", "rejected": "i"})";
-  const auto cut = make(row, {.type = "preference", .most_tokens = 5});
+  const auto cut = make_pair_of(row, {.type = "preference", .most_tokens = 5});
   EXPECT_EQ(cut[0].text, "abcde");
   EXPECT_EQ(cut[1].text, "abci<|im_end|>");
-  EXPECT_TRUE(make(row, {.type = "preference", .most_tokens = 5, .longer = Longer::leave_out}).empty());
-  EXPECT_THAT(user_error_of([&] { make(row, {.type = "preference", .most_tokens = 5, .longer = Longer::raise}); }),
-              HasSubstr("r:1: prompt and answer have 9 tokens, sequence_len is 5"));
-  EXPECT_THAT(user_error_of([&] { make(row, {.type = "preference", .most_tokens = 3}); }),
+  EXPECT_TRUE(make_pair_of(row, {.type = "preference", .most_tokens = 5, .longer = Longer::leave_out}).empty());
+  EXPECT_THAT(
+      user_error_of([&] { make_pair_of(row, {.type = "preference", .most_tokens = 5, .longer = Longer::raise}); }),
+      HasSubstr("r:1: prompt and answer have 9 tokens, sequence_len is 5"));
+  EXPECT_THAT(user_error_of([&] { make_pair_of(row, {.type = "preference", .most_tokens = 3}); }),
               HasSubstr("nothing of an answer is left"));
 }
 
 // ORPO learns the prompts of chosen answers too; they weigh nothing in the answer's log-probability.
 TEST(DataPreferenceFormat, PromptsHaveLabelsWhereTheyAreLearned) {
-  const auto sequences =
-      make(R"({"prompt": "abc", "chosen": "d", "rejected": "e"})", {.type = "preference", .learns_prompts = true});
+  const auto sequences = make_pair_of(R"({"prompt": "abc", "chosen": "d", "rejected": "e"})",
+                                      {.type = "preference", .learns_prompts = true});
   EXPECT_EQ(sequences[0].learned, "bcd<|im_end|>");
   EXPECT_EQ(sequences[1].learned, "e<|im_end|>");
 }
 
 TEST(DataPreferenceFormat, MistakesNameTheKey) {
-  EXPECT_THAT(user_error_of([] { make(R"({"prompt": "a", "chosen": "b"})"); }), HasSubstr("rejected"));
+  EXPECT_THAT(user_error_of([] { make_pair_of(R"({"prompt": "a", "chosen": "b"})"); }), HasSubstr("rejected"));
   EXPECT_THAT(
       user_error_of([] {
-        make(R"({"chosen": [{"role": "user", "content": "a"}], "rejected": [{"role": "user", "content": "a"}]})");
+        make_pair_of(
+            R"({"chosen": [{"role": "user", "content": "a"}], "rejected": [{"role": "user", "content": "a"}]})");
       }),
       HasSubstr("do not differ"));
 }

@@ -15,7 +15,7 @@ struct Made {
 };
 
 // The text without labels and the text with them; the first token, which never has one, counts by what follows it.
-Made make(const std::string& row, const FormatOptions& options) {
+Made make_text(const std::string& row, const FormatOptions& options) {
   const ChatModel model;
   const Tokenizer tokenizer = Tokenizer::load(model.path());
   const io::Value value = io::read_value(row, "r:1");
@@ -28,49 +28,50 @@ Made make(const std::string& row, const FormatOptions& options) {
   return {tokenizer.decode(masked, false), tokenizer.decode(learned, false)};
 }
 
-std::string error_of(const std::string& row, const std::string& type) {
-  return user_error_of([&] { make(row, {.type = type}); });
+std::string error_of_text(const std::string& row, const std::string& type) {
+  return user_error_of([&] { make_text(row, {.type = type}); });
 }
 
 TEST(DataTextFormats, AlpacaLearnsTheAnswerAndTheEnd) {
-  const Made plain = make(R"({"instruction": "Add.", "input": "", "output": "3"})", {.type = "alpaca"});
+  const Made plain = make_text(R"({"instruction": "Add.", "input": "", "output": "3"})", {.type = "alpaca"});
   EXPECT_EQ(plain.masked,
             "Below is an instruction that describes a task. Write a response that appropriately completes the "
             "request.\n\n### Instruction:\nAdd.\n\n### Response:\n");
   EXPECT_EQ(plain.learned, "3<|im_end|>");
-  const Made with_input = make(R"({"instruction": "Add.", "input": "1 2", "output": "3"})", {.type = "alpaca"});
+  const Made with_input = make_text(R"({"instruction": "Add.", "input": "1 2", "output": "3"})", {.type = "alpaca"});
   EXPECT_EQ(
       with_input.masked,
       "Below is an instruction that describes a task, paired with an input that provides further context. Write a "
       "response that appropriately completes the request.\n\n### Instruction:\nAdd.\n\n### Input:\n1 2\n\n### "
       "Response:\n");
-  const Made all = make(R"({"instruction": "Add.", "output": "3"})", {.type = "alpaca", .train_on_inputs = true});
+  const Made all = make_text(R"({"instruction": "Add.", "output": "3"})", {.type = "alpaca", .train_on_inputs = true});
   EXPECT_EQ(all.masked, "B");
   EXPECT_TRUE(all.learned.ends_with("### Response:\n3<|im_end|>"));
 }
 
 TEST(DataTextFormats, CompletionLearnsEverything) {
-  const Made made = make(R"({"story": "Once."})", {.type = "completion", .field = "story"});
+  const Made made = make_text(R"({"story": "Once."})", {.type = "completion", .field = "story"});
   EXPECT_EQ(made.masked + made.learned, "Once.<|im_end|>");
   EXPECT_EQ(made.masked, "O");
 }
 
 TEST(DataTextFormats, InputOutputIsTakenAsItIs) {
   const Made made =
-      make(R"({"segments": [{"label": false, "text": "Q: 1+1\nA:"}, {"label": true, "text": " 2<|im_end|>"},
+      make_text(R"({"segments": [{"label": false, "text": "Q: 1+1\nA:"}, {"label": true, "text": " 2<|im_end|>"},
                              {"label": false, "text": "\nQ"}, {"label": true, "text": "!"}]})",
-           {.type = "input_output"});
+                {.type = "input_output"});
   EXPECT_EQ(made.masked, "Q: 1+1\nA:\nQ");
   EXPECT_EQ(made.learned, " 2<|im_end|>!");
 }
 
 TEST(DataTextFormats, MistakesNameTheKey) {
-  EXPECT_EQ(error_of(R"({"instruction": "x"})", "alpaca"), "r:1: output: missing, expected a string");
-  EXPECT_EQ(error_of(R"({"instruction": 1, "output": "x"})", "alpaca"), "r:1: instruction: expected a string, got 1");
-  EXPECT_EQ(error_of(R"({"text": null})", "completion"), "r:1: text: missing, expected a string");
-  EXPECT_EQ(error_of(R"({"segments": [{"text": "x"}]})", "input_output"),
+  EXPECT_EQ(error_of_text(R"({"instruction": "x"})", "alpaca"), "r:1: output: missing, expected a string");
+  EXPECT_EQ(error_of_text(R"({"instruction": 1, "output": "x"})", "alpaca"),
+            "r:1: instruction: expected a string, got 1");
+  EXPECT_EQ(error_of_text(R"({"text": null})", "completion"), "r:1: text: missing, expected a string");
+  EXPECT_EQ(error_of_text(R"({"segments": [{"text": "x"}]})", "input_output"),
             "r:1: segments[0].label: missing, expected true or false");
-  EXPECT_EQ(error_of(R"({"segments": []})", "input_output"), "r:1: segments: hold no text");
+  EXPECT_EQ(error_of_text(R"({"segments": []})", "input_output"), "r:1: segments: hold no text");
 }
 
 TEST(DataTextFormats, RowsTellTheirType) {

@@ -1,0 +1,108 @@
+#include "data/answers.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace inlay::data {
+
+namespace {
+
+// Templates put a token or two that are not learned between an answer and the token that ends it.
+constexpr std::size_t max_gap = 3;
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+// Around a text they are no part of what it says.
+bool is_sign(char c) { return std::string_view(".,;:!?'\"`*()[]{}").find(c) != std::string_view::npos; }
+
+std::string normalised(std::string_view text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool thousands = c == ',' && i > 0 && i + 1 < text.size() && is_digit(text[i - 1]) && is_digit(text[i + 1]);
+    if (thousands) continue;
+    if (is_space(c)) {
+      if (!result.empty() && result.back() != ' ') result += ' ';
+    } else {
+      result += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    }
+  }
+  const auto outside = [](char c) { return is_sign(c) || c == ' '; };
+  const auto begin = std::ranges::find_if_not(result, outside);
+  const auto end = std::find_if_not(result.rbegin(), std::make_reverse_iterator(begin), outside).base();
+  return {begin, end};
+}
+
+// Nothing where the marker is missing.
+std::optional<std::string> counted_part(std::string_view text, const AnswerRule& rule) {
+  if (!rule.marker.empty()) {
+    const std::size_t at = text.rfind(rule.marker);
+    if (at == text.npos) return std::nullopt;
+    text.remove_prefix(at + rule.marker.size());
+  }
+  return normalised(text);
+}
+
+std::optional<double> last_number(std::string_view text) {
+  const auto last = std::find_if(text.rbegin(), text.rend(), is_digit);
+  if (last == text.rend()) return std::nullopt;
+  const auto end = static_cast<std::size_t>(text.rend() - last);
+  std::size_t begin = end - 1;
+  const auto belongs = [&](std::size_t i) {
+    return is_digit(text[i]) || (text[i] == '.' && i > 0 && is_digit(text[i - 1]));
+  };
+  while (begin > 0 && belongs(begin - 1)) --begin;
+  if (begin > 0 && text[begin - 1] == '-' && (begin < 2 || !is_digit(text[begin - 2]))) --begin;
+  double value = 0;
+  if (std::from_chars(text.data() + begin, text.data() + end, value).ec != std::errc()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::optional<Exchange> last_exchange(const Document& document) {
+  const auto& labels = document.labels;
+  std::size_t end = labels.size();
+  while (end > 0 && !is_label(labels[end - 1])) --end;
+  std::size_t begin = end;
+  for (std::size_t i = end; i > 0 && begin - i < max_gap + 1; --i) {
+    if (is_label(labels[i - 1])) begin = i - 1;
+  }
+  if (begin == end || begin == 0) return std::nullopt;
+  const auto at = [&](std::size_t i) { return document.input_ids.begin() + static_cast<std::ptrdiff_t>(i); };
+  return Exchange{.prompt = {at(0), at(begin)}, .answer = {at(begin), at(end)}};
+}
+
+std::optional<AnswerMatch> parse_match(std::string_view text) {
+  for (const AnswerMatch match : {AnswerMatch::whole, AnswerMatch::contains, AnswerMatch::number}) {
+    if (text == name_of(match)) return match;
+  }
+  return std::nullopt;
+}
+
+std::string_view name_of(AnswerMatch match) {
+  switch (match) {
+    case AnswerMatch::whole: return "whole";
+    case AnswerMatch::contains: return "contains";
+    case AnswerMatch::number: return "number";
+  }
+  return "";
+}
+
+bool agrees(std::string_view answer, std::string_view reference, const AnswerRule& rule) {
+  const auto said = counted_part(answer, rule), wanted = counted_part(reference, rule);
+  if (!said || !wanted) return false;
+  switch (rule.match) {
+    case AnswerMatch::whole: return *said == *wanted;
+    case AnswerMatch::contains: return said->find(*wanted) != said->npos;
+    case AnswerMatch::number: {
+      const auto number = last_number(*wanted);
+      return number && last_number(*said) == number;
+    }
+  }
+  return false;
+}
+
+bool is_judged_by(std::string_view reference, const AnswerRule& rule) { return agrees(reference, reference, rule); }
+
+}  // namespace inlay::data
