@@ -1,15 +1,18 @@
 #pragma once
 
+#include <filesystem>
+
 // Faults on purpose, for the crash tests: the environment variable INLAY_TEST_FAULT says which operation on the disk
 // (a file opened, written, brought to disk, renamed or removed; a folder made) goes wrong.
 //   kill:37     the process dies before its 37th operation
 //   enospc:12   the disk is full from the 12th on: nothing but removing works any more
+//   log:FILE    nothing goes wrong; FILE gets a line per operation, "sync /runs/a/metrics.jsonl"
 // Without the variable this is one comparison.
 namespace inlay::io {
 
-enum class DiskOperation { write, remove };
+enum class DiskOperation { open, write, sync, rename, link, make_folder, remove };
 
-// The error that the operation must fail with; 0: it goes on.
-int injected_fault(DiskOperation operation = DiskOperation::write);
+// The error that the operation must fail with; 0: it goes on. A renamed file goes by its new name.
+int injected_fault(DiskOperation operation, const std::filesystem::path& path);
 
 }  // namespace inlay::io

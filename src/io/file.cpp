@@ -20,8 +20,6 @@
 namespace inlay::io {
 namespace {
 
-std::string reason(int error) { return std::generic_category().message(error); }
-
 // Closes on every way out.
 class Descriptor {
  public:
@@ -126,7 +124,7 @@ namespace {
 }  // namespace
 
 OutputFile OutputFile::opened(const std::filesystem::path& path, int flags) {
-  if (const int error = injected_fault(); error != 0) cannot_write(path, error);
+  if (const int error = injected_fault(DiskOperation::open, path); error != 0) cannot_write(path, error);
   int descriptor;
   do {
     descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666);
@@ -173,7 +171,7 @@ std::uint64_t OutputFile::size() const { return regular_size(descriptor_, path_)
 
 void OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
   INLAY_ASSERT(descriptor_ >= 0, "{} is closed", path_.string());
-  if (const int error = injected_fault(); error != 0) cannot_write(path_, error);
+  if (const int error = injected_fault(DiskOperation::write, path_); error != 0) cannot_write(path_, error);
   while (!bytes.empty()) {
     const ssize_t done = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
@@ -185,7 +183,7 @@ void OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
 
 void OutputFile::seal() {
   if (descriptor_ < 0) return;
-  if (const int error = injected_fault(); error != 0) cannot_write(path_, error);
+  if (const int error = injected_fault(DiskOperation::sync, path_); error != 0) cannot_write(path_, error);
   if (::fsync(descriptor_) != 0) cannot_write(path_, errno);
   if (::close(std::exchange(descriptor_, -1)) != 0) cannot_write(path_, errno);
 }
@@ -195,7 +193,7 @@ AtomicFile::AtomicFile(std::filesystem::path path) : file_(std::move(path), -1) 
   const std::filesystem::path& name = file_.path();
   if (!name.has_filename()) user_error("{}: is not the name of a file to write", name.string());
   if (is_folder(name)) cannot_write(name, EISDIR);
-  if (const int error = injected_fault(); error != 0) cannot_write(name, error);
+  if (const int error = injected_fault(DiskOperation::open, name); error != 0) cannot_write(name, error);
   const std::filesystem::path folder = folder_of(name);
   for (;;) {
     temporary_ = folder / fmt::format(".{}.tmp-{}-{}", name.filename().string(), ::getpid(), counter++);
@@ -237,7 +235,7 @@ void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
 void AtomicFile::commit() {
   INLAY_ASSERT(!temporary_.empty(), "{} was committed already", path().string());
   seal();
-  if (const int error = injected_fault(); error != 0) cannot_write(path(), error);
+  if (const int error = injected_fault(DiskOperation::rename, path()); error != 0) cannot_write(path(), error);
   if (::rename(temporary_.c_str(), path().c_str()) != 0) cannot_write(path(), errno);
   temporary_.clear();
   sync_folder(folder_of(path()));  // the name itself is on disk only when its folder is
@@ -256,7 +254,7 @@ AppendFile::AppendFile(std::filesystem::path path)
 AppendFile::~AppendFile() { ::close(descriptor_); }
 
 void AppendFile::append(std::string_view text) {
-  if (const int error = injected_fault(); error != 0) cannot_write(path_, error);
+  if (const int error = injected_fault(DiskOperation::write, path_); error != 0) cannot_write(path_, error);
   while (!text.empty()) {
     const ssize_t done = ::write(descriptor_, text.data(), text.size());
     if (done < 0 && errno == EINTR) continue;
@@ -266,7 +264,7 @@ void AppendFile::append(std::string_view text) {
 }
 
 void AppendFile::sync() {
-  int error = injected_fault();
+  int error = injected_fault(DiskOperation::sync, path_);
   if (error == 0 && ::fsync(descriptor_) != 0 && errno != EINVAL) error = errno;  // EINVAL: not a file on a disk
   if (error != 0) user_error("{}: cannot be synced to disk: {}", path_.string(), reason(error));
 }

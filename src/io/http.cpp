@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "io/paths.h"
 
 namespace inlay::io {
 
@@ -28,8 +29,6 @@ constexpr std::size_t most_bytes = std::size_t{16} << 20;  // of an answer
 bool same_word(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, [](char x, char y) { return std::tolower(x) == std::tolower(y); });
 }
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 // A connection that waits for nothing longer than until the deadline.
 class Connection {

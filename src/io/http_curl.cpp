@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "core/environment.h"
 #include "io/http.h"
 
 // libcurl by its binary interface, which has not changed since version 7 (the library's name says 4): numbers as in
@@ -13,7 +14,8 @@ namespace inlay::io {
 namespace {
 
 constexpr int opt_write_data = 10001, opt_url = 10002, opt_post_fields = 10015, opt_headers = 10023, opt_method = 10036,
-              opt_write_function = 20011, opt_post_size = 60, opt_no_signal = 99, opt_timeout_ms = 155;
+              opt_authorities = 10065, opt_write_function = 20011, opt_post_size = 60, opt_no_signal = 99,
+              opt_timeout_ms = 155;
 constexpr int info_status = 0x200002;
 
 struct Curl {
@@ -56,6 +58,11 @@ std::size_t keep(const char* bytes, std::size_t size, std::size_t count, void* i
   return size * count;
 }
 
+// The certificates that are trusted instead of the system's: libcurl itself does not look where its program does.
+std::string authorities() {
+  return environment("MLFLOW_TRACKING_SERVER_CERT_PATH").value_or(environment("SSL_CERT_FILE").value_or(""));
+}
+
 }  // namespace
 
 HttpResponse ask_by_curl(const Url& server, const HttpRequest& request, double seconds) {
@@ -78,6 +85,8 @@ HttpResponse ask_by_curl(const Url& server, const HttpRequest& request, double s
   curl.set(handle.get(), opt_method, request.method.c_str());
   curl.set(handle.get(), opt_headers, headers.get());
   curl.set(handle.get(), opt_no_signal, 1L);
+  const std::string trusted = authorities();
+  if (!trusted.empty()) curl.set(handle.get(), opt_authorities, trusted.c_str());
   curl.set(handle.get(), opt_timeout_ms, static_cast<long>(1000 * seconds));
   curl.set(handle.get(), opt_write_function, &keep);
   curl.set(handle.get(), opt_write_data, &response.body);

@@ -29,8 +29,10 @@ std::string hf_command(const HubName& name) {
                      name.revision.empty() ? "" : " --revision " + name.revision);
 }
 
-// Of a model: what it is, its weights and its tokenizer. Other formats of the same weights stay where they are.
+// Of a model: what it is, its weights, its tokenizer, and its card, which has the licence. Other formats of the same
+// weights stay where they are.
 bool is_of_model(const std::string& file) {
+  if (file == "README.md") return true;
   const fs::path path(file);
   const std::string extension = path.extension();
   return path.parent_path().empty() && (extension == ".json" || extension == ".safetensors" || extension == ".jinja" ||

@@ -67,11 +67,12 @@ std::string trimmed(std::string text) {
 
 // Empty where there is none.
 std::string token() {
-  if (const auto given = environment("HF_TOKEN")) return trimmed(*given);
-  const fs::path cache = hub_cache();
-  fs::path home = environment("HF_HOME").value_or("");
-  if (home.empty()) home = cache.parent_path();
-  return is_file(home / "token") ? trimmed(read_file(home / "token", 4096)) : "";
+  for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
+    if (const auto given = environment(name)) return trimmed(*given);
+  }
+  fs::path file = environment("HF_TOKEN_PATH").value_or("");
+  if (file.empty()) file = fs::path(environment("HF_HOME").value_or(hub_cache().parent_path())) / "token";
+  return is_file(file) ? trimmed(read_file(file, 4096)) : "";
 }
 
 std::string endpoint() {
@@ -110,8 +111,9 @@ int get(const std::string& url, const fs::path& to, bool show) {
 [[noreturn]] void cannot(const std::string& what, const std::string& url, int code) {
   // Of curl's codes: 22 is an answer of 400 or more, 6 and 7 no server.
   user_error("{}: {} cannot be downloaded (curl ended with {}){}", what, url, code,
-             code == 22 ? "; is the name right? Some models want their terms accepted on the web page and a token in "
-                          "HF_TOKEN"
+             code == 22
+                 ? "; is the name right? Some models require their terms to be accepted on the web page and a token in "
+                   "HF_TOKEN"
              : code == 6 || code == 7 ? "; there is no way to that server from here (HF_ENDPOINT names another)"
                                       : "");
 }

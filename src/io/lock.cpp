@@ -14,13 +14,22 @@
 
 namespace inlay::io {
 
-FolderLock::FolderLock(const std::filesystem::path& folder)
-    : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (descriptor_ < 0) return;
+FolderLock::FolderLock(const std::filesystem::path& folder) {
+  if (!keep(folder)) user_error("{}: another process is using this folder", folder.string());
+}
+
+std::unique_ptr<FolderLock> FolderLock::if_free(const std::filesystem::path& folder) {
+  std::unique_ptr<FolderLock> lock(new FolderLock());
+  return lock->keep(folder) ? std::move(lock) : nullptr;
+}
+
+bool FolderLock::keep(const std::filesystem::path& folder) {
+  descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ < 0) return true;
   held_ = ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
-  if (held_ || errno != EWOULDBLOCK) return;
-  ::close(descriptor_);
-  user_error("{}: another process is using this folder", folder.string());
+  if (held_ || errno != EWOULDBLOCK) return true;
+  ::close(std::exchange(descriptor_, -1));
+  return false;
 }
 
 FolderLock::~FolderLock() {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 
 // What only one process may do at a time, on this machine and, where the file system passes locks on, on others. The
 // kernel ends a lock with its process, however that ends.
@@ -16,9 +17,15 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
+  // The same where no other process keeps it; null where one does.
+  static std::unique_ptr<FolderLock> if_free(const std::filesystem::path& folder);
+
   bool held() const { return held_; }
 
  private:
+  FolderLock() = default;
+  bool keep(const std::filesystem::path& folder);  // false: another process does
+
   int descriptor_ = -1;
   bool held_ = false;
 };

@@ -29,7 +29,9 @@ fs::file_status status_of(const fs::path& path) {
   return status;
 }
 
-std::error_code injected() { return {injected_fault(), std::generic_category()}; }
+std::error_code injected(DiskOperation operation, const fs::path& path) {
+  return {injected_fault(operation, path), std::generic_category()};
+}
 
 // The process that writes, or wrote, under a temporary name.
 std::optional<pid_t> writer_of(const fs::path& path) {
@@ -47,6 +49,8 @@ std::optional<pid_t> writer_of(const fs::path& path) {
 }
 
 }  // namespace
+
+std::string reason(int error) { return std::generic_category().message(error); }
 
 bool exists(const fs::path& path) { return fs::exists(status_of(path)); }
 bool is_folder(const fs::path& path) { return fs::is_directory(status_of(path)); }
@@ -81,14 +85,14 @@ void create_folders(const fs::path& folder) {
   if (folder.empty() || is_folder(folder)) return;
   const fs::path parent = folder.has_filename() ? folder.parent_path() : folder.parent_path().parent_path();
   create_folders(parent);
-  std::error_code error = injected();
+  std::error_code error = injected(DiskOperation::make_folder, folder);
   if (!error) fs::create_directory(folder, error);
   if (error) user_error("{}: cannot be created: {}", folder.string(), error.message());
   sync_folder(parent.empty() ? "." : parent);
 }
 
 void link_or_copy(const fs::path& from, const fs::path& to) {
-  std::error_code error = injected();
+  std::error_code error = injected(DiskOperation::link, to);
   if (!error) fs::create_hard_link(from, to, error);
   if (!error) return;
   if (error == std::errc::no_space_on_device) user_error("cannot write {}: {}", to.string(), error.message());
@@ -96,20 +100,20 @@ void link_or_copy(const fs::path& from, const fs::path& to) {
 }
 
 void rename(const fs::path& from, const fs::path& to) {
-  std::error_code error = injected();
+  std::error_code error = injected(DiskOperation::rename, to);
   if (!error) fs::rename(from, to, error);
   if (error) user_error("{}: cannot be renamed to {}: {}", from.string(), to.string(), error.message());
 }
 
 void remove_all(const fs::path& path) {
-  injected_fault(DiskOperation::remove);
+  injected_fault(DiskOperation::remove, path);
   std::error_code error;
   fs::remove_all(path, error);
   if (error) user_error("{}: cannot be removed: {}", path.string(), error.message());
 }
 
 void sync_folder(const fs::path& folder) {
-  int error = injected_fault();
+  int error = injected_fault(DiskOperation::sync, folder);
   if (error == 0) {
     const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0) return;  // one that may be written to and not read: nothing to be done

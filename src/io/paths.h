@@ -2,11 +2,15 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 // Questions to the file system, and changes to it. What is not there is an answer; everything else that can be wrong
 // with a path (no permission, a loop of links, a name that is too long, a full disk) is a UserError that names it.
 namespace inlay::io {
+
+// What the system says of an errno.
+std::string reason(int error);
 
 bool exists(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);

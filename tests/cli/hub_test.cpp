@@ -52,7 +52,11 @@ class CliHub : public ::testing::Test {
   CommandResult inlay_with_cache(const std::vector<std::string>& arguments,
                                  std::vector<std::pair<std::string, std::string>> more = {}) {
     CommandLimits limits;
-    limits.environment = {{"HF_HOME", (folder / "hf").string()}, {"HF_HUB_CACHE", ""}, {"HF_TOKEN", ""}};
+    limits.environment = {{"HF_HOME", (folder / "hf").string()},
+                          {"HF_HUB_CACHE", ""},
+                          {"HF_TOKEN", ""},
+                          {"HUGGING_FACE_HUB_TOKEN", ""},
+                          {"HF_TOKEN_PATH", ""}};
     limits.environment.insert(limits.environment.end(), more.begin(), more.end());
     return inlay(arguments, limits);
   }
@@ -79,6 +83,7 @@ TEST_F(CliHub, WhatIsNotThereSaysHowToGetIt) {
   for (const auto& command : std::vector<std::vector<std::string>>{{"plan", folder / "run.yaml"},
                                                                    {"info", "org/tiny"},
                                                                    {"generate", "org/tiny", "--prompt", "x"},
+                                                                   {"chat", "org/tiny"},
                                                                    {"tokenize", "org/tiny"},
                                                                    {"merge", "org/tiny", "a", "b"}}) {
     const CommandResult result = inlay_with_cache(command);
@@ -197,6 +202,19 @@ TEST_F(CliHubDownload, TheTokenOfAnEarlierLoginIsUsed) {
   fs::create_directories(folder / "hf");
   folder.write("hf/token", "hf_secret\n");
   EXPECT_EQ(download({"info", "org/tiny", "--download"}, server.url(), "").code, 0);
+}
+
+TEST_F(CliHubDownload, TheTokenMayStandWhereOtherProgramsLookForIt) {
+  const LoopbackServer server([this](const auto& request) { return answer(request); });
+  folder.write("base/README.md", "---\nlicense: mit\n---\n");
+  const std::vector<std::string> arguments = {"info", "org/tiny", "--download"};
+  const std::string file = folder.write("elsewhere", "hf_secret\n");
+  EXPECT_EQ(inlay_with_cache(arguments, {{"HF_ENDPOINT", server.url()}, {"HF_TOKEN_PATH", file}}).code, 0);
+  const fs::path home = folder.path() / "hf";
+  EXPECT_TRUE(fs::exists(home / "hub/models--org--tiny/snapshots" / commit / "README.md")) << "it has the licence";
+  fs::remove_all(home);
+  EXPECT_EQ(inlay_with_cache(arguments, {{"HF_ENDPOINT", server.url()}, {"HUGGING_FACE_HUB_TOKEN", "hf_secret"}}).code,
+            0);
 }
 
 TEST_F(CliHubDownload, AFileThatWasBegunGoesOnWhereItStopped) {

@@ -43,4 +43,11 @@ void signal_rank(const std::string& word, int rank, int signal);
 std::filesystem::path odd_rank(const TempFolder& folder, int rank, const std::string& environment,
                                const std::string& arguments = "");
 
+// How often a text holds another.
+inline std::size_t times(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
 }  // namespace inlay::testing
