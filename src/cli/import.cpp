@@ -8,13 +8,13 @@ namespace inlay::cli {
 
 namespace {
 
-struct Arguments {
+struct ImportArguments {
   std::string from, output;
   std::vector<std::string> rest;  // of another program's command line
   bool quiet = false;
 };
 
-int run(const Arguments& arguments) {
+int run(const ImportArguments& arguments) {
   const std::vector<std::string>& rest = arguments.rest;
   options::Imported imported;
   if (arguments.from == "mini_trainer") {
@@ -38,7 +38,7 @@ int run(const Arguments& arguments) {
 }  // namespace
 
 void add_import(Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ImportArguments>();
   CLI::App* command = program.app.add_subcommand(
       "import", "Translate a configuration of axolotl, or a command line of mini_trainer, and say what was left out");
   command->add_option("from", arguments->from, "axolotl's YAML file, or mini_trainer with its arguments behind --")

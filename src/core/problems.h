@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +22,7 @@ class Problems {
  public:
   template <class... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
-    found_.push_back(fmt::format(format, std::forward<Args>(args)...));
+    note(fmt::format(format, std::forward<Args>(args)...));
   }
   // Does something; a UserError from it is one more problem.
   template <class Action>
@@ -29,9 +30,9 @@ class Problems {
     try {
       action();
     } catch (const SeveralProblems& error) {
-      found_.insert(found_.end(), error.each.begin(), error.each.end());
+      for (const std::string& each : error.each) note(each);
     } catch (const UserError& error) {
-      found_.emplace_back(error.what());
+      note(error.what());
     }
   }
   bool empty() const { return found_.empty(); }
@@ -42,6 +43,11 @@ class Problems {
   }
 
  private:
+  // A file's part may be read more than once; what is wrong with it is said once.
+  void note(std::string problem) {
+    if (std::find(found_.begin(), found_.end(), problem) == found_.end()) found_.push_back(std::move(problem));
+  }
+
   std::vector<std::string> found_;
 };
 

@@ -122,11 +122,10 @@ bool is_adapter_key(const std::string& name) {
   return std::ranges::any_of(adapter_fields(), [&](const Field& field) { return field.name == name; });
 }
 
-void validate_adapter(const TrainOptions& options, const std::string& source) {
+void validate_adapter(const TrainOptions& options, KeyProblems& problems) {
   const adapter::AdapterOptions& a = options.adapter;
-  Problems problems;
-  const auto refuse = [&](bool wrong, const char* what) {
-    if (wrong) problems.add("{}: {}", source, what);
+  const auto refuse = [&](bool wrong, const std::string& key, std::string_view what) {
+    problems.add_if(wrong, key, what);
   };
   if (!a.enabled()) {
     std::vector<std::string> given;
@@ -135,59 +134,64 @@ void validate_adapter(const TrainOptions& options, const std::string& source) {
       if (set && !field.name.starts_with("load_in_")) given.push_back(field.name);
     }
     if (!given.empty()) {
-      problems.add("{}: {} {} for adapters, but adapter is not given; add adapter: lora, or leave {} out", source,
-                   join(given, ", "), given.size() == 1 ? "is" : "are", given.size() == 1 ? "it" : "them");
+      problems.add(given.front(),
+                   fmt::format("{} {} for adapters, but adapter is not given; add adapter: lora, or leave {} out",
+                               join(given, ", "), given.size() == 1 ? "is" : "are", given.size() == 1 ? "it" : "them"));
     }
     for (const auto& [key, given_too] : {std::pair("load_in_4bit", a.load_in_4bit),
                                          {"load_in_8bit", a.load_in_8bit},
                                          {"load_in_fp8", a.load_in_fp8}}) {
-      if (!given_too) continue;
-      problems.add("{}: {} without an adapter: quantized weights cannot train; add adapter: {}, or leave it out",
-                   source, key, key == std::string_view("load_in_4bit") ? "qlora" : "lora");
+      refuse(given_too, key,
+             fmt::format("{} without an adapter: quantized weights cannot train; add adapter: {}, or leave it out", key,
+                         key == std::string_view("load_in_4bit") ? "qlora" : "lora"));
     }
-    return problems.raise();
+    return;
   }
-  refuse(a.dora && a.keeps_to_free(),
+  refuse(a.dora && a.keeps_to_free(), "peft_use_dora",
          "peft_use_dora does not go with lora_init: free: magnitudes would change what the model makes of every input");
-  refuse(a.free_ratio != adapter::AdapterOptions{}.free_ratio && !a.keeps_to_free(),
+  refuse(a.free_ratio != adapter::AdapterOptions{}.free_ratio && !a.keeps_to_free(), "lora_free_ratio",
          "lora_free_ratio is for lora_init: free");
-  refuse(options.osft.enabled,
+  refuse(options.osft.enabled, "adapter",
          "adapter and osft are both given: osft trains the weights themselves, which an adapter leaves as they are; "
          "leave one out (lora_init: free keeps an adapter to directions that osft would train)");
-  refuse(options.freeze != std::vector<std::string>{"none"},
+  refuse(options.freeze != std::vector<std::string>{"none"}, "freeze",
          "freeze: with an adapter all of the base model is frozen, save for lora_modules_to_save; leave it out");
-  refuse(options.attention != model::AttentionText{},
+  refuse(options.attention != model::AttentionText{}, "attention",
          "attention: an adapter's files cannot carry a rule of attention, so that whoever loads them would compute "
          "something else; give it to the base model (inlay_attention in its config.json), or leave it out");
-  refuse(a.kind == AdapterKind::qlora && !a.load_in_4bit, "adapter: qlora needs load_in_4bit: true");
-  refuse(a.load_in_4bit && a.load_in_8bit, "load_in_4bit and load_in_8bit are both given; one of them is enough");
-  refuse(a.load_in_fp8 && (a.load_in_4bit || a.load_in_8bit),
+  refuse(a.kind == AdapterKind::qlora && !a.load_in_4bit, "adapter", "adapter: qlora needs load_in_4bit: true");
+  refuse(a.load_in_4bit && a.load_in_8bit, "load_in_8bit",
+         "load_in_4bit and load_in_8bit are both given; one of them is enough");
+  refuse(a.load_in_fp8 && (a.load_in_4bit || a.load_in_8bit), "load_in_fp8",
          "load_in_fp8 is given beside load_in_4bit or load_in_8bit; one of them is enough");
-  refuse(a.alpha && !(*a.alpha > 0), "lora_alpha: expected a number above 0; with 0 nothing would be learned");
+  refuse(a.alpha && !(*a.alpha > 0), "lora_alpha",
+         "lora_alpha: expected a number above 0; with 0 nothing would be learned");
   if (a.model_dir.empty()) {
-    refuse(!a.rank, "lora_r is required with an adapter: an integer above 0, such as 16");
-    refuse(!a.alpha, "lora_alpha is required with an adapter: a number above 0, such as 16");
-    refuse(!a.names_targets(),
+    refuse(!a.rank, "adapter", "lora_r is required with an adapter: an integer above 0, such as 16");
+    refuse(!a.alpha, "adapter", "lora_alpha is required with an adapter: a number above 0, such as 16");
+    refuse(!a.names_targets(), "adapter",
            "an adapter needs something to adapt: lora_target_linear: true, or names in lora_target_modules or "
            "lora_target_parameters");
   } else {
-    refuse(a.init.has_value(), "lora_init is for a new adapter; the one in lora_model_dir goes on as it is");
+    refuse(a.init.has_value(), "lora_init",
+           "lora_init is for a new adapter; the one in lora_model_dir goes on as it is");
   }
   const bool pattern = !a.target_modules.pattern.empty() && !a.target_modules.all_linear();
   refuse(
-      pattern && a.target_linear,
+      pattern && a.target_linear, "lora_target_linear",
       "lora_target_linear and a pattern in lora_target_modules are both given; a pattern can name all layers itself");
-  refuse(pattern && !a.layers.empty(),
+  refuse(pattern && !a.layers.empty(), "peft_layers_to_transform",
          "peft_layers_to_transform is for a list of lora_target_modules; a pattern can name the layers itself");
   for (const std::int64_t layer : a.layers) {
-    if (layer < 0) problems.add("{}: peft_layers_to_transform: layers are counted from 0, got {}", source, layer);
+    refuse(layer < 0, "peft_layers_to_transform",
+           fmt::format("peft_layers_to_transform: layers are counted from 0, got {}", layer));
   }
   if (!a.target_parameters.empty()) {
     // PEFT refuses to load such adapters.
-    refuse(a.dropout > 0, "lora_dropout must be 0 with lora_target_parameters: their inputs cannot be dropped alone");
-    refuse(a.dora, "peft_use_dora does not go with lora_target_parameters: DoRA is for linear layers");
+    refuse(a.dropout > 0, "lora_dropout",
+           "lora_dropout must be 0 with lora_target_parameters: their inputs cannot be dropped alone");
+    refuse(a.dora, "peft_use_dora", "peft_use_dora does not go with lora_target_parameters: DoRA is for linear layers");
   }
-  problems.raise();
 }
 
 }  // namespace inlay::options::option

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "options/fields.h"
+#include "options/key_problems.h"
 
 // The keys of adapters, which are axolotl's.
 namespace inlay::options::option {
@@ -9,7 +9,6 @@ const std::vector<Field>& adapter_fields();
 
 bool is_adapter_key(const std::string& name);
 
-// Everything that is wrong with them together is one UserError.
-void validate_adapter(const TrainOptions& options, const std::string& source);
+void validate_adapter(const TrainOptions& options, KeyProblems& problems);
 
 }  // namespace inlay::options::option

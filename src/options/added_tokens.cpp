@@ -90,14 +90,21 @@ void write_config(const fs::path& base, const fs::path& folder, const TokenChang
   const data::Tokenizer tokenizer = data::Tokenizer::load(folder);
   for (const char* name : {"config.json", "generation_config.json"}) {
     if (!io::exists(base / name)) continue;
-    Json config = read_json(base / name);
+    Json whole = read_json(base / name);
+    // A model with images says it of its text model.
+    Json& config = whole.contains("text_config") ? whole["text_config"] : whole;
     for (const char* token : {"bos_token", "eos_token", "pad_token"}) {
       const auto changed = changes.special.find(token);
       if (changed == changes.special.end()) continue;
-      if (const auto id = tokenizer.find_id(changed->second)) config[std::string(token) + "_id"] = *id;
+      const auto id = tokenizer.find_id(changed->second);
+      if (!id) continue;
+      const std::string key = std::string(token) + "_id";
+      config[key] = *id;
+      if (whole.contains(key)) whole[key] = *id;
     }
-    if (vocab > 0 && config.contains("vocab_size")) config["vocab_size"] = vocab;
-    write_json(folder / name, config);
+    // Some files leave it out, being the family's own.
+    if (vocab > 0 && std::string_view(name) == "config.json") config["vocab_size"] = vocab;
+    write_json(folder / name, whole);
   }
 }
 

@@ -50,6 +50,10 @@ Answer not_needed(std::string why) {
 Answer only_off(std::string why) {
   return [=](const YAML::Node& value) { return is_off(value) ? unneeded("it is off") : refused(why); };
 }
+// And this, what is on.
+Answer only_on(std::string why) {
+  return [=](const YAML::Node& value) { return is_off(value) ? refused(why) : unneeded("it is on"); };
+}
 Answer is_called(std::string ours) {
   return [=](const YAML::Node& value) {
     return Meaning{Kind::same, "the key is " + ours, {{ours, in_one_line(value)}}};
@@ -65,14 +69,23 @@ std::optional<Meaning> bf16(const YAML::Node& value) {
 
 std::optional<Meaning> optimizer(const YAML::Node& value) {
   const std::string word = word_of(value);
-  if (word == "adamw" || word == "muon") return std::nullopt;
-  if (word.find("adamw") == word.npos || word.find("schedule_free") != word.npos) {
-    return refused("expected adamw or muon (docs/optimizers.md); leave the key out for AdamW");
+  if (word == "adamw" || word == "muon" || word == "schedule_free_adamw") return std::nullopt;
+  // Other implementations of the same steps. What only has the word in its name (galore_adamw, stable_adamw) steps
+  // otherwise.
+  const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
+    return std::ranges::find(names, word) != names.end();
+  };
+  if (is_one_of({"adamw_torch", "adamw_torch_fused", "adamw_torch_xla", "adamw_hf", "adamw_apex_fused",
+                 "adamw_anyprecision", "paged_adamw", "paged_adamw_32bit"})) {
+    return unneeded("AdamW is the optimizer");
   }
-  const auto has = [&](const char* bits) { return word.find(bits) != word.npos; };
-  if (!has("8bit") && !has("4bit") && !has("fp8")) return unneeded("AdamW is the optimizer");
-  return Meaning{
-      Kind::same, has("8bit") ? "" : "of fewer bits than sixteen there are eight", {{"optimizer_state", "8bit"}}};
+  if (is_one_of({"adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit", "adamw_torch_8bit", "ao_adamw_8bit"})) {
+    return Meaning{Kind::same, "", {{"optimizer_state", "8bit"}}};
+  }
+  if (is_one_of({"adamw_torch_4bit", "ao_adamw_4bit", "adamw_torch_fp8", "ao_adamw_fp8"})) {
+    return Meaning{Kind::same, "of fewer bits than sixteen there are eight", {{"optimizer_state", "8bit"}}};
+  }
+  return refused("expected adamw, muon or schedule_free_adamw (docs/optimizers.md); leave the key out for AdamW");
 }
 
 std::optional<Meaning> plugins(const YAML::Node& value) {
@@ -191,15 +204,23 @@ const std::vector<Entry>& keys() {
       {{"auto_find_batch_size"}, only_off("leave it out; inlay plan says what fits before you start")},
       // optimizer and schedule
       {{"optim_args", "optim_target_modules", "lr_groups", "loraplus_*", "embedding_lr", "embedding_lr_scale",
-        "lr_quadratic_warmup", "eta_min", "cosine_constant_lr_ratio", "eaft_*", "lisa_*", "relora", "relora_*",
-        "jagged_*", "neftune_noise_alpha", "noisy_embedding_alpha", "loss_watchdog_*"},
+        "lr_quadratic_warmup", "eta_min", "cosine_constant_lr_ratio", "lisa_*", "relora", "relora_*", "jagged_*",
+        "neftune_noise_alpha", "noisy_embedding_alpha", "loss_watchdog_*"},
        only_off("not supported; leave it out")},
       {{"label_smoothing_factor"}, is_called("loss.label_smoothing")},
       {{"use_dft"}, switched("loss.token_weight", "dft")},
       {{"use_eaft"}, switched("loss.token_weight", "eaft")},
+      {{"eaft_k"}, is_called("loss.eaft_top_k")},
+      {{"eaft_alpha"},
+       [](const YAML::Node& value) {
+         const std::string word = word_of(value);
+         return word == "1" || word == "1.0" ? unneeded("the entropy's own power is 1")
+                                             : refused("the entropy is not raised to a power; leave it out");
+       }},
       {{"dpo_beta", "simpo_beta"}, is_called("rl_beta")},
       {{"kd_online_server*"}, only_off("not supported; write kd_teacher, a folder")},
-      {{"kd_normalize_topk"}, only_off("not supported: probabilities are never made to sum to one over a part")},
+      {{"kd_normalize_topk"},
+       only_on("not supported: the log-probabilities that the data has are made to sum to one; leave it out")},
       {{"precompute_ref_*"}, not_needed("the reference's log-probabilities are always found before the first step")},
       {{"qat", "quantization", "kd_*", "reward_model", "process_reward_model", "llmcompressor", "diffusion",
         "diffusion_*"},
@@ -276,12 +297,14 @@ const std::vector<Entry>& keys() {
       // along the run
       {{"evaluation_strategy"}, is_called("eval_strategy")},
       {{"resume_from_checkpoint", "auto_resume_from_checkpoints"}, resume},
-      {{"save_safetensors"}, not_needed("models are always written as safetensors")},
+      {{"save_safetensors"}, only_on("models are always written as safetensors; leave it out")},
       {{"eval_table_size", "eval_max_new_tokens", "eval_causal_lm_metrics", "do_causal_lm_eval", "do_bench_eval",
         "bench_dataset"},
        only_off("not supported; leave it out: evaluation reports loss and accuracy")},
       {{"use_tensorboard"}, switched("report_to", "[tensorboard]")},
       {{"use_mlflow"}, switched("report_to", "[mlflow]")},
+      {{"wandb_mode", "wandb_watch", "wandb_name", "wandb_run_id", "wandb_log_model", "wandb_entity"},
+       not_needed("nothing logs to Weights & Biases without wandb_project")},
       {{"use_wandb", "wandb_*", "hf_mlflow_log_artifacts", "use_comet", "comet_*", "use_swanlab", "swanlab_*",
         "trackio_*", "use_trackio", "use_otel_metrics", "otel_*"},
        only_off(by_report)},
@@ -335,6 +358,13 @@ const std::vector<Entry>& entry_keys() {
                "(docs/data.md)");
          }
          if (word == "pretrain") return is("completion", "");
+         const std::string style = word.substr(0, word.find('.'));
+         if (style.size() < word.size() && (style == "chatml" || style == "llama3" || style == "zephyr")) {
+           return refused(fmt::format(
+               "write type: preference (of rl: kto judged) and chat_template: {}, with rows of prompt or messages, "
+               "chosen and rejected (docs/objectives.md)",
+               style == "zephyr" ? "FILE.jinja" : style));
+         }
          return std::nullopt;
        }},
       {{"message_field_role"},

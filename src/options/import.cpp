@@ -86,10 +86,6 @@ std::string joined(const std::vector<std::pair<std::string, std::string>>& keys)
   return text;
 }
 
-bool is_section(const std::string& key) {
-  return std::ranges::any_of(fields(), [&](const Field& f) { return f.name.starts_with(key + "."); });
-}
-
 // What inlay train would say of a result.
 std::vector<std::string> problems_of(const std::string& yaml) {
   try {

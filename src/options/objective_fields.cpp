@@ -111,6 +111,28 @@ const std::vector<Field>& objective_fields() {
              "what both models' logits are divided by; the divergence is multiplied by its square"),
       number("kd_beta", INLAY_MEMBER(distillation.beta), 0, 1,
              "0: KL(teacher, model); 1: KL(model, teacher); between: the generalised Jensen-Shannon divergence"),
+      boolean("sdft.enabled", INLAY_MEMBER(sdft.enabled),
+              "the base model writes every answer of the data in its own words before it is learned "
+              "(docs/objectives.md)"),
+      boolean("sdft.on_policy", INLAY_MEMBER(sdft.on_policy),
+              "the model in training writes the answers of every step anew before it, instead of the base model all of "
+              "them before the first"),
+      optional_text("sdft.template", INLAY_MEMBER(sdft.shown), "text with {instruction} and {response}",
+                    "what it is asked; empty: as in the method's paper"),
+      choice("sdft.match", INLAY_MEMBER(sdft.match),
+             {{"none", std::nullopt},
+              {"whole", data::AnswerMatch::whole},
+              {"contains", data::AnswerMatch::contains},
+              {"number", data::AnswerMatch::number}},
+             "what it writes is learned only where it says what the data's answer says; otherwise the data's own is: "
+             "whole: the same text; contains: that text is in it; number: the same last number"),
+      optional_text("sdft.marker", INLAY_MEMBER(sdft.marker), "text",
+                    "what follows the last of these is what counts for sdft.match, in both answers"),
+      integer("sdft.max_new_tokens", INLAY_MEMBER(sdft.max_new_tokens), 1,
+              "longest answer; of longer ones the data's own is learned"),
+      number("sdft.temperature", INLAY_MEMBER(sdft.temperature), 0, 1e6, "0: always the likeliest token"),
+      number("sdft.top_p", INLAY_MEMBER(sdft.top_p), 0.0001, 1,
+             "sample from the fewest likeliest tokens that have this much probability"),
   };
 #undef INLAY_MEMBER
   return table;
@@ -120,30 +142,38 @@ bool serves_objective(const TrainOptions& options, const std::string& key) {
   for (const PreferenceKey& known : preference_keys()) {
     if (known.name == key) return std::ranges::find(known.losses, options.preference.rl) != known.losses.end();
   }
+  if (key.starts_with("sdft.")) return options.sdft.enabled || key == "sdft.enabled";
   return !key.starts_with("kd_") || key == "kd_trainer" || options.distillation.enabled;
 }
 
-void validate_objective(const TrainOptions& o, const std::string& source) {
+void validate_objective(const TrainOptions& o, KeyProblems& problems) {
   for (const Field& field : objective_fields()) {
     if (serves_objective(o, field.name) || !is_given(field, o)) continue;
-    if (field.name.starts_with("kd_")) {
-      user_error("{}: {} is for distillation; add kd_trainer: true, or leave it out", source, field.name);
+    std::string use;
+    if (field.name.starts_with("sdft.")) {
+      use = "self-distillation; add sdft.enabled: true, or leave it out";
+    } else if (field.name.starts_with("kd_")) {
+      use = "distillation; add kd_trainer: true, or leave it out";
+    } else {
+      const auto known = std::ranges::find(preference_keys(), field.name, &PreferenceKey::name);
+      use = fmt::format("rl: {}; leave it out, or change rl", names_of(known->losses));
     }
-    const auto known = std::ranges::find(preference_keys(), field.name, &PreferenceKey::name);
-    user_error("{}: {} is for rl: {}; leave it out, or change rl", source, field.name, names_of(known->losses));
+    problems.add(field.name, fmt::format("{} is for {}", field.name, use));
   }
   const LossOptions& loss = o.loss;
-  const auto refuse = [&](bool wrong, std::string_view key, std::string_view why) {
-    if (wrong) user_error("{}: {} {}", source, key, why);
+  const auto refuse = [&](bool wrong, const std::string& key, std::string_view why) {
+    problems.add_if(wrong, key, fmt::format("{} {}", key, why));
   };
   refuse(loss.eaft_top_k != 20 && loss.token_weight != TokenWeight::eaft, "loss.eaft_top_k",
          "is for loss.token_weight: eaft");
-  refuse((loss.talr_temperature || loss.talr_floor != 0.01) && loss.token_weight != TokenWeight::talr,
-         "loss.talr_temperature and loss.talr_floor", "are for loss.token_weight: talr");
+  refuse(loss.talr_temperature && loss.token_weight != TokenWeight::talr, "loss.talr_temperature",
+         "is for loss.token_weight: talr");
+  refuse(loss.talr_floor != 0.01 && loss.token_weight != TokenWeight::talr, "loss.talr_floor",
+         "is for loss.token_weight: talr");
   refuse(loss.stm_perplexity != 2.5 && loss.token_weight != TokenWeight::stm, "loss.stm_perplexity",
          "is for loss.token_weight: stm");
   refuse(loss.kl_direction != DivergenceKind::forward && loss.kl_to_base == 0, "loss.kl_direction",
-         "wants loss.kl_to_base");
+         "needs loss.kl_to_base");
   if (o.preference.enabled()) {
     constexpr std::string_view sequences = "does not go with rl, whose losses are of whole answers; leave it out";
     refuse(loss.token_weight != TokenWeight::none, "loss.token_weight", sequences);
@@ -158,12 +188,26 @@ void validate_objective(const TrainOptions& o, const std::string& source) {
     refuse(o.preference.dpo_label_smoothing > 0 && o.preference.dpo_loss_type != DpoLoss::sigmoid,
            "dpo_label_smoothing", "is for dpo_loss_type: sigmoid");
   }
+  if (o.sdft.enabled) {
+    for (const char* word : {"{instruction}", "{response}"}) {
+      refuse(!o.sdft.shown.empty() && o.sdft.shown.find(word) == std::string::npos, "sdft.template",
+             fmt::format("must have {} in it", word));
+    }
+    refuse(!o.sdft.marker.empty() && !o.sdft.match, "sdft.marker", "needs sdft.match");
+    refuse(o.sdft.top_p < 1 && o.sdft.temperature == 0, "sdft.top_p", "is for sampling: sdft.temperature above 0");
+    refuse(o.preference.enabled(), "sdft", "does not go with rl, whose answers are judged as they are");
+    refuse(o.distillation.enabled && o.distillation.teacher.empty(), "sdft",
+           "does not go with predictions that the data brings: they are of other answers; name a kd_teacher");
+    refuse(o.sdft.on_policy && loss.token_weight == TokenWeight::stm, "loss.token_weight",
+           "stm masks tokens before the first step, when the answers of sdft.on_policy are not written yet; use dft, "
+           "eaft or talr");
+  }
   if (o.distillation.enabled) {
     refuse(loss.kl_to_base > 0, "loss.kl_to_base", "does not go with kd_trainer: one model is learned from at a time");
     refuse(!(o.distillation.alpha > 0), "kd_alpha", "must be above 0: without it nothing is distilled");
-    refuse(o.distillation.on_host && o.distillation.teacher.empty(), "kd_teacher_on", "wants kd_teacher");
+    refuse(o.distillation.on_host && o.distillation.teacher.empty(), "kd_teacher_on", "needs kd_teacher");
     refuse(o.distillation.teacher.empty() && o.distillation.beta == 1, "kd_beta",
-           "1 wants kd_teacher: where the data has no probability, KL(model, teacher) is infinite");
+           "1 needs kd_teacher: where the data has no probability, KL(model, teacher) is infinite");
   }
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "data/answers.h"
 #include "ops/divergence.h"
 
 namespace inlay::options {
@@ -49,6 +50,17 @@ struct DistillationOptions {
   double alpha = 1, ce_alpha = 0;
   double temperature = 1;
   double beta = 0;  // 0: forward, 1: reverse, between: Jensen-Shannon
+};
+
+// Learning the data's answers in the model's own words.
+struct SdftOptions {
+  bool enabled = false;
+  bool on_policy = false;                  // by the model in training, before each step
+  std::string shown;                       // with {instruction} and {response}; empty: as published
+  std::optional<data::AnswerMatch> match;  // absent: whatever is said
+  std::string marker;
+  std::int64_t max_new_tokens = 512;
+  double temperature = 1, top_p = 1;
 };
 
 }  // namespace inlay::options

@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-enum class Use : std::uint8_t { read, written };
+using Use = PathUse;
 using Change = std::function<void(std::string& path, Use use)>;
 
 void each_of_dataset(data::DatasetOptions& dataset, const Change& change) {
@@ -45,11 +45,11 @@ void each_path(TrainOptions& o, const std::string& key, const Change& change) {
   }
 }
 
-constexpr const char* keys[] = {"base_model",    "output_dir",
-                                "chat_template", "lora_model_dir",
-                                "memory.disk",   "dataset_prepared_path",
-                                "osft.cache",    "osft.calibration.data",
-                                "datasets",      "test_datasets"};
+constexpr const char* keys_of_paths[] = {"base_model",    "output_dir",
+                                         "chat_template", "lora_model_dir",
+                                         "memory.disk",   "dataset_prepared_path",
+                                         "osft.cache",    "osft.calibration.data",
+                                         "datasets",      "test_datasets"};
 
 bool is_pattern(const std::string& path) { return path.find_first_of("*?[") != path.npos; }
 
@@ -61,21 +61,24 @@ bool is_found(const std::string& path) {
 
 }  // namespace
 
+std::string located(const std::string& path, PathUse use, const fs::path& folder, const std::string& key,
+                    std::vector<std::string>& notes) {
+  if (path.empty() || fs::path(path).is_absolute()) return path;
+  const std::string there = (folder / path).lexically_normal().string();
+  if (use == Use::written || is_found(there)) return there;
+  if (!is_pattern(path) && io::exists(path)) {
+    notes.push_back(
+        fmt::format("{}: {} is not in {}, so that of the working directory is taken", key, path, folder.string()));
+  }
+  return path;
+}
+
 void locate(TrainOptions& options, const std::string& key, const fs::path& folder) {
-  each_path(options, key, [&](std::string& path, Use use) {
-    if (path.empty() || fs::path(path).is_absolute()) return;
-    const std::string there = (folder / path).lexically_normal().string();
-    if (use == Use::written || is_found(there)) {
-      path = there;
-    } else if (!is_pattern(path) && io::exists(path)) {
-      options.notes.push_back(
-          fmt::format("{}: {} is not in {}, so that of the working directory is taken", key, path, folder.string()));
-    }
-  });
+  each_path(options, key, [&](std::string& path, Use use) { path = located(path, use, folder, key, options.notes); });
 }
 
 TrainOptions with_absolute_paths(TrainOptions options) {
-  for (const char* key : keys) {
+  for (const char* key : keys_of_paths) {
     each_path(options, key, [&](std::string& path, Use use) {
       std::error_code error;
       const fs::path whole = fs::absolute(path, error).lexically_normal();

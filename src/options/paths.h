@@ -7,8 +7,13 @@
 
 namespace inlay::options {
 
-// Makes the relative paths that one key holds relative to a folder: what is read where it is there, what is written
-// always. What is to be read and only there in the working directory stays as it is, with a note.
+enum class PathUse : std::uint8_t { read, written };
+// A path of a configuration in that folder: what is read where it is there, what is written always. What is to be read
+// and only there in the working directory stays as it is, with a note about the key.
+std::string located(const std::string& path, PathUse use, const std::filesystem::path& folder, const std::string& key,
+                    std::vector<std::string>& notes);
+
+// Makes the relative paths that one key holds relative to a folder, as `located` does.
 void locate(TrainOptions& options, const std::string& key, const std::filesystem::path& folder);
 
 }  // namespace inlay::options

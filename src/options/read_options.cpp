@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <list>
+#include <map>
 #include <set>
 
 #include <yaml-cpp/yaml.h>
 
 #include "core/error.h"
-#include "core/problems.h"
 #include "core/text.h"
 #include "data/dataset_files.h"
 #include "io/file.h"
@@ -31,10 +31,6 @@ struct Given {
 };
 // A list, whose entries stay where they are: assigning to a YAML::Node changes what all copies of it stand for.
 using GivenKeys = std::list<Given>;
-
-bool is_section(const std::string& key) {
-  return std::any_of(fields().begin(), fields().end(), [&](const Field& f) { return f.name.starts_with(key + "."); });
-}
 
 // Adds a key of a file or of the command line to those given so far, or those of a map below it: osft: {basis: …} is
 // osft.basis.
@@ -145,12 +141,11 @@ class Setter {
   std::vector<std::string> unneeded_;
 };
 
-// What is wrong with keys together. `given` tells where they are, `wrong` of which it was said already.
+// What is wrong with keys together; `wrong` are those of which it was said already.
 class Validation {
  public:
-  Validation(const TrainOptions& options, const std::string& source, const GivenKeys& given,
-             const std::set<std::string>& wrong, Problems& problems)
-      : o_(options), source_(source), given_(given), wrong_(wrong), problems_(problems) {}
+  Validation(const TrainOptions& options, KeyProblems& problems, const std::set<std::string>& wrong)
+      : o_(options), problems_(problems), wrong_(wrong) {}
 
   void run() {
     require(!o_.base_model.empty(), "base_model", "the model to start from: a folder, or its name on the hub");
@@ -173,21 +168,15 @@ class Validation {
     attention();
     memory();
     muon();
-    problems_.gather([&] { validate_watching(o_, source_); });
-    problems_.gather([&] { validate_adapter(o_, source_); });
-    problems_.gather([&] { validate_objective(o_, source_); });
+    schedule_free();
+    validate_watching(o_, problems_);
+    validate_adapter(o_, problems_);
+    validate_objective(o_, problems_);
     osft();
   }
 
  private:
-  const Given* find(const std::string& key) const {
-    const auto found = std::ranges::find_if(given_, [&](const Given& g) { return g.place.key == key; });
-    return found == given_.end() ? nullptr : &*found;
-  }
-  void add(const std::string& key, std::string_view what) {
-    const Given* at = find(key);
-    problems_.add("{}: {}", at != nullptr ? at->place.where() : source_, what);
-  }
+  void add(const std::string& key, std::string_view what) { problems_.add(key, what); }
   void require(bool good, const std::string& key, const char* what) {
     if (!good && !wrong_.contains(key)) add(key, fmt::format("{} is required: {}", key, what));
   }
@@ -215,6 +204,31 @@ class Validation {
     if (o_.parallel.zero && *o_.parallel.zero != parallel::Zero::none) {
       add("parallel.zero",
           "optimizer: muon needs whole matrices, whose rows processes would share out; write parallel: "
+          "{zero: 0}");
+    }
+  }
+
+  void schedule_free() {
+    if (o_.optimizer != OptimizerKind::schedule_free) return;
+    if (o_.optimizer_state != DType::f32) {
+      add("optimizer_state",
+          "optimizer: schedule_free_adamw keeps a second copy of the weights, in fp32; leave the key out");
+    }
+    if (problems_.is_given("lr_scheduler") && o_.lr_scheduler != Decay::constant) {
+      add("lr_scheduler",
+          "optimizer: schedule_free_adamw averages instead of lowering the learning rate; write lr_scheduler: "
+          "constant, "
+          "or leave the key out");
+    }
+    if (o_.adam_beta1 == 0) add("adam_beta1", "optimizer: schedule_free_adamw needs adam_beta1 above 0");
+    if (o_.osft.enabled || o_.adapter.keeps_to_free()) {
+      add("optimizer", fmt::format("optimizer: schedule_free_adamw does not go with {}, which projects every change; "
+                                   "leave the key out",
+                                   o_.osft.enabled ? "osft" : "lora_init: free"));
+    }
+    if (o_.parallel.zero && *o_.parallel.zero != parallel::Zero::none) {
+      add("parallel.zero",
+          "optimizer: schedule_free_adamw needs whole weights, whose rows processes would share out; write parallel: "
           "{zero: 0}");
     }
   }
@@ -260,11 +274,15 @@ class Validation {
   }
 
   const TrainOptions& o_;
-  const std::string& source_;
-  const GivenKeys& given_;
+  KeyProblems& problems_;
   const std::set<std::string>& wrong_;
-  Problems& problems_;
 };
+
+std::map<std::string, Place> places_of(const GivenKeys& given) {
+  std::map<std::string, Place> places;
+  for (const Given& item : given) places.emplace(item.place.key, item.place);
+  return places;
+}
 
 }  // namespace
 
@@ -297,8 +315,8 @@ TrainOptions parse(const YAML::Node& root, const std::string& source, const Over
   }
   problems.gather([&] { setter.finish(); });
   if (options.adapter.keeps_to_free()) options.osft.enabled = false;  // its keys serve the adapter
-  Validation validation(options, source, given, wrong, problems);
-  validation.run();
+  KeyProblems together(source, places_of(given), problems);
+  Validation(options, together, wrong).run();
   problems.raise();
   if (!options.evaluates() && (options.evals_per_epoch > 0 || options.eval_strategy == When::epoch)) {
     options.notes.push_back(

@@ -126,6 +126,11 @@ const std::vector<Field>& fields() {
           "the first so many layers keep multiplying in dtype"),
       integer(
           "fp8.skip_last", [](auto& o) -> auto& { return o.fp8.skip_last; }, 0, "the last so many layers do"),
+      optional_texts(
+          "fp8.layers", [](auto& o) -> auto& { return o.fp8.layers; }, "list of numbers and patterns",
+          "of the others those that multiply in fp8: numbers of layers, from 0 on, or patterns of tensor names, such "
+          "as "
+          "\"*.mlp.*\"; empty: all"),
       integer("sequence_len", &O::sequence_len, 2, "longest document, and tokens per packed row"),
       integer("micro_batch_size", &O::micro_batch_size, 1,
               "rows per forward pass; packed: up to micro_batch_size·sequence_len tokens; unpacked: documents"),
@@ -157,8 +162,12 @@ const std::vector<Field>& fields() {
       number("weight_decay", &O::weight_decay, 0, infinity, "AdamW: decoupled weight decay of matrices"),
       boolean("weight_decay_all", &O::weight_decay_all, "also decay norms and biases"),
       number("max_grad_norm", &O::max_grad_norm, 0, infinity, "clip the global gradient norm; 0: never"),
-      choice("optimizer", &O::optimizer, {{"adamw", OptimizerKind::adamw}, {"muon", OptimizerKind::muon}},
-             "how matrices of the layers change; everything else always by AdamW"),
+      choice("optimizer", &O::optimizer,
+             {{"adamw", OptimizerKind::adamw},
+              {"muon", OptimizerKind::muon},
+              {"schedule_free_adamw", OptimizerKind::schedule_free}},
+             "how weights change; muon: matrices of the layers, everything else by AdamW; schedule_free_adamw: the "
+             "result is an average over the steps, at a constant learning rate"),
       number(
           "muon.momentum", [](auto& o) -> auto& { return o.muon.momentum; }, 0, 0.999999,
           "Muon: decay of the momentum"),
@@ -180,9 +189,13 @@ const std::vector<Field>& fields() {
       boolean("eval_on_start", &O::eval_on_start,
               "evaluate before the first step, too, where there is something to evaluate on"),
       choice("save_strategy", &O::save_strategy,
-             {{"steps", When::steps}, {"epoch", When::epoch}, {"no", When::never}, {"false", When::never}},
-             "when to write checkpoints; steps: as save_steps or saves_per_epoch say; epoch: after every epoch; no: "
-             "never"),
+             {{"steps", When::steps},
+              {"epoch", When::epoch},
+              {"best", When::best},
+              {"no", When::never},
+              {"false", When::never}},
+             "when to write checkpoints; steps: as save_steps or saves_per_epoch say; epoch: after every epoch; best: "
+             "whenever an evaluation was the best so far, by metric_for_best_model; no: never"),
       steps_or_share("save_steps", &O::save_steps, &O::save_share,
                      "steps between checkpoints; 0: only the final model is saved"),
       number("saves_per_epoch", &O::saves_per_epoch, 0, 1e6, "the same as a number of checkpoints in every epoch"),
@@ -250,6 +263,10 @@ const std::vector<Field>& fields() {
     return joined;
   }();
   return all;
+}
+
+bool is_section(const std::string& name) {
+  return std::ranges::any_of(fields(), [&](const Field& f) { return f.name.starts_with(name + "."); });
 }
 
 const Field* find_field(const std::string& name) {

@@ -12,6 +12,7 @@
 #include "core/device.h"
 #include "core/dtype.h"
 #include "data/dataset.h"
+#include "data/prompts.h"
 #include "data/sampler.h"
 #include "io/hub.h"
 #include "model/activations.h"
@@ -33,8 +34,9 @@ namespace inlay::options {
 // How the learning rate goes on after the warm-up.
 enum class Decay : std::uint8_t { constant, linear, cosine };
 
-// When to evaluate, and when to save: by the keys with _steps or _per_epoch, after every epoch, or at the end alone.
-enum class When : std::uint8_t { steps, epoch, never };
+// When to evaluate, and when to save: by the keys with _steps or _per_epoch, after every epoch, whenever an evaluation
+// was the best so far (saving alone), or at the end alone.
+enum class When : std::uint8_t { steps, epoch, best, never };
 
 // What the layers' products are made in.
 enum class MatmulDtype : std::uint8_t { same_as_dtype, bf16, fp8 };
@@ -43,9 +45,10 @@ enum class MatmulDtype : std::uint8_t { same_as_dtype, bf16, fp8 };
 enum class Metric : std::uint8_t { eval_loss, eval_perplexity, eval_accuracy };
 
 struct TrainOptions {
-  std::string base_model;         // a folder, once it was found
-  std::string base_name;          // as the configuration has it
-  std::string revision_of_model;  // of a model of the hub: a branch, tag or commit; empty: main
+  std::string source = "configuration";  // what messages call it: its file, where there is one
+  std::string base_model;                // a folder, once it was found
+  std::string base_name;                 // as the configuration has it
+  std::string revision_of_model;         // of a model of the hub: a branch, tag or commit; empty: main
   std::string output_dir;
   std::vector<data::DatasetOptions> datasets, test_datasets;
   double val_set_size = 0;  // documents of datasets to evaluate on instead; below 1: a share of them
@@ -64,6 +67,7 @@ struct TrainOptions {
     std::optional<ops::Fp8Recipe> recipe;  // absent: auto
     DType gradients = DType::e4m3;
     std::int64_t skip_first = 0, skip_last = 0;  // layers
+    std::vector<std::string> layers;             // numbers or patterns; empty: all
     bool operator==(const Fp8&) const = default;
   } fp8;
 
@@ -108,6 +112,11 @@ struct TrainOptions {
   std::optional<Metric> metric_for_best_model;  // absent: eval_loss
   std::optional<bool> greater_is_better;        // absent: of accuracies
 
+  std::vector<std::string> sample_prompts;
+  std::optional<data::PromptKind> sample_as;  // absent: chat where there is a chat template
+  std::int64_t sample_steps = 0;              // 0: with every evaluation
+  std::int64_t sample_tokens = 64;
+
   std::vector<std::string> report_to = {"none"};
   std::string mlflow_tracking_uri, mlflow_experiment_name, mlflow_run_name;  // empty: by the environment
 
@@ -117,6 +126,7 @@ struct TrainOptions {
   LossOptions loss;
   PreferenceOptions preference;
   DistillationOptions distillation;
+  SdftOptions sdft;
 
   std::string activation_policy = "auto";
   std::optional<std::int64_t> mlp_tile;  // absent: auto
@@ -140,8 +150,9 @@ struct TrainOptions {
   adapter::AdapterOptions adapter;
 
   bool loads_best() const { return load_best_model_at_end.value_or(early_stopping_patience > 0); }
+  bool saves_best() const { return loads_best() || save_strategy == When::best; }
   // Whether evaluations are compared at all.
-  bool tracks_best() const { return loads_best() || early_stopping_patience > 0 || metric_for_best_model; }
+  bool tracks_best() const { return saves_best() || early_stopping_patience > 0 || metric_for_best_model; }
   Metric best_metric() const { return metric_for_best_model.value_or(Metric::eval_loss); }
   bool wants_greater() const { return greater_is_better.value_or(best_metric() == Metric::eval_accuracy); }
   bool evaluates() const { return val_set_size > 0 || !test_datasets.empty(); }
@@ -151,7 +162,8 @@ struct TrainOptions {
     return eval_strategy == When::epoch || eval_steps > 0 || eval_share > 0 || evals_per_epoch > 0;
   }
   bool saves_along() const {
-    return save_strategy == When::epoch || save_steps > 0 || save_share > 0 || saves_per_epoch > 0;
+    return save_strategy == When::epoch || save_strategy == When::best || save_steps > 0 || save_share > 0 ||
+           saves_per_epoch > 0;
   }
 
   // For people: which keys of other programs were read, and how.

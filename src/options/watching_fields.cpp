@@ -60,6 +60,18 @@ const std::vector<Field>& watching_fields() {
              "what the best evaluation is found by; auto: eval_loss. save_total_limit never removes its checkpoint"),
       choice("greater_is_better", &O::greater_is_better, {{"auto", {}}, {"true", true}, {"false", false}},
              "whether more of it is better; auto: of accuracies"),
+      optional_texts("sample_prompts", &O::sample_prompts, "list of texts",
+                     "what the model answers to these is written to metrics.jsonl and shown by inlay report: before "
+                     "the first step, with every evaluation, and at the end"),
+      choice("sample_as", &O::sample_as,
+             {{"auto", {}},
+              {"chat", data::PromptKind::chat},
+              {"text", data::PromptKind::text},
+              {"alpaca", data::PromptKind::alpaca}},
+             "what these are: messages of a user's, texts to continue, or instructions; auto: chat where there is a "
+             "chat template, else text"),
+      integer("sample_steps", &O::sample_steps, 0, "steps between these answers; 0: they come with every evaluation"),
+      integer("sample_tokens", &O::sample_tokens, 1, "the most tokens of such an answer"),
       boards(),
       optional_text("mlflow_tracking_uri", &O::mlflow_tracking_uri, "http:// or https:// address",
                     "where MLflow's server is; by default what MLFLOW_TRACKING_URI says"),
@@ -71,36 +83,39 @@ const std::vector<Field>& watching_fields() {
   return table;
 }
 
-void validate_watching(const TrainOptions& o, const std::string& source) {
-  const auto is_given = [&](const char* key, bool given) { return given ? key : nullptr; };
-  const char* const comparing[] = {is_given("early_stopping_patience", o.early_stopping_patience > 0),
-                                   is_given("load_best_model_at_end", o.loads_best()),
-                                   is_given("metric_for_best_model", o.metric_for_best_model.has_value())};
-  for (const char* key : comparing) {
-    if (key == nullptr) continue;
-    if (!o.evaluates()) {
-      user_error("{}: {} is given, but neither test_datasets nor val_set_size: there is nothing to evaluate on", source,
-                 key);
-    }
-    if (!o.evaluates_along()) {
-      user_error("{}: {} is given, but not eval_steps: with one evaluation there is nothing to choose", source, key);
-    }
+void validate_watching(const TrainOptions& o, KeyProblems& problems) {
+  const auto refuse = [&](bool wrong, const std::string& key, std::string_view why) {
+    problems.add_if(wrong, key, fmt::format("{} {}", key, why));
+  };
+  struct Comparing {
+    std::string key, given_as;
+    bool given;
+  };
+  for (const auto& [key, given_as, given] :
+       {Comparing{"early_stopping_patience", "early_stopping_patience", o.early_stopping_patience > 0},
+        Comparing{"load_best_model_at_end", "load_best_model_at_end", o.loads_best()},
+        Comparing{"save_strategy", "save_strategy: best", o.save_strategy == When::best},
+        Comparing{"metric_for_best_model", "metric_for_best_model", o.metric_for_best_model.has_value()}}) {
+    if (!given || (o.evaluates() && o.evaluates_along())) continue;
+    problems.add(key, fmt::format("{} is given, but {}", given_as,
+                                  o.evaluates() ? "not eval_steps: with one evaluation there is nothing to choose"
+                                                : "neither test_datasets nor val_set_size: there is nothing to "
+                                                  "evaluate on"));
   }
-  if (o.early_stopping_threshold > 0 && o.early_stopping_patience == 0) {
-    user_error("{}: early_stopping_threshold belongs to early_stopping_patience, which is not given", source);
-  }
-  if (o.greater_is_better && !o.tracks_best()) {
-    user_error("{}: greater_is_better belongs to metric_for_best_model, which is not given", source);
-  }
-  if (o.save_only_model && !o.saves_along() && !o.loads_best()) {
-    user_error("{}: save_only_model is given, but nothing saves checkpoints: set save_steps", source);
-  }
+  refuse(o.early_stopping_threshold > 0 && o.early_stopping_patience == 0, "early_stopping_threshold",
+         "belongs to early_stopping_patience, which is not given");
+  refuse(o.greater_is_better && !o.tracks_best(), "greater_is_better",
+         "belongs to metric_for_best_model, which is not given");
+  constexpr std::string_view without_prompts = "belongs to sample_prompts, which is not given";
+  refuse(o.sample_as.has_value() && o.sample_prompts.empty(), "sample_as", without_prompts);
+  refuse(o.sample_steps > 0 && o.sample_prompts.empty(), "sample_steps", without_prompts);
+  refuse(o.save_only_model && !o.saves_along() && !o.saves_best(), "save_only_model",
+         "is given, but nothing saves checkpoints: set save_steps");
   if (o.reports_to("mlflow")) return;
-  for (const char* key : {is_given("mlflow_tracking_uri", !o.mlflow_tracking_uri.empty()),
-                          is_given("mlflow_experiment_name", !o.mlflow_experiment_name.empty()),
-                          is_given("mlflow_run_name", !o.mlflow_run_name.empty())}) {
-    if (key != nullptr) user_error("{}: {} is given, but report_to does not name mlflow", source, key);
-  }
+  constexpr std::string_view without_mlflow = "is given, but report_to does not name mlflow";
+  refuse(!o.mlflow_tracking_uri.empty(), "mlflow_tracking_uri", without_mlflow);
+  refuse(!o.mlflow_experiment_name.empty(), "mlflow_experiment_name", without_mlflow);
+  refuse(!o.mlflow_run_name.empty(), "mlflow_run_name", without_mlflow);
 }
 
 }  // namespace option

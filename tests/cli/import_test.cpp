@@ -105,7 +105,7 @@ TEST_F(CliImport, WhatCannotBeIsOneMessage) {
   const CommandResult plan = inlay({"plan", folder / "vision.yml"});
   EXPECT_EQ(plan.code, 2);
   for (const char* part :
-       {"6 problems:", "processor_type: only text", "did you mean type?", "expected adamw or muon",
+       {"6 problems:", "processor_type: only text", "did you mean type?", "expected adamw, muon or schedule_free_adamw",
         "fp16 is not supported", "loss_watchdog_threshold", "line 30: sequence_len: expected"}) {
     EXPECT_THAT(plan.err, HasSubstr(part));
   }

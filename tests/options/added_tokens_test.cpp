@@ -10,6 +10,7 @@
 #include "io/checkpoint.h"
 #include "model/families/family.h"
 #include "support/command.h"
+#include "support/paths.h"
 
 namespace inlay::options {
 namespace {
@@ -30,6 +31,27 @@ class OptionsAddedTokens : public ::testing::Test {
   TempFolder folder;
   Setting cache{"XDG_CACHE_HOME", (folder / "cache").string()};
 };
+
+// A model with images says of its text model how many tokens there are.
+TEST_F(OptionsAddedTokens, OfAModelWithImagesTheTextModelGrows) {
+  namespace fs = std::filesystem;
+  const fs::path base = folder / "images";
+  fs::copy(::inlay::testing::source_folder() / "tests/golden/models/mistral3_images", base);
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    if (fs::exists(folder / "base" / name)) fs::copy(folder / "base" / name, base / name);
+  }
+  const ChangedModel changed = change_tokens(base, {{{"eos_token", "<|stop|>"}}, {}});
+  const auto config = model::load_config(changed.folder);
+  EXPECT_EQ(config.vocab, 59 + changed.rows_added);
+  EXPECT_GT(changed.rows_added, 0);
+  const auto written = nlohmann::json::parse(read_text(changed.folder / "config.json"));
+  EXPECT_EQ(written.at("text_config").at("vocab_size"), config.vocab);
+  EXPECT_EQ(written.at("text_config").at("eos_token_id"), *data::Tokenizer::load(changed.folder).eos());
+  EXPECT_FALSE(written.contains("vocab_size"));
+  const io::Checkpoint before(base), after(changed.folder);
+  EXPECT_EQ(before.names(), after.names());
+  EXPECT_EQ(after.find(config.names.head)->shape[0], config.vocab);
+}
 
 TEST_F(OptionsAddedTokens, TheVocabularyGrowsByTheMeanOfItsRows) {
   const std::filesystem::path base = folder / "base";

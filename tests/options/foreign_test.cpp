@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "options/all_fields.h"
+#include "options/minimal.h"
 #include "options/train_options.h"
 #include "support/files.h"
 #include "train/schedule.h"
@@ -17,13 +18,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-
-const std::string minimal = "base_model: m\noutput_dir: o\ndatasets: [{path: d.jsonl}]\nlearning_rate: 1e-4\n";
-
-TrainOptions parsed(const std::string& more) { return parse_options(minimal + more, "run.yaml", {}); }
-std::string error_of(const std::string& more) {
-  return user_error_of([&] { parsed(more); });
-}
 
 TEST(OptionsForeign, AllProblemsComeInOneMessageEachWithItsLine) {
   const std::string error = user_error_of([] {
@@ -67,7 +61,7 @@ TEST(OptionsForeign, WhatIsAlwaysSoIsAcceptedAndSaidInOneLine) {
 }
 
 TEST(OptionsForeign, WhatIsNotSoIsRefusedWithWhatToDo) {
-  EXPECT_THAT(error_of("optimizer: adafactor\n"), HasSubstr("expected adamw or muon"));
+  EXPECT_THAT(error_of("optimizer: adafactor\n"), HasSubstr("expected adamw, muon or schedule_free_adamw"));
   EXPECT_THAT(error_of("plugins: [a.b.SpectrumPlugin, axolotl.integrations.liger.LigerPlugin]\n"),
               AllOf(HasSubstr("a.b.SpectrumPlugin is not supported"), Not(HasSubstr("Liger"))));
   EXPECT_THAT(error_of("wandb_project: mine\n"), HasSubstr("wandb sync uploads"));
@@ -76,6 +70,30 @@ TEST(OptionsForeign, WhatIsNotSoIsRefusedWithWhatToDo) {
   EXPECT_THAT(error_of("batch_size: 8\n"), HasSubstr("gradient_accumulation_steps"));
   EXPECT_THAT(error_of("deepspeed: ds.json\n"), HasSubstr("write parallel: {zero: 1}"));
   EXPECT_THAT(error_of("fp8: [1]\n"), HasSubstr("fp8: expected a map of keys"));
+  EXPECT_THAT(error_of("kd_trainer: true\nkd_normalize_topk: false\n"), HasSubstr("are made to sum to one"));
+  EXPECT_THAT(error_of("save_safetensors: false\n"), HasSubstr("always written as safetensors"));
+  EXPECT_THAT(error_of("eaft_alpha: 2\n"), HasSubstr("not raised to a power"));
+}
+
+// Their names have the word, their steps are others.
+TEST(OptionsForeign, OtherOptimizersDoNotPassForAdamW) {
+  for (const char* name : {"galore_adamw", "galore_adamw_8bit", "apollo_adamw", "grokadamw", "stable_adamw",
+                           "adopt_adamw", "schedule_free_adamw_8bit", "lomo"}) {
+    EXPECT_THAT(error_of(fmt::format("optimizer: {}\n", name)), HasSubstr("expected adamw, muon")) << name;
+  }
+  for (const char* name : {"adamw_torch", "adamw_torch_fused", "adamw_hf", "paged_adamw_32bit", "AdamW_apex_fused"}) {
+    EXPECT_EQ(parsed(fmt::format("optimizer: {}\n", name)).optimizer_state, DType::f32) << name;
+  }
+  for (const char* name : {"adamw_8bit", "paged_adamw_8bit", "ao_adamw_4bit"}) {
+    EXPECT_EQ(parsed(fmt::format("optimizer: {}\n", name)).optimizer_state, DType::u8) << name;
+  }
+}
+
+TEST(OptionsForeign, WhatDoesNothingWithoutAnotherKeyIsAccepted) {
+  EXPECT_THAT(parsed("wandb_watch: gradients\nwandb_name: a\n").notes,
+              ElementsAre(HasSubstr("wandb_watch, wandb_name")));
+  EXPECT_EQ(parsed("use_eaft: true\neaft_k: 12\neaft_alpha: 1.0\n").loss.eaft_top_k, 12);
+  EXPECT_TRUE(parsed("kd_trainer: true\nkd_normalize_topk: true\n").distillation.enabled);
 }
 
 TEST(OptionsForeign, WordsOfAxolotlMeanTheSame) {
@@ -112,6 +130,13 @@ TEST(OptionsForeign, EntriesOfDatasetsMayBeWrittenAsAxolotlHasThem) {
   EXPECT_EQ(o.datasets[1].format.type, "chat_template");
   EXPECT_EQ(o.datasets[2].format.field_instruction, "q");
   EXPECT_EQ(o.datasets[2].format.format, "Q {instruction}");
+  EXPECT_THAT(user_error_of([] {
+                parse_options(
+                    "base_model: m\noutput_dir: o\nlearning_rate: 1\nrl: dpo\n"
+                    "datasets: [{path: a, type: chatml.intel}]\n",
+                    "r", {});
+              }),
+              HasSubstr("write type: preference (of rl: kto judged) and chat_template: chatml"));
 }
 
 TEST(OptionsForeign, MuonIsForMatricesThatTrainAsAWhole) {
@@ -121,6 +146,13 @@ TEST(OptionsForeign, MuonIsForMatricesThatTrainAsAWhole) {
   EXPECT_THAT(error_of("optimizer: muon\nosft: {unfreeze_rank_ratio: 0.5}\n"), HasSubstr("and osft trains factors"));
   EXPECT_THAT(error_of("optimizer: muon\nparallel: {zero: 2}\n"), HasSubstr("write parallel: {zero: 0}"));
   EXPECT_THAT(error_of("optimizer: muon\noptimizer_state: 8bit\n"), HasSubstr("8bit is AdamW's"));
+  const std::string free = "optimizer: schedule_free_adamw\n";
+  EXPECT_EQ(parsed(free).optimizer, OptimizerKind::schedule_free);
+  EXPECT_EQ(parsed(free + "lr_scheduler: constant_with_warmup\n").optimizer, OptimizerKind::schedule_free);
+  EXPECT_THAT(error_of(free + "lr_scheduler: cosine\n"), HasSubstr("write lr_scheduler: constant"));
+  EXPECT_THAT(error_of(free + "optimizer_state: bf16\n"), HasSubstr("in fp32; leave the key out"));
+  EXPECT_THAT(error_of(free + "osft: {unfreeze_rank_ratio: 0.5}\n"), HasSubstr("does not go with osft"));
+  EXPECT_THAT(error_of(free + "parallel: {zero: 1}\n"), HasSubstr("write parallel: {zero: 0}"));
 }
 
 // A table of answers is worth something only if what it names exists.

@@ -44,7 +44,8 @@ TEST(OptionsImport, AFileOfAxolotlBecomesOneOfOurs) {
   EXPECT_THAT(imported.translated, Contains("sample_packing: false is axolotl's default"));
   EXPECT_THAT(imported.unneeded, Contains(HasSubstr("bf16: auto: bf16 with fp32 master weights is the default")));
   EXPECT_THAT(imported.unneeded, Contains(HasSubstr("datasets.field_thinking")));
-  EXPECT_THAT(imported.lost, Contains(HasSubstr("wandb_project: mine: not supported; leave it out, or write report_to")));
+  EXPECT_THAT(imported.lost,
+              Contains(HasSubstr("wandb_project: mine: not supported; leave it out, or write report_to")));
   EXPECT_THAT(imported.lost, Contains("unheard_of: [1, 2]: the key is not known here"));
   EXPECT_THAT(imported.remarks(), HasSubstr("not carried over:\n  wandb_project"));
   EXPECT_THAT(imported.yaml, Not(HasSubstr("wandb")));

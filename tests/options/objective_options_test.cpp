@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "options/minimal.h"
 #include "options/train_options.h"
 #include "support/files.h"
 
@@ -10,13 +11,6 @@ namespace {
 using inlay::testing::user_error_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-const std::string minimal = "base_model: m\noutput_dir: o\ndatasets: [{path: d.jsonl}]\nlearning_rate: 1e-4\n";
-
-TrainOptions parsed(const std::string& yaml) { return parse_options(minimal + yaml, "run.yaml", {}); }
-std::string error_of(const std::string& yaml) {
-  return user_error_of([&] { parsed(yaml); });
-}
 
 TEST(OptionsObjective, AreReadAndWrittenBack) {
   const TrainOptions dpo = parsed("rl: dpo\nrl_beta: 0.2\ndpo_label_smoothing: 0.1\nrpo_alpha: 0.5\n");
@@ -39,16 +33,40 @@ TEST(OptionsObjective, KeysOfAnotherLossAreRefused) {
   EXPECT_THAT(error_of("rl: orpo\nrl_beta: 0.2\n"), HasSubstr("rl_beta is for rl"));
   EXPECT_THAT(error_of("rl: dpo\nsimpo_gamma: 1\n"), HasSubstr("simpo_gamma is for rl: simpo"));
   EXPECT_THAT(error_of("kd_alpha: 0.5\n"), HasSubstr("add kd_trainer: true"));
+  EXPECT_THAT(error_of("sdft: {match: number}\n"), HasSubstr("sdft.match is for self-distillation; add sdft.enabled"));
+  EXPECT_THAT(error_of("sdft: {enabled: true, marker: x}\n"), HasSubstr("sdft.marker needs sdft.match"));
+  EXPECT_THAT(error_of("sdft: {enabled: true, template: \"{instruction}\"}\n"),
+              HasSubstr("sdft.template must have {response} in it"));
+  EXPECT_THAT(error_of("sdft: {enabled: true, temperature: 0, top_p: 0.5}\n"), HasSubstr("sdft.top_p is for sampling"));
+  EXPECT_THAT(error_of("sdft: {enabled: true}\nrl: dpo\n"), HasSubstr("sdft does not go with rl"));
+  EXPECT_THAT(error_of("sdft: {enabled: true}\nkd_trainer: true\n"), HasSubstr("name a kd_teacher"));
   EXPECT_THAT(error_of("rl: dpo\ndpo_beta: 0.1\n"), "<no error>");
+}
+
+// Each with its own line, together with what other groups of keys have to say.
+TEST(OptionsObjective, AllContradictionsAreToldAtOnce) {
+  const std::string error = error_of(
+      "rl: dpo\nsimpo_gamma: 1\nloss:\n  label_smoothing: 0.1\n  eaft_top_k: 5\nkd_alpha: 0.5\n"
+      "early_stopping_patience: 2\nsample_steps: 3\nadapter: lora\nlora_dropout: 0.1\nlora_init: pissa\n"
+      "lora_free_ratio: 0.2\nosft: {unfreeze_rank_ratio: 0.5}\n");
+  for (const char* line :
+       {"12 problems", "line 6: simpo_gamma is for rl: simpo", "line 8: loss.label_smoothing does not go with rl",
+        "line 9: loss.eaft_top_k is for loss.token_weight: eaft", "line 10: kd_alpha is for distillation",
+        "line 11: early_stopping_patience is given, but neither", "line 12: sample_steps belongs to sample_prompts",
+        "line 13: lora_r is required", "line 13: lora_alpha is required",
+        "line 13: an adapter needs something to adapt", "line 13: adapter and osft are both given",
+        "line 16: lora_free_ratio is for lora_init: free"}) {
+    EXPECT_THAT(error, HasSubstr(line));
+  }
 }
 
 TEST(OptionsObjective, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_THAT(error_of("rl: dpo\nloss: {token_weight: dft}\n"), HasSubstr("loss.token_weight does not go with rl"));
   EXPECT_THAT(error_of("rl: dpo\nloss: {label_smoothing: 0.1}\n"), HasSubstr("loss.label_smoothing"));
   EXPECT_THAT(error_of("rl: dpo\nexcess_length_strategy: split\n"), HasSubstr("excess_length_strategy"));
-  EXPECT_THAT(error_of("loss: {kl_direction: reverse}\n"), HasSubstr("loss.kl_direction wants loss.kl_to_base"));
+  EXPECT_THAT(error_of("loss: {kl_direction: reverse}\n"), HasSubstr("loss.kl_direction needs loss.kl_to_base"));
   EXPECT_THAT(error_of("loss: {eaft_top_k: 5}\n"), HasSubstr("token_weight: eaft"));
-  EXPECT_THAT(error_of("kd_trainer: true\nkd_beta: 1\n"), HasSubstr("kd_beta 1 wants kd_teacher"));
+  EXPECT_THAT(error_of("kd_trainer: true\nkd_beta: 1\n"), HasSubstr("kd_beta 1 needs kd_teacher"));
   EXPECT_THAT(error_of("kd_trainer: true\nkd_teacher: t\nloss: {kl_to_base: 1}\n"), HasSubstr("one model"));
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "options/minimal.h"
 #include "support/files.h"
 #include "train/schedule.h"
 
@@ -13,17 +14,6 @@ namespace {
 using inlay::testing::user_error_of;
 using ::testing::Eq;
 using ::testing::HasSubstr;
-
-const std::string minimal = "base_model: m\noutput_dir: o\ndatasets: [{path: d.jsonl}]\nlearning_rate: 1e-4\n";
-
-std::string error_of(const std::string& yaml, const Overrides& overrides = {}) {
-  try {
-    parse_options(yaml, "run.yaml", overrides);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(OptionsTrain, ReadsAndOverrides) {
   const auto o =
@@ -44,33 +34,35 @@ TEST(OptionsTrain, ZeroIsAValueNotAnAbsence) {
 }
 
 TEST(OptionsTrain, MistakesNameFileLineAndKey) {
-  EXPECT_THAT(error_of(minimal + "learning_rat: 3\n"),
+  EXPECT_THAT(error_of_whole(minimal + "learning_rat: 3\n"),
               HasSubstr("run.yaml, line 5: learning_rat is not a known key; did you mean learning_rate?"));
-  EXPECT_THAT(error_of(minimal + "zzz: 3\n"), HasSubstr("zzz is not a known key"));
-  EXPECT_THAT(error_of(minimal + "micro_batch_size: two\n"),
+  EXPECT_THAT(error_of_whole(minimal + "zzz: 3\n"), HasSubstr("zzz is not a known key"));
+  EXPECT_THAT(error_of_whole(minimal + "micro_batch_size: two\n"),
               HasSubstr("line 5: micro_batch_size: expected an integer of at least 1, got 'two'"));
-  EXPECT_THAT(error_of(minimal + "micro_batch_size: 1.5\n"), HasSubstr("expected an integer"));
-  EXPECT_THAT(error_of(minimal + "micro_batch_size: [1]\n"), HasSubstr("got a list"));
-  EXPECT_THAT(error_of(minimal + "sample_packing: maybe\n"), HasSubstr("true or false"));
-  EXPECT_THAT(error_of(minimal + "device: tpu\n"), HasSubstr("auto, cpu, cuda"));
-  EXPECT_THAT(error_of(minimal + "seed: 1\nseed: 2\n"), HasSubstr("given twice"));
-  EXPECT_THAT(error_of(minimal + "warmup_steps: 3\nwarmup_ratio: 0.1\n"), HasSubstr("one of them is enough"));
-  EXPECT_THAT(error_of(minimal + "activation_policy: everything\n"), HasSubstr("everything"));
-  EXPECT_THAT(error_of(minimal + "eval_steps: 3\n"), HasSubstr("test_datasets"));
-  EXPECT_THAT(error_of(minimal + "a: [\n"), HasSubstr("not valid YAML"));
-  EXPECT_THAT(error_of("learning_rate: 1\n"), HasSubstr("base_model is required"));
-  EXPECT_THAT(error_of(minimal, {{"learning_rate", ".nan"}}), HasSubstr("learning_rate"));
-  EXPECT_THAT(error_of(minimal, {{"learnin_rate", "1"}}), HasSubstr("did you mean learning_rate"));
-  EXPECT_THAT(error_of("base_model: m\noutput_dir: o\ndatasets: [{file: d}]\nlearning_rate: 1\n"),
+  EXPECT_THAT(error_of_whole(minimal + "micro_batch_size: 1.5\n"), HasSubstr("expected an integer"));
+  EXPECT_THAT(error_of_whole(minimal + "micro_batch_size: [1]\n"), HasSubstr("got a list"));
+  EXPECT_THAT(error_of_whole(minimal + "sample_packing: maybe\n"), HasSubstr("true or false"));
+  EXPECT_THAT(error_of_whole(minimal + "device: tpu\n"), HasSubstr("auto, cpu, cuda"));
+  EXPECT_THAT(error_of_whole(minimal + "seed: 1\nseed: 2\n"), HasSubstr("given twice"));
+  EXPECT_THAT(error_of_whole(minimal + "warmup_steps: 3\nwarmup_ratio: 0.1\n"), HasSubstr("one of them is enough"));
+  EXPECT_THAT(error_of_whole(minimal + "activation_policy: everything\n"), HasSubstr("everything"));
+  EXPECT_THAT(error_of_whole(minimal + "eval_steps: 3\n"), HasSubstr("test_datasets"));
+  EXPECT_THAT(error_of_whole(minimal + "a: [\n"), HasSubstr("not valid YAML"));
+  EXPECT_THAT(error_of_whole("learning_rate: 1\n"), HasSubstr("base_model is required"));
+  EXPECT_THAT(error_of_whole(minimal, {{"learning_rate", ".nan"}}), HasSubstr("learning_rate"));
+  EXPECT_THAT(error_of_whole(minimal, {{"learnin_rate", "1"}}), HasSubstr("did you mean learning_rate"));
+  EXPECT_THAT(error_of_whole("base_model: m\noutput_dir: o\ndatasets: [{file: d}]\nlearning_rate: 1\n"),
               HasSubstr("{path: FILE, ...}"));
   const auto dataset = [](const std::string& entry) {
     return "base_model: m\noutput_dir: o\ndatasets: [" + entry + "]\nlearning_rate: 1\n";
   };
-  EXPECT_THAT(error_of(dataset("{path: d, typ: alpaca}")),
+  EXPECT_THAT(error_of_whole(dataset("{path: d, typ: alpaca}")),
               HasSubstr("datasets: 'typ' is not a known key of an entry; did you mean type?"));
-  EXPECT_THAT(error_of(dataset("{path: d, type: sharegpt}")), Eq("no error"));
-  EXPECT_THAT(error_of(dataset("{path: d, type: oddity}")), HasSubstr("datasets.type: expected one of auto, chat"));
-  EXPECT_THAT(error_of(dataset("{path: d, weight: 0}")), HasSubstr("datasets.weight: expected a number from 0.0001"));
+  EXPECT_THAT(error_of_whole(dataset("{path: d, type: sharegpt}")), Eq("<no error>"));
+  EXPECT_THAT(error_of_whole(dataset("{path: d, type: oddity}")),
+              HasSubstr("datasets.type: expected one of auto, chat"));
+  EXPECT_THAT(error_of_whole(dataset("{path: d, weight: 0}")),
+              HasSubstr("datasets.weight: expected a number from 0.0001"));
 }
 
 TEST(OptionsTrain, AttentionIsReadAndCheckedAtOnce) {
@@ -79,9 +71,9 @@ TEST(OptionsTrain, AttentionIsReadAndCheckedAtOnce) {
   EXPECT_EQ(o.attention.mask, "causal or prefix");
   EXPECT_EQ(o.attention.head_bias, (std::vector<float>{1, -2.5f}));
   EXPECT_EQ(parse_options(to_yaml(o), "again", {}).attention.score, "softcap(50)");
-  EXPECT_THAT(error_of(minimal + "attention: {mask: causal or prefx}\n"),
+  EXPECT_THAT(error_of_whole(minimal + "attention: {mask: causal or prefx}\n"),
               HasSubstr("attention mask \"causal or prefx\", column 11"));
-  EXPECT_THAT(error_of(minimal + "attention: {head_bias: 3}\n"), HasSubstr("expected a list of numbers"));
+  EXPECT_THAT(error_of_whole(minimal + "attention: {head_bias: 3}\n"), HasSubstr("expected a list of numbers"));
 }
 
 TEST(OptionsTrain, DatasetsAreReadAndWrittenWithAllTheirKeys) {

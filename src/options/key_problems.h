@@ -1,0 +1,42 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "core/problems.h"
+#include "options/fields.h"
+
+namespace inlay::options::option {
+
+// What is wrong with keys that are each right by themselves, told with the lines that they stand in.
+class KeyProblems {
+ public:
+  KeyProblems(std::string source, std::map<std::string, Place> given, Problems& found)
+      : source_(std::move(source)), given_(std::move(given)), found_(found) {}
+
+  bool is_given(const std::string& key) const { return given_.contains(key); }
+
+  // A key that is not given, such as one that is missing, is one of the whole file; a section's is that of its first
+  // key.
+  void add(const std::string& key, std::string_view what) {
+    auto at = given_.find(key);
+    if (at == given_.end()) at = given_.lower_bound(key + ".");
+    const bool found = at != given_.end() && (at->first == key || at->first.starts_with(key + "."));
+    found_.add("{}: {}", found ? at->second.where() : source_, what);
+  }
+  void add_if(bool wrong, const std::string& key, std::string_view what) {
+    if (wrong) add(key, what);
+  }
+  template <class Action>
+  void gather(Action&& action) {
+    found_.gather(std::forward<Action>(action));
+  }
+
+ private:
+  std::string source_;
+  std::map<std::string, Place> given_;
+  Problems& found_;
+};
+
+}  // namespace inlay::options::option
