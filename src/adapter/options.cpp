@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/problems.h"
+#include "core/text.h"
 
 namespace inlay::adapter {
 
@@ -44,6 +45,18 @@ std::vector<std::string> names_of(const AdapterTargets& targets) {
   return names;
 }
 
+// The keys given that say what is adapted.
+std::vector<std::string> keys_of(const AdapterOptions& options) {
+  std::vector<std::string> keys;
+  if (options.target_linear) keys.emplace_back("lora_target_linear");
+  if (!options.target_modules.empty()) keys.emplace_back("lora_target_modules");
+  if (!options.target_parameters.empty()) keys.emplace_back("lora_target_parameters");
+  if (!options.exclude_modules.empty()) keys.emplace_back("lora_exclude_modules");
+  if (!options.layers.empty()) keys.emplace_back("peft_layers_to_transform");
+  if (!options.modules_to_save.empty()) keys.emplace_back("lora_modules_to_save");
+  return keys;
+}
+
 void check_agreement(const AdapterOptions& options, const model::ModelConfig& model, const ResolvedAdapter& found,
                      const std::string& source) {
   Problems problems;
@@ -57,19 +70,24 @@ void check_agreement(const AdapterOptions& options, const model::ModelConfig& mo
   if (options.rslora && !config.rslora) differs("peft_use_rslora", true, false);
   if (options.dora && !config.dora) differs("peft_use_dora", true, false);
   problems.raise();
-  if (!options.names_targets() && options.modules_to_save.empty()) return;
+  const std::vector<std::string> keys = keys_of(options);
+  if (keys.empty()) return;
+  // Keys that narrow the choice of targets narrow the adapter's own where none are named: what is left must be all that
+  // it has.
   AdapterOptions named = options;
   if (!options.names_targets()) {
     named.target_modules = config.target_modules;
     named.target_parameters = config.target_parameters;
+    if (options.exclude_modules.empty()) named.exclude_modules = config.exclude_modules;
+    if (options.layers.empty()) named.layers = config.layers;
+    if (options.modules_to_save.empty()) named.modules_to_save = config.modules_to_save;
   }
   const AdapterTargets targets =
       find_targets(config_of(named, model, config), model, {.file = source, .options = true});
   if (names_of(targets) != names_of(found.targets)) {
     user_error(
-        "{}: the keys name other targets than the adapter in lora_model_dir has; leave them out, or begin a new "
-        "adapter",
-        source);
+        "{}: {}: this names other targets than the adapter in lora_model_dir has; leave {} out, or begin a new adapter",
+        source, join(keys, ", "), keys.size() == 1 ? "it" : "them");
   }
 }
 

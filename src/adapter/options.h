@@ -40,6 +40,11 @@ struct AdapterOptions {
   bool names_targets() const { return target_linear || !target_modules.empty() || !target_parameters.empty(); }
 };
 
+// The keys that decide which matrices are adapted, for messages.
+inline constexpr const char* target_keys =
+    "lora_target_linear, lora_target_modules, lora_target_parameters, lora_exclude_modules, peft_layers_to_transform "
+    "and lora_modules_to_save";
+
 // What the options come to for a model: what adapter_config.json will say, and the matrices it means.
 struct ResolvedAdapter {
   AdapterConfig config;

@@ -30,8 +30,17 @@ std::string without(std::string name, std::string_view suffix) {
 
 std::string last_word(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
-// transformers has renamed Mixtral's blocks, checkpoints have not.
-std::string transformers_name(std::string name) {
+// transformers has turned round what stands before the text model of a model with images, checkpoints have not.
+std::string text_model_name(const std::string& name) {
+  const std::string_view old = "language_model.";
+  if (!name.starts_with(old)) return name;
+  const std::string rest = name.substr(old.size());
+  return rest.starts_with("model.") ? "model.language_model." + rest.substr(6) : rest;
+}
+
+// And it has renamed Mixtral's blocks.
+std::string transformers_name(const std::string& checkpoint_name) {
+  std::string name = text_model_name(checkpoint_name);
   const std::string_view old = ".block_sparse_moe.";
   if (const auto at = name.find(old); at != std::string::npos) name.replace(at, old.size(), ".mlp.");
   return name;
@@ -120,7 +129,8 @@ class Finder {
       if (!known || !p.is_matrix() || p.role == Role::embedding || p.parts.front().stacked > 0) return;
       for (std::size_t i = 0; i < p.parts.size(); ++i) {
         Candidate c;
-        c.tensor = p.role == Role::router ? transformers_name(p.parts[i].checkpoint_name) : p.parts[i].checkpoint_name;
+        const std::string& name = p.parts[i].checkpoint_name;
+        c.tensor = p.role == Role::router ? transformers_name(name) : text_model_name(name);
         c.module = without(c.tensor, ".weight");
         c.layer = p.layer;
         c.parameter = &p;
@@ -197,7 +207,7 @@ class Finder {
   // Names that cannot be adapted, with the reason, and names that are none.
   void check_names(const ModuleNames& targets, const std::optional<Regex>& pattern) {
     Candidate embedding, head;
-    embedding.module = without(parameters_.embedding.parts.front().checkpoint_name, ".weight");
+    embedding.module = without(text_model_name(parameters_.embedding.parts.front().checkpoint_name), ".weight");
     head.module = "lm_head";
     if (names(targets, pattern, embedding)) {
       problems_.add("{}: {}: low-rank changes of embeddings are not supported; name it under {} to train it whole",

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "io/hash.h"
 #include "io/json.h"
 #include "io/paths.h"
 #include "train/checkpoint.h"
@@ -88,16 +89,28 @@ BaseFormat format_of(const adapter::AdapterOrigin& origin, const std::filesystem
 }
 
 std::string EngineAdapter::identity() const {
-  return fmt::format("lora_r {}, lora_alpha {}{}{}, a base in {}", config.rank, config.alpha,
-                     config.rslora ? ", peft_use_rslora" : "", config.dora ? ", peft_use_dora" : "",
+  const std::string begun =
+      init == adapter::LoraInit::gaussian ? "" : fmt::format(", lora_init {}", adapter::name_of(init));
+  return fmt::format("lora_r {}, lora_alpha {}{}{}{}, a base in {}", config.rank, config.alpha,
+                     config.rslora ? ", peft_use_rslora" : "", config.dora ? ", peft_use_dora" : "", begun,
                      origin.base_format);
+}
+
+std::string EngineAdapter::targets_fingerprint() const {
+  io::Hasher hasher;
+  const auto add = [&](const std::string& text) { hasher.update(std::as_bytes(std::span(text))); };
+  for (const adapter::AdaptedPart& part : targets.parts) {
+    add(fmt::format("{} {} {} {} {}\n", part.parameter, part.row, part.module, part.expert, part.rank));
+  }
+  for (const adapter::SavedPart& part : targets.saved) add(part.tensor + "\n");
+  return fmt::format("{:016x}", hasher.digest());
 }
 
 std::shared_ptr<const weights::WeightPlan> weight_plan(const EngineAdapter& adapter, const model::ModelConfig& config,
                                                        std::uint64_t seed, const osft::OsftLayout* free) {
   return std::make_shared<weights::WeightPlan>(adapter::weight_plan(
       adapter.targets, config, base_kind(adapter.format), {.probability = adapter.config.dropout, .seed = seed},
-      {.free = free, .pissa = adapter.keeps_start}));
+      {.free = free, .pissa = adapter.keeps_start()}));
 }
 
 adapter::BaseKind base_kind(const BaseFormat& format) {
@@ -176,6 +189,47 @@ adapter::AdapterSource adapter_source(Engine& engine, const adapter::AdapterTarg
               }};
 }
 
+adapter::AdapterSource staged_adapter(Engine& engine, const adapter::AdapterTargets& targets, ReadSaved saved) {
+  using Key = std::pair<std::string, std::int64_t>;
+  struct Numbers {
+    std::span<const float> a, b, magnitude;
+  };
+  auto all = std::make_shared<std::map<Key, Numbers>>();
+  std::span<float> room = engine.staging()->room_for_adapter();
+  const auto put = [&](const std::vector<float>& numbers) {
+    INLAY_ASSERT(numbers.size() <= room.size(), "the adapter has no room for {} numbers", numbers.size());
+    const std::span<float> mine = room.first(numbers.size());
+    std::ranges::copy(numbers, mine.begin());
+    room = room.subspan(numbers.size());
+    return mine;
+  };
+  const Parameters parameters = model_parameters(engine);
+  if (!room.empty()) {
+    const Places places = places_of(targets);
+    for (const adapter::AdaptedPart& part : targets.parts) {
+      const PartNumbers numbers =
+          parameters.at(part.parameter)
+              ->owner->read_adapter(engine.exec(), places.at({part.parameter, part.row}).number);
+      (*all)[{part.parameter, part.row}] = {put(numbers.a), put(numbers.b), put(numbers.magnitude)};
+    }
+  }
+  const auto read = [all](std::span<const float> Numbers::*member) {
+    return [all, member](const adapter::AdaptedPart& part) {
+      const std::span<const float> numbers = all->at({part.parameter, part.row}).*member;
+      return std::vector<float>(numbers.begin(), numbers.end());
+    };
+  };
+  return {.a = read(&Numbers::a),
+          .b = read(&Numbers::b),
+          .magnitude = read(&Numbers::magnitude),
+          .saved = [parameters, saved = std::move(saved)](const adapter::SavedPart& part, DType dtype,
+                                                          const adapter::AdapterSource::Sink& sink) {
+            const weights::Parameter& p = *parameters.at(part.parameter);
+            const weights::Part& at = p.parts.at(static_cast<std::size_t>(part.part));
+            saved(p, at, dtype, PartWriter(p, at, dtype, 0, sink));
+          }};
+}
+
 namespace {
 
 // [A; A₀] and [B, −B₀] are an adapter of twice the rank, and of a scale that stays.
@@ -218,8 +272,12 @@ void check_finite(adapter::AdapterSource& source) {
 
 SavedFiles save_adapter(Communicator& ranks, Engine& engine, const EngineAdapter& adapter,
                         const std::filesystem::path& folder) {
-  const EngineAdapter saved = adapter.keeps_start ? with_start(adapter) : adapter;
-  adapter::AdapterSource source = adapter_source(engine, adapter.targets);
+  return save_adapter(ranks, engine, adapter, folder, adapter_source(engine, adapter.targets));
+}
+
+SavedFiles save_adapter(Communicator& ranks, Engine& engine, const EngineAdapter& adapter,
+                        const std::filesystem::path& folder, adapter::AdapterSource source) {
+  const EngineAdapter saved = adapter.keeps_start() ? with_start(adapter) : adapter;
   if (!ranks.single()) source = shared_out(ranks, engine, std::move(source));
   if (ranks.leads()) check_finite(source);
   std::optional<io::SafetensorsWriter> writer;

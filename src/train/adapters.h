@@ -34,11 +34,16 @@ struct EngineAdapter {
   adapter::AdapterTargets targets;
   BaseFormat format;
   adapter::AdapterOrigin origin;
-  // PiSSA: what it began at is saved with it, taken away again, so that it fits the base model as it is.
-  bool keeps_start = false;
+  // How this run begins it: the base beneath PiSSA lacks what the adapter began at, so its tensors mean something else.
+  // origin.init, beside it, is what the file says, and may be an earlier run's.
+  adapter::LoraInit init = adapter::LoraInit::gaussian;
 
-  // What its tensors mean, beside their shapes: "lora_r 16, lora_alpha 32, nf4".
+  // PiSSA: what it began at is saved with it, taken away again, so that it fits the base model as it is.
+  bool keeps_start() const { return init == adapter::LoraInit::pissa; }
+  // What its tensors mean, beside their shapes: "lora_r 16, lora_alpha 32, lora_init pissa, a base in nf4".
   std::string identity() const;
+  // Tells other targets: the parts of a matrix are numbered, so that k's tensors would pass for v's.
+  std::string targets_fingerprint() const;
 };
 // free: the directions of inputs that it keeps to; null: any.
 std::shared_ptr<const weights::WeightPlan> weight_plan(const EngineAdapter& adapter, const model::ModelConfig& config,
@@ -53,8 +58,16 @@ enum class AdapterNumbers : std::uint8_t { values, gradients };
 adapter::AdapterSource adapter_source(Engine& engine, const adapter::AdapterTargets& targets,
                                       AdapterNumbers which = AdapterNumbers::values);
 
+// The same from a copy that is taken now, into the engine's staging; parts that train whole come from `saved`. It may
+// be asked on any thread, while the engine goes on.
+using ReadSaved = std::function<void(const weights::Parameter&, const weights::Part&, DType,
+                                     const std::function<void(std::span<const std::byte>)>&)>;
+adapter::AdapterSource staged_adapter(Engine& engine, const adapter::AdapterTargets& targets, ReadSaved saved);
+
 // Writes the adapter as PEFT has it, all ranks together. NotFinite where a number is not finite.
 SavedFiles save_adapter(Communicator& ranks, Engine& engine, const EngineAdapter& adapter,
                         const std::filesystem::path& folder);
+SavedFiles save_adapter(Communicator& ranks, Engine& engine, const EngineAdapter& adapter,
+                        const std::filesystem::path& folder, adapter::AdapterSource source);
 
 }  // namespace inlay::train

@@ -5,13 +5,10 @@
 #include <set>
 
 #include "core/interrupt.h"
-#include "io/paths.h"
 #include "model/families/family.h"
-#include "model/host_transpose.h"
 #include "model/part_reader.h"
-#include "ops/elementwise.h"
 #include "train/adapters.h"
-#include "train/model_folder.h"
+#include "train/derived_model.h"
 
 namespace inlay::train {
 
@@ -61,25 +58,20 @@ class Merger {
     const auto index = &part - p.parts.data();
     std::vector<float> before, after;
     if (const auto saved = saved_.find({p.name, index}); saved != saved_.end()) {
-      after = floats(file_.saved(*saved->second));
+      after = as_floats(file_.saved(*saved->second));
     } else {
-      before = quantised(p) ? trained_with(p, part, source) : from_file(p, part, source);
+      before = quantised(p) ? trained_with(p, part, source) : part_numbers(source, p, part);
       after = adapted_.contains(p.name) ? with_adapter(p, part, source, before) : before;
     }
-    Shape shape = p.shape;
-    shape[0] = part.rows;
-    std::vector<std::byte> written(after.size() * size_of(dtype));
-    convert(View(written.data(), dtype, shape), ConstView(after.data(), DType::f32, shape));
-    if (adapted_.contains(p.name)) sums_.add(before, after, floats(ConstView(written.data(), dtype, shape)));
-    if (part.stacked == 0) return written;
-    std::vector<std::byte> turned(written.size());
-    model::host_transpose(turned.data(), ConstView(written.data(), dtype, shape));
-    return turned;
+    const Shape shape = part_shape(p, part);
+    std::vector<std::byte> written = in_dtype(after, dtype, shape);
+    if (adapted_.contains(p.name)) sums_.add(before, after, as_floats(ConstView(written.data(), dtype, shape)));
+    return as_tensor(part, std::move(written), dtype, shape);
   }
 
   // The same in MXFP4, whose matrices lie as ours do.
   PackedPart packed(const Parameter& p, const Part& part, const io::Checkpoint& source) {
-    const std::vector<float> before = from_file(p, part, source);
+    const std::vector<float> before = part_numbers(source, p, part);
     const std::vector<float> after = adapted_.contains(p.name) ? with_adapter(p, part, source, before) : before;
     const Shape shape{part.rows, p.shape[1]};
     PackedPart result;
@@ -105,21 +97,6 @@ class Merger {
   bool quantised(const Parameter& p) const {
     const auto format = format_.of(p);
     return format && *format != ops::QuantFormat::mxfp4;
-  }
-
-  static void convert(View to, ConstView from) {
-    Exec exec = Exec::runner(Device::cpu, 0);
-    ops::cast(exec, to, from);
-  }
-  static std::vector<float> floats(ConstView view) {
-    std::vector<float> values(static_cast<std::size_t>(view.size()));
-    convert(View(values.data(), DType::f32, view.shape()), view);
-    return values;
-  }
-
-  static std::vector<float> from_file(const Parameter& p, const Part& part, const io::Checkpoint& source) {
-    model::PartReader reader(source, p, part);
-    return floats(reader.rows(0, part.rows));
   }
 
   // body(exec, weight, its parameter's part) over a weight of this kind: once planning, to know the memory, and once
@@ -173,10 +150,7 @@ class Merger {
 
 }  // namespace
 
-MergeReport merge(const MergeOptions& given, Console& console) {
-  MergeOptions options = given;
-  if (!options.output.has_filename()) options.output = options.output.parent_path();  // "folder/"
-  if (io::exists(options.output)) user_error("{}: exists already; give a new folder", options.output.string());
+MergeReport merge(const MergeOptions& options, Console& console) {
   const model::ModelConfig config = model::load_config(options.base);
   const adapter::AdapterFile file(options.adapter, config);
   file.check_base(io::Checkpoint(options.base));
@@ -185,10 +159,6 @@ MergeReport merge(const MergeOptions& given, Console& console) {
   }
   Merger merger(file, config, options.base);
   model::ModelParameters parameters(config);
-  const fs::path partial =
-      options.output.parent_path() / fmt::format(".{}.partial", options.output.filename().string());
-  io::remove_all(partial);
-  io::create_folders(partial);
   ReadPacked pack;
   if (options.mxfp4) {
     pack = [&](const Parameter& p, const Part& part, const io::Checkpoint& base) {
@@ -196,11 +166,11 @@ MergeReport merge(const MergeOptions& given, Console& console) {
       return merger.packed(p, part, base);
     };
   }
-  try {
-    std::uint64_t done = 0;
-    const std::uint64_t total = io::Checkpoint(options.base).total_bytes();
-    SavedFiles written = write_model(
-        *parallel::single_process(), {.base = options.base, .folder = partial, .dtype = options.dtype}, config,
+  std::uint64_t done = 0;
+  const std::uint64_t total = io::Checkpoint(options.base).total_bytes();
+  write_derived_folder(options.output, options.base, [&](const fs::path& folder) {
+    return write_model(
+        *parallel::single_process(), {.base = options.base, .folder = folder, .dtype = options.dtype}, config,
         parameters, [&](const Parameter& p) { return merger.changed(p); },
         [&](const Parameter& p, const Part& part, DType dtype, const io::Checkpoint& base, const PieceSink& sink) {
           stop_where_asked("merging");
@@ -210,14 +180,7 @@ MergeReport merge(const MergeOptions& given, Console& console) {
           console.progress("merging", done, total);
         },
         pack);
-    copy_companions(options.base, partial, Companions::of_model, written.sums);
-    io::rename(partial, options.output);
-    io::sync_folder(options.output.has_parent_path() ? options.output.parent_path() : fs::path("."));
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(partial, ignored);
-    throw;
-  }
+  });
   const Sums& sums = merger.sums();
   if (sums.learned == 0) return {.matrices = merger.matrices()};
   return {

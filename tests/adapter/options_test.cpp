@@ -92,11 +92,38 @@ TEST(AdapterOptions, KeysMayNotContradictTheAdapterToGoOnFrom) {
   options.model_dir = testing::adapter_fixture("llama").string();
   options.target_linear = false;
   options.target_modules.names = {"q_proj"};
-  EXPECT_THAT(user_error_of([&] { resolved(options, "llama_linear_sharded"); }),
-              HasSubstr("the keys name other targets"));
+  EXPECT_THAT(
+      user_error_of([&] { resolved(options, "llama_linear_sharded"); }),
+      HasSubstr("run.yaml: lora_target_modules: this names other targets than the adapter in lora_model_dir has; "
+                "leave it out"));
   options = lora();
   options.model_dir = "/nowhere";
   EXPECT_THAT(user_error_of([&] { resolved(options, "llama_linear_sharded"); }), HasSubstr("/nowhere: not an adapter"));
+}
+
+// What narrows the targets must leave all that the adapter has, also where no targets are named beside it.
+TEST(AdapterOptions, KeysThatNarrowDoNotGoUnheard) {
+  AdapterOptions on;
+  on.kind = AdapterKind::lora;
+  on.model_dir = testing::adapter_fixture("llama").string();
+  const auto said = [](const AdapterOptions& options) {
+    return user_error_of([&] { resolved(options, "llama_linear_sharded"); });
+  };
+  AdapterOptions options = on;
+  options.exclude_modules.names = {"q_proj"};
+  EXPECT_THAT(said(options), HasSubstr("run.yaml: lora_exclude_modules: this names other targets"));
+  options = on;
+  options.layers = {0};
+  EXPECT_THAT(said(options), HasSubstr("run.yaml: peft_layers_to_transform: this names other targets"));
+  options.exclude_modules.names = {"q_proj"};
+  EXPECT_THAT(said(options), HasSubstr("run.yaml: lora_exclude_modules, peft_layers_to_transform: this names"));
+  options = on;
+  options.layers = {0, 1, 2};  // all that the model has
+  EXPECT_NO_THROW(resolved(options, "llama_linear_sharded"));
+  options = on;
+  options.model_dir = testing::adapter_fixture("qwen3_embeddings").string();
+  options.layers = {0};
+  EXPECT_THAT(user_error_of([&] { resolved(options, "qwen3_mixed_window"); }), HasSubstr("peft_layers_to_transform"));
 }
 
 }  // namespace

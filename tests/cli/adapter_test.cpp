@@ -132,7 +132,8 @@ TEST_P(CliAdapter, MergingSaysWhatRoundingLoses) {
 TEST_P(CliAdapter, ResumesBitForBit) {
   for (const std::string how :
        {"", "lora_dropout: 0.2\n", "peft_use_dora: true\nlora_dropout: 0.2\n", "load_in_4bit: true\n",
-        "load_in_8bit: true\n", "lora_modules_to_save: [embed_tokens]\n"}) {
+        "load_in_8bit: true\n", "lora_modules_to_save: [embed_tokens]\n", "lora_init: pissa\n",
+        "lora_init: pissa\nload_in_8bit: true\n"}) {
     for (const std::string dtype : {"fp32", "bf16"}) {
       SCOPED_TRACE(how + dtype);
       const std::string keys = lora + "save_steps: 2\n" + how;
@@ -168,6 +169,44 @@ TEST_P(CliAdapter, ResumesAsTheSameAdapterOnly) {
       HasSubstr("but now it is no adapter"));
 }
 
+TEST_P(CliAdapter, ResumesWithTheSameTargetsOnly) {
+  const auto keys = [](const std::string& targets) {
+    return "adapter: lora\nlora_r: 4\nlora_alpha: 8\nsave_steps: 2\nlora_target_modules: " + targets + "\n";
+  };
+  ASSERT_EQ(train("run", keys("[q_proj, v_proj, o_proj]")).code, 0);
+  // Fewer; fewer of what shares an input; more; another one; and a module that is saved whole.
+  for (const std::string now : {"[q_proj, v_proj]", "[q_proj, o_proj]", "[q_proj, v_proj, o_proj, down_proj]",
+                                "[q_proj, k_proj, o_proj]", "[q_proj, v_proj, o_proj]\nlora_modules_to_save: [norm]"}) {
+    SCOPED_TRACE(now);
+    const CommandResult resumed = train("run", keys(now), {"--resume", "--max_steps", "8"});
+    EXPECT_EQ(resumed.code, 2);
+    EXPECT_THAT(resumed.err, HasSubstr("resume with the run's own lora_target_linear, lora_target_modules, "));
+    EXPECT_THAT(resumed.err, Not(HasSubstr("optimizer_state")));
+  }
+}
+
+// The base beneath PiSSA is another than beneath the rest: going on with the other one would be another model.
+TEST_P(CliAdapter, ResumesFromTheSameBeginningOnly) {
+  const std::string inits[] = {"gaussian", "pissa", "free"};
+  const auto keys = [](const std::string& init) {
+    return lora + "save_steps: 2\nlora_init: " + init +
+           (init == "free" ? "\nlora_free_ratio: 0.5\nosft: {cache: off, calibration: {samples: 2, length: 16}}\n"
+                           : "\n");
+  };
+  for (const std::string& begun : inits) {
+    ASSERT_EQ(train("run", keys(begun)).code, 0);
+    for (const std::string& now : inits) {
+      if (now == begun) continue;
+      SCOPED_TRACE(begun + " resumed as " + now);
+      const CommandResult resumed = train("run", keys(now), {"--resume", "--max_steps", "8"});
+      EXPECT_EQ(resumed.code, 2);
+      EXPECT_THAT(resumed.err, HasSubstr("lora_init " + (now == "gaussian" ? begun : now)));
+      EXPECT_THAT(resumed.err, HasSubstr("resume with the run's own adapter keys"));
+    }
+    fs::remove_all(folder / "run");
+  }
+}
+
 TEST_P(CliAdapter, GoesOnFromAnAdapter) {
   ASSERT_EQ(train("first", lora).code, 0);
   const std::string on = "adapter: lora\nlora_model_dir: " + path("first") + "\n";
@@ -179,6 +218,18 @@ TEST_P(CliAdapter, GoesOnFromAnAdapter) {
   EXPECT_EQ(tensors("third"), tensors("second"));
   EXPECT_NEAR(loss("base", "third/checkpoint-6"), loss("base", "second"), 1e-6);
   EXPECT_THAT(train("fourth", on + "lora_r: 8\n").err, HasSubstr("lora_r: 8, but the adapter in lora_model_dir has 4"));
+}
+
+TEST_P(CliAdapter, SaysWhereItGoesOnOverAnotherBase) {
+  ASSERT_EQ(train("first", lora + "load_in_4bit: true\n").code, 0);
+  const std::string on = "adapter: lora\nlora_model_dir: " + path("first") + "\n";
+  const CommandResult other = train("second", on);
+  ASSERT_EQ(other.code, 0) << other.err;
+  EXPECT_THAT(other.err,
+              HasSubstr("adapter: so far it was trained over nf4 (load_in_4bit: true), from here on over fp32\n"));
+  const CommandResult same = train("third", on + "load_in_4bit: true\n");
+  ASSERT_EQ(same.code, 0) << same.err;
+  EXPECT_THAT(same.err, Not(HasSubstr("so far it was trained over")));
 }
 
 // Of an adapter that PEFT has made, with what PEFT computed for it.
@@ -226,6 +277,23 @@ TEST_P(CliAdapter, ThePlanIsTheRun) {
   EXPECT_THAT(inlay({"plan", path("run.yaml")}).out, HasSubstr("adapter: rank 4 on 14 matrices over fp32, 1 whole, "));
 }
 
+// So deep that weights take the room, not activations; there need be none to see that.
+TEST_P(CliAdapter, WhereItDoesNotFitTheAdviceIsAnAdapters) {
+  auto config = nlohmann::json::parse(read_text(folder / "base/config.json"));
+  config["num_hidden_layers"] = 200;
+  folder.write("base/config.json", config.dump());
+  const auto said = [&](const std::string& more) {
+    const CommandResult result =
+        train("run", lora + "memory: {device: 0.002}\n" + more, {"--sequence_len", "8", "--micro_batch_size", "1"});
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.err, HasSubstr("lower lora_r or sequence_len, or name fewer targets"));
+    EXPECT_THAT(result.err, Not(HasSubstr("osft")));
+    return result.err;
+  };
+  EXPECT_THAT(said(""), HasSubstr("load_in_4bit: true"));
+  EXPECT_THAT(said("load_in_4bit: true\n"), Not(HasSubstr("load_in_4bit")));
+}
+
 TEST_P(CliAdapter, WrongKeysAreNamedBeforeAnythingIsDone) {
   const std::string targets = "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_modules: ";
   const auto refused = [&](const std::string& keys) {
@@ -236,7 +304,8 @@ TEST_P(CliAdapter, WrongKeysAreNamedBeforeAnythingIsDone) {
     return result.err;
   };
   EXPECT_THAT(refused(targets + "[q_prj, v_proj, nothing]\n"),
-              HasSubstr("this model has no q_prj (did you mean q_proj?), nothing; it has q_proj, k_proj, v_proj"));
+              HasSubstr(path("run.yaml") + ": lora_target_modules: this model has no q_prj (did you mean q_proj?), "
+                                           "nothing; it has q_proj, k_proj, v_proj"));
   EXPECT_THAT(refused("adapter: lora\nlora_r: 100\nlora_alpha: 8\nlora_target_modules: [q_proj]\n"),
               HasSubstr("lora_r: 100 is more than model.layers.0.self_attn.q_proj can have"));
   EXPECT_THAT(refused(lora + "attention: {score: \"softcap(20)\"}\n"), HasSubstr("cannot carry a rule of attention"));

@@ -1,6 +1,8 @@
 #include "support/adapter_run.h"
 #include "support/files.h"
 #include "support/gpt_oss_checkpoint.h"
+#include "support/largest_batch.h"
+#include "train/checkpoint.h"
 #include "train/merge.h"
 
 // Adapters over quantised bases, their files, and what merging makes of them.
@@ -77,16 +79,11 @@ TEST_P(TrainAdapterFormats, AQuantisedBaseIsItsOpenedMatrices) {
   }
 }
 
-// Documents as long as allowed, every label counted.
-PackedBatch largest_batch(const EngineOptions& o) {
-  std::vector<Document> documents;
-  for (std::int64_t left = o.max_tokens; left > 0; left -= o.max_document) {
-    Document document;
-    document.input_ids.assign(static_cast<std::size_t>(std::min(left, o.max_document)), 1);
-    document.labels = document.input_ids;
-    documents.push_back(std::move(document));
-  }
-  return pack(documents);
+// Saving takes memory of its own, where layers are on the host.
+void save_all(Engine& engine, const std::filesystem::path& base, const EngineAdapter& adapter) {
+  const TempFolder runs;
+  save_checkpoint(*parallel::single_process(), engine, {base, {}, std::make_shared<EngineAdapter>(adapter)},
+                  runs.path(), {.step = 2});
 }
 
 TEST_P(TrainAdapterFormats, PlansAreWhatRunsTake) {
@@ -94,8 +91,15 @@ TEST_P(TrainAdapterFormats, PlansAreWhatRunsTake) {
     const char* name;
     BaseFormat format;
     double dropout;
+    std::int64_t host_layers = 0;
   };
   const Case cases[] = {{"llama", {}, 0},
+                        {"llama", {}, 0, 1},
+                        {"llama", {.matrices = QuantFormat::nf4}, 0.1, 2},
+                        {"qwen3_embeddings", {}, 0},  // trains its embedding whole
+                        {"qwen3_embeddings", {.matrices = QuantFormat::nf4}, 0, 1},
+                        {"llama", {.matrices = QuantFormat::fp8}, 0},
+                        {"mixtral_experts", {.matrices = QuantFormat::fp8}, 0},
                         {"llama", {}, 0.1},
                         {"qwen2_dora", {}, 0},
                         {"mixtral_experts", {}, 0.1},
@@ -105,14 +109,17 @@ TEST_P(TrainAdapterFormats, PlansAreWhatRunsTake) {
   for (const Case& c : cases) {
     for (const char* policy : {"keep", "recompute"}) {
       for (const std::int64_t tile : {0, 7}) {
-        SCOPED_TRACE(fmt::format("{} {} {} {} {}", c.name, c.format.name(DType::bf16), c.dropout, policy, tile));
+        SCOPED_TRACE(fmt::format("{} {} {} {} {} {}", c.name, c.format.name(DType::bf16), c.dropout, policy, tile,
+                                 c.host_layers));
         EngineOptions o = options(DType::bf16);
         o.policy = model::ActivationPolicy::parse(policy);
         o.mlp_tile = tile;
+        o.host_layers = c.host_layers;
         AdapterRun run(adapter_fixture(c.name), o, c.format, {.probability = c.dropout, .seed = 3});
         const MemoryPlan plan = Engine::plan(run.fixture.config, run.engine->options());
         const std::vector<PackedBatch> batch = {largest_batch(run.engine->options())};
         for (int step = 1; step <= 2; ++step) run.engine->train_step(batch, step, 1e-3);
+        save_all(*run.engine, run.fixture.folder, {.config = run.file.config(), .targets = run.file.targets()});
         EXPECT_EQ(run.engine->exec().arena().peak(), plan.device_peak);
         EXPECT_EQ(run.engine->exec().host().arena().peak(), plan.host_peak);
       }
@@ -257,6 +264,25 @@ struct Mxfp4Run {
   EngineAdapter adapter;
   std::unique_ptr<Engine> engine;
 };
+
+TEST_P(TrainAdapterFormats, PlansOverMxfp4AreWhatRunsTake) {
+  const GptOssCheckpoint checkpoint(GptOssCheckpoint::Form::mxfp4);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const std::int64_t host_layers : {0, 1}) {
+      SCOPED_TRACE(fmt::format("{} {}", name_of(dtype), host_layers));
+      EngineOptions o = options(dtype);
+      o.host_layers = host_layers;
+      Mxfp4Run run(o, checkpoint.folder.path(), true);
+      const MemoryPlan plan = Engine::plan(run.config, run.engine->options());
+      for (int step = 1; step <= 2; ++step) {
+        run.engine->train_step({largest_batch(run.engine->options())}, step, 1e-3);
+      }
+      save_all(*run.engine, checkpoint.folder.path(), run.adapter);
+      EXPECT_EQ(run.engine->exec().arena().peak(), plan.device_peak);
+      EXPECT_EQ(run.engine->exec().host().arena().peak(), plan.host_peak);
+    }
+  }
+}
 
 TEST_P(TrainAdapterFormats, ExpertsStayInMxfp4AndCanBePackedAgain) {
   const GptOssCheckpoint checkpoint(GptOssCheckpoint::Form::mxfp4);
