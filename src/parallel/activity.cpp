@@ -48,14 +48,25 @@ Activity& activity() {
   return process;
 }
 
-LongWork::LongWork() {
+namespace {
+
+thread_local bool beside = false;
+
+}  // namespace
+
+LongWork::LongWork() : counts_(!beside) {
+  if (!counts_) return;
   const std::lock_guard lock(activity().mutex_);
   ++activity().long_works_;
 }
 
 LongWork::~LongWork() {
+  if (!counts_) return;
   const std::lock_guard lock(activity().mutex_);
   --activity().long_works_;
 }
+
+WorkBeside::WorkBeside() { beside = true; }
+WorkBeside::~WorkBeside() { beside = false; }
 
 }  // namespace inlay::parallel

@@ -69,6 +69,18 @@ class LongWork {
   ~LongWork();
   LongWork(const LongWork&) = delete;
   LongWork& operator=(const LongWork&) = delete;
+
+ private:
+  bool counts_;
+};
+
+// While it lives, nobody waits for this thread: the one that computes goes on, and is watched as ever.
+class WorkBeside {
+ public:
+  WorkBeside();
+  ~WorkBeside();
+  WorkBeside(const WorkBeside&) = delete;
+  WorkBeside& operator=(const WorkBeside&) = delete;
 };
 
 }  // namespace inlay::parallel

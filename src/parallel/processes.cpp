@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fstream>
 #include <map>
 
 #include "backend/cpu/threads.h"
 #include "backend/cuda/context.h"
 #include "core/environment.h"
 #include "core/error.h"
+#include "core/processors.h"
 #include "parallel/activity.h"
 #include "parallel/host_communicator.h"
 #include "parallel/load_transport.h"
@@ -43,19 +45,6 @@ std::optional<int> number_in_environment(std::string_view name) {
   return value;
 }
 
-// Processes that know nothing of each other would each do the whole run, into one folder.
-void refuse_other_launchers() {
-  constexpr const char* instead =
-      "use `mpirun -n N inlay train …`, `srun --mpi=pmix inlay train …`, or on one machine `inlay train … --processes "
-      "N`";
-  if (number_in_environment("WORLD_SIZE").value_or(1) > 1) {
-    user_error("torchrun (WORLD_SIZE in the environment) cannot start inlay's processes; {}", instead);
-  }
-  if (number_in_environment("SLURM_STEP_NUM_TASKS").value_or(1) > 1) {
-    user_error("srun has started several processes without telling them of each other; {}", instead);
-  }
-}
-
 // What makes cores and GPUs of one host known to its processes.
 struct Neighbours {
   int index = 0, count = 1;
@@ -75,7 +64,7 @@ void bind_cores(const Neighbours& here, const std::vector<int>& cores, const std
     if (note && cores.size() == 1 && ::sysconf(_SC_NPROCESSORS_ONLN) >= 2 * here.count) {
       note("mpirun has bound each process to one core; with --bind-to none they share all of them evenly");
     }
-    return backend::cpu::limit_threads(backend::cpu::granted_processors());
+    return backend::cpu::limit_threads(granted_processors());
   }
   const std::vector<int> near = pci.empty() ? cores : cores_near(pci, cores);
   const std::vector<std::string> sets = here.transport->exchange(text_of(near));
@@ -132,6 +121,19 @@ Place place_in_environment() {
   return {};
 }
 
+// Processes that know nothing of each other would each do the whole run, into one folder.
+void refuse_other_launchers() {
+  constexpr const char* instead =
+      "use `mpirun -n N inlay train …`, `srun --mpi=pmix inlay train …`, or on one machine `inlay train … --processes "
+      "N`";
+  if (number_in_environment("WORLD_SIZE").value_or(1) > 1) {
+    user_error("torchrun (WORLD_SIZE in the environment) cannot start inlay's processes; {}", instead);
+  }
+  if (number_in_environment("SLURM_STEP_NUM_TASKS").value_or(1) > 1) {
+    user_error("srun has started several processes without telling them of each other; {}", instead);
+  }
+}
+
 std::shared_ptr<Communicator> join_processes() {
   INLAY_ASSERT(joined().transport == nullptr, "this process has joined the others before");
   const Place place = place_in_environment();
@@ -184,6 +186,15 @@ void leave_processes() {
   process.watchdog.reset();
   process.world.reset();
   process.transport->finish();
+}
+
+int exit_code_for_launcher(int code, const Place& place) {
+  const auto file = environment("INLAY_EXIT_CODE_FILE");
+  if (code == 0 || place.size == 1 || !file) return code;
+  if (place.rank > 0) return 0;
+  std::ofstream stream(*file);
+  stream << code << std::flush;
+  return stream ? 0 : code;
 }
 
 void abandon_processes(int exit_code) {

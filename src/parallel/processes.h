@@ -16,9 +16,11 @@ struct Place {
   int rank = 0, size = 1;
 };
 Place place_in_environment();
+// UserError, with what to use instead, where something that is not MPI has started several processes.
+void refuse_other_launchers();
 
 // Among the processes that were started together, exchanging what is in host memory; alone, without MPI, where there is
-// one. Called once. Others' ways of starting processes are a UserError that says what to use.
+// one. Called once.
 std::shared_ptr<Communicator> join_processes();
 // Puts each process to its GPU and to cores of its own, as far as whoever started it has not done so, and gives what
 // exchanges tensors of that device. Says through `note` what the user may want to change.
@@ -32,6 +34,10 @@ void set_watchdog_timeout(double seconds);
 std::string process_name();
 // The end of a run that has come to its end on all ranks: waits for them. Nothing is exchanged afterwards.
 void leave_processes();
+// What a process returns that ends together with all others. Where `inlay train --processes` has started them, it is 0,
+// and the code is left for it in a file: of any other mpirun says in a dozen lines that something has failed, below the
+// line that says what.
+int exit_code_for_launcher(int code, const Place& place);
 // The end of one that has not: ends all processes. Returns where there are no others.
 void abandon_processes(int exit_code);
 

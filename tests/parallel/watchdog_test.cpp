@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
+#include "parallel/activity.h"
 #include "support/command.h"
 #include "support/files.h"
 
@@ -91,6 +94,23 @@ TEST(ParallelWatchdog, EndsARunWhoseRankIsStoppedKilledOrLate) {
   EXPECT_THAT(killed.err, HasSubstr("process rank 1"));
   const CommandResult busy = with_fault("busy 1");
   EXPECT_EQ(busy.code, 0) << busy.err;
+}
+
+// Of what a thread beside does the one that computes knows nothing: it must be found when it hangs.
+TEST(ParallelWatchdog, IsNotKeptWaitingByAThreadBeside) {
+  bool beside = true, after = false;
+  std::thread([&] {
+    {
+      const parallel::WorkBeside work;
+      const parallel::LongWork patience;
+      beside = parallel::activity().now().long_work;
+    }
+    const parallel::LongWork patience;
+    after = parallel::activity().now().long_work;
+  }).join();
+  EXPECT_FALSE(beside);
+  EXPECT_TRUE(after);
+  EXPECT_FALSE(parallel::activity().now().long_work);
 }
 
 }  // namespace
