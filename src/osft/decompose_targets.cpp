@@ -21,17 +21,17 @@ void put_rows(Exec& exec, BasisStore& store, const std::string& name, ConstView 
 
 void decompose_targets(Exec& exec, const OsftLayout& layout, const model::ModelConfig& config,
                        const io::Checkpoint* checkpoint, BasisStore& store, const TargetProgress& progress,
-                       const IsMine& is_mine) {
+                       const SearchTeam& team) {
   Arena& arena = exec.arena();
   arena.begin_phase("decomposition");
   model::ModelParameters parameters(config);
   std::int64_t total = 0, done = 0;
   parameters.for_each([&](weights::Parameter& p) {
-    if (layout.find(p.name) != nullptr && is_mine(p.name)) total += static_cast<std::int64_t>(p.parts.size());
+    if (layout.find(p.name) != nullptr && team.mine(p.name)) total += static_cast<std::int64_t>(p.parts.size());
   });
   parameters.for_each([&](weights::Parameter& p) {
     const OsftLayout::Ranks* ranks = layout.find(p.name);
-    if (ranks == nullptr || !(exec.planning() || is_mine(p.name))) return;
+    if (ranks == nullptr || !(exec.planning() || team.mine(p.name))) return;
     const auto& factors = std::get<weights::FactorLayout>(*ranks);
     for (std::size_t i = 0; i < p.parts.size(); ++i) {
       const ScratchScope scope(arena);

@@ -9,6 +9,6 @@ namespace inlay::osft {
 // may be null.
 void decompose_targets(Exec& exec, const OsftLayout& layout, const model::ModelConfig& config,
                        const io::Checkpoint* checkpoint, BasisStore& store, const TargetProgress& progress,
-                       const IsMine& is_mine);
+                       const SearchTeam& team);
 
 }  // namespace inlay::osft

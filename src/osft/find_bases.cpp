@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
 
 #include "core/cache.h"
 #include "core/interrupt.h"
@@ -29,7 +30,9 @@ bool sampled(const CalibrationOptions& calibration) {
   return std::find(calibration.data.begin(), calibration.data.end(), own_text) != calibration.data.end();
 }
 
-constexpr std::int64_t calibration_batch = 8192;  // tokens that go through a layer at once
+// Tokens that go through a layer at once. Few enough that many processes find some to do, whatever their number:
+// batches that depended on it would be rounded otherwise.
+constexpr std::int64_t calibration_batch = 2048;
 
 // Documents of full length that are yet to be written.
 std::vector<Document> blank_documents(const CalibrationOptions& calibration, std::size_t sources) {
@@ -74,10 +77,13 @@ BasisStore::Tensor unseen_tokens(const std::vector<Document>& documents, std::in
   return {DType::f32, {vocab}, {bytes.begin(), bytes.end()}};
 }
 
-std::int64_t token_count(const std::vector<Document>& documents) {
-  std::int64_t tokens = 0;
-  for (const Document& d : documents) tokens += static_cast<std::int64_t>(d.input_ids.size());
-  return tokens;
+// Texts of one process, as others read them.
+std::string to_bytes(const std::vector<std::vector<std::int32_t>>& texts) {
+  std::string bytes;
+  for (const std::vector<std::int32_t>& text : texts) {
+    bytes.append(reinterpret_cast<const char*>(text.data()), text.size() * sizeof(std::int32_t));
+  }
+  return bytes;
 }
 
 // Progress, and where Ctrl-C is heard: the search takes minutes on a large model and leaves nothing half done.
@@ -123,17 +129,23 @@ class Search {
   // Returns the memory it took on the device.
   std::size_t run(BasisStore& store, Console& console) {
     std::vector<Document> documents;
-    if (needs_text()) documents = documents_of(inputs_);
-    // Of the very documents: ragged ones need other scratch than those of one length.
-    const std::size_t bytes = plan(documents), budget = inputs_.device_budget;
-    if (bytes > budget) {
-      user_error("finding directions needs {} of {} memory, but {} are free; lower osft.calibration.samples or length",
-                 format_bytes(bytes), name_of(device_), format_bytes(budget));
-    }
-    Exec exec = Exec::runner(device_, bytes);
-    exec.set_messages(backend::messages_to(console));
-    const io::Checkpoint checkpoint(inputs_.base_model);
-    run(exec, &checkpoint, std::move(documents), store, &console);
+    std::size_t bytes = 0;
+    std::optional<Exec> exec;
+    std::optional<io::Checkpoint> checkpoint;
+    parallel::together(*inputs_.ranks, "what finding directions needs", [&] {
+      if (needs_text()) documents = documents_of(inputs_);
+      // Of the very documents: ragged ones need other scratch than those of one length.
+      bytes = plan(documents);
+      if (bytes > inputs_.device_budget) {
+        user_error(
+            "finding directions needs {} of {} memory, but {} are free; lower osft.calibration.samples or length",
+            format_bytes(bytes), name_of(device_), format_bytes(inputs_.device_budget));
+      }
+      exec.emplace(Exec::runner(device_, bytes));
+      checkpoint.emplace(inputs_.base_model);
+    });
+    exec->set_messages(backend::messages_to(console));
+    run(*exec, &*checkpoint, std::move(documents), store, &console);
     return bytes;
   }
 
@@ -158,11 +170,11 @@ class Search {
     if (targets_.on_activations()) return;
     decompose_targets(
         exec, layout_, config_, checkpoint, store,
-        [&](std::int64_t done, std::int64_t total) { show(*console, "decomposing weights", done, total); }, mine());
+        [&](std::int64_t done, std::int64_t total) { show(*console, "decomposing weights", done, total); }, team());
   }
 
-  // Every process runs the text through the model, which is little work; decomposing is divided.
-  IsMine mine() const {
+  // Targets are divided by the work of decomposing.
+  SearchTeam team() const {
     std::vector<std::string> names;
     std::vector<double> costs;
     model::ModelParameters parameters(config_);
@@ -173,10 +185,20 @@ class Search {
       costs.push_back(targets_.on_activations() ? columns * columns * columns
                                                 : rows * columns * std::min(rows, columns));
     });
-    const parallel::OwnerLayout owners = parallel::assign_owners(costs, inputs_.ranks->size());
-    std::set<std::string> mine;
-    for (const std::size_t i : owners.targets_of(inputs_.ranks->rank())) mine.insert(names[i]);
-    return [mine = std::move(mine)](const std::string& name) { return mine.contains(name); };
+    const parallel::OwnerLayout layout = parallel::assign_owners(costs, inputs_.ranks->size());
+    SearchTeam team{.ranks = *inputs_.ranks, .owners = {}};
+    for (std::size_t i = 0; i < names.size(); ++i) team.owners[names[i]] = layout.owners[i];
+    return team;
+  }
+
+  void load(Exec& exec, model::Decoder& decoder, const io::Checkpoint* checkpoint, Console* console) {
+    const auto work = [&] {
+      model::load_weights(exec, decoder.parameters(), checkpoint, [&](std::uint64_t done, std::uint64_t total) {
+        stop_where_asked("loading weights");
+        console->progress("loading weights", done, total);
+      });
+    };
+    exec.planning() ? work() : parallel::together(*inputs_.ranks, "loading weights", work);
   }
 
   void calibrate(Exec& exec, const io::Checkpoint* checkpoint, std::vector<Document> documents, BasisStore& store,
@@ -188,17 +210,20 @@ class Search {
     model::Decoder decoder(
         exec, config_,
         {.compute = compute_, .max_positions = c.length, .deterministic_attention = true, .weights = plan});
-    model::load_weights(exec, decoder.parameters(), checkpoint, [&](std::uint64_t done, std::uint64_t total) {
-      stop_where_asked("loading weights");
-      console->progress("loading weights", done, total);
-    });
+    load(exec, decoder, checkpoint, console);
     if (sampled(c)) sample_documents(exec, decoder, documents, console);
-    const std::vector<PackedBatch> batches = batches_in_order(documents, calibration_batch);
+    Calibration::Text text{.tokens = {}, .experts = std::max<std::int64_t>(config_.experts.chosen, 1)};
+    std::vector<PackedBatch> batches;  // of this process
+    for (PackedBatch& batch : batches_in_order(documents, calibration_batch)) {
+      const int reader = Calibration::Text::reader(text.count(), inputs_.ranks->size());
+      text.tokens.push_back(batch.token_count());
+      if (reader == inputs_.ranks->rank()) batches.push_back(std::move(batch));
+    }
     if (adaptive()) {
-      LayerImportance importance;
+      LayerImportance importance(config_.layer_count());
       decoder.observe(exec, batches, importance);
       if (!exec.planning()) {
-        const std::vector<double> relative = importance.relative();
+        const std::vector<double> relative = importance.relative(*inputs_.ranks);
         const auto bytes = std::as_bytes(std::span(relative));
         store.put(importance_name,
                   {DType::f64, {static_cast<std::int64_t>(relative.size())}, {bytes.begin(), bytes.end()}});
@@ -207,13 +232,14 @@ class Search {
     }
     if (!targets_.on_activations()) return;
     Calibration observer(
-        layout_, token_count(documents), weights_, store,
-        [&](std::int64_t done, std::int64_t total) { show(*console, "finding directions", done, total); }, mine());
+        layout_, std::move(text), weights_, store,
+        [&](std::int64_t done, std::int64_t total) { show(*console, "finding directions", done, total); }, team());
     decoder.observe(exec, batches, observer);
     if (!exec.planning()) store.put("tokens.free", unseen_tokens(documents, config_.vocab));
   }
 
-  // The base model writes the first documents itself, so that no old data is needed.
+  // The base model writes the first documents itself, so that no old data is needed. Every process writes some, and
+  // gets those of the others.
   void sample_documents(Exec& exec, model::Decoder& decoder, std::vector<Document>& documents, Console* console) {
     const CalibrationOptions& c = inputs_.osft.calibration;
     if (config_.bos < 0) {
@@ -222,19 +248,35 @@ class Search {
           "osft.calibration.data a text or JSONL file instead",
           inputs_.base_model);
     }
-    const auto texts = model::sample(exec, decoder,
-                                     {.sequences = c.samples,
-                                      .length = c.length,
-                                      .start_token = static_cast<std::int32_t>(config_.bos),
-                                      .temperature = static_cast<float>(c.temperature),
-                                      .seed = inputs_.seed},
-                                     [&](std::int64_t done, std::int64_t total) {
-                                       if (console == nullptr) return;
-                                       show(*console, "writing calibration text, tokens", done, total);
-                                     });
+    parallel::Communicator& ranks = *inputs_.ranks;
+    // Where they cannot be divided evenly, the first process, for which plans are made, has one more.
+    const auto first = [&](int rank) { return (c.samples * rank + ranks.size() - 1) / ranks.size(); };
+    const std::int64_t begin = first(ranks.rank()), end = first(ranks.rank() + 1);
+    std::vector<std::vector<std::int32_t>> texts;
+    if (begin < end) {
+      texts = model::sample(exec, decoder,
+                            {.sequences = end - begin,
+                             .length = c.length,
+                             .start_token = static_cast<std::int32_t>(config_.bos),
+                             .temperature = static_cast<float>(c.temperature),
+                             .seed = inputs_.seed,
+                             .first_sequence = begin},
+                            [&](std::int64_t done, std::int64_t total) {
+                              if (console == nullptr) return;
+                              show(*console, "writing calibration text, tokens", done, total);
+                            });
+    }
     if (exec.planning()) return;
-    for (std::size_t i = 0; i < texts.size(); ++i) {
-      documents[i] = {.input_ids = texts[i], .labels = texts[i]};
+    std::string ids;
+    for (const std::string& some : ranks.exchange(to_bytes(texts), "calibration text that the model wrote"))
+      ids += some;
+    INLAY_ASSERT(ids.size() == static_cast<std::size_t>(c.samples * c.length) * sizeof(std::int32_t),
+                 "{} bytes of calibration text", ids.size());
+    std::vector<std::int32_t> text(static_cast<std::size_t>(c.length));
+    for (std::size_t i = 0; i < static_cast<std::size_t>(c.samples); ++i) {
+      const std::size_t bytes = text.size() * sizeof(std::int32_t);
+      std::memcpy(text.data(), ids.data() + i * bytes, bytes);
+      documents[i] = {.input_ids = text, .labels = text};
       documents[i].labels.front() = ignore_label;
     }
   }

@@ -29,7 +29,8 @@ struct SearchInputs {
   // The documents of a file that calibration.data names, and everything that decides how it is read.
   std::function<std::vector<Document>(const std::string& file)> read;
   std::string reading;
-  // The processes that search together; each finds the directions of some targets, and all get all of them.
+  // The processes that search together: each passes some of the text through the model and finds the directions of some
+  // targets, and all get all of them: those that one process finds.
   std::shared_ptr<parallel::Communicator> ranks = parallel::single_process();
 };
 

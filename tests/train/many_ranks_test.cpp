@@ -6,6 +6,7 @@
 #include "osft/find_bases.h"
 #include "support/adapters.h"
 #include "support/device_tensors.h"
+#include "support/files.h"
 #include "support/fixtures.h"
 #include "support/thread_ranks.h"
 #include "train/adapters.h"
@@ -246,30 +247,66 @@ TEST(TrainManyRanks, OsftOfBothBasesTrainsAsOneProcessDoes) {
   }
 }
 
-// Directions are those of one process, to the bit, whoever found them.
+// Directions are those of one process, to the bit, whoever passed the text and found them. osft: keys beside the ratio,
+// with a place for the text.
+void expect_directions_of_one_process(const char* model, const std::string& osft, std::initializer_list<int> counts) {
+  SCOPED_TRACE(fmt::format("{}, {}", model, osft));
+  const Fixture fixture(model_fixture(model));
+  const options::TrainOptions options = options::parse_options(
+      fmt::format("base_model: {}\noutput_dir: nowhere\ndatasets: [x]\nlearning_rate: 1e-3\nsequence_len: 64\n"
+                  "osft: {{cache: off, unfreeze_rank_ratio: 0.4, {}}}\n",
+                  fixture.folder.string(), fmt::format(fmt::runtime(osft), (fixture.folder / "data.jsonl").string())),
+      "test", {});
+  const auto find = [&](const std::shared_ptr<parallel::Communicator>& ranks) {
+    Console console(true);
+    osft::SearchInputs inputs = train::search_inputs(options, fixture.config, Device::cpu, console);
+    inputs.ranks = ranks;
+    return osft::find_bases(inputs, fixture.config, Device::cpu, DType::f32,
+                            train::step_shape(options, {.tokens = 64, .document = 64}), console);
+  };
+  const std::string alone = find(parallel::single_process()).bases.fingerprint();
+  for (const int count : counts) {
+    run_ranks(count, [&](const std::shared_ptr<parallel::Communicator>& ranks) {
+      EXPECT_EQ(find(ranks).bases.fingerprint(), alone) << "rank " << ranks->rank() << " of " << count;
+    });
+  }
+}
+
+// Several batches: more documents than the fixtures have.
+std::string long_text(const Fixture& fixture, const TempFolder& folder) {
+  const std::string text = read_text(fixture.folder / "data.jsonl");
+  std::string all;
+  while (all.size() < 200 * text.size()) all += text;
+  return folder.write("long.jsonl", all).string();
+}
+
 TEST(TrainManyRanks, RanksDivideTheSearchForDirections) {
-  const Fixture fixture(model_fixture("qwen3_moe_mixed"));
-  const std::string data = (fixture.folder / "data.jsonl").string();
-  for (const char* osft : {"basis: activations", "basis: weights", "basis: weights, ranks: adaptive"}) {
-    const options::TrainOptions options = options::parse_options(
-        fmt::format("base_model: {}\noutput_dir: nowhere\ndatasets: [{}]\nlearning_rate: 1e-3\nsequence_len: 64\n"
-                    "osft: {{cache: off, unfreeze_rank_ratio: 0.4, calibration: {{data: {}}}, {}}}\n",
-                    fixture.folder.string(), data, data, osft),
-        "test", {});
-    const auto find = [&](const std::shared_ptr<parallel::Communicator>& ranks) {
-      Console console(true);
-      osft::SearchInputs inputs = train::search_inputs(options, fixture.config, Device::cpu, console);
-      inputs.ranks = ranks;
-      return osft::find_bases(inputs, fixture.config, Device::cpu, DType::f32,
-                              train::step_shape(options, {.tokens = 64, .document = 64}), console);
-    };
-    const std::string alone = find(parallel::single_process()).bases.fingerprint();
-    for (const int count : {2, 5}) {
-      run_ranks(count, [&](const std::shared_ptr<parallel::Communicator>& ranks) {
-        EXPECT_EQ(find(ranks).bases.fingerprint(), alone) << osft << ", rank " << ranks->rank() << " of " << count;
-      });
+  const std::string text = ", calibration: {{data: {}}}";
+  expect_directions_of_one_process("qwen3_moe_mixed", "basis: activations" + text, {2, 3});
+  expect_directions_of_one_process("llama_llama3_tied", "basis: activations, ranks: adaptive" + text, {2, 5});
+  expect_directions_of_one_process("llama_llama3_tied", "basis: weights", {3});
+  expect_directions_of_one_process("qwen3_moe_mixed", "basis: weights, ranks: adaptive" + text, {2, 3});
+  // Fewer tokens than inputs are wide: their rows are kept.
+  expect_directions_of_one_process("llama_llama3_tied", "calibration: {{samples: 3, length: 5, data: {}}}", {2, 3});
+}
+
+TEST(TrainManyRanks, RanksDivideTheTextOfTheSearch) {
+  const TempFolder folder;
+  for (const char* model : {"qwen3_moe_mixed", "llama_llama3_tied"}) {
+    const std::string data = long_text(Fixture(model_fixture(model)), folder);
+    for (const char* ranks : {"uniform", "adaptive"}) {
+      expect_directions_of_one_process(
+          model, fmt::format("ranks: {}, calibration: {{{{samples: 1000, data: {}}}}}", ranks, data), {2, 3});
     }
   }
+}
+
+// What the model writes itself is one text, too.
+TEST(TrainManyRanks, RanksDivideWhatTheModelWrites) {
+  expect_directions_of_one_process("qwen3_moe_mixed", "calibration: {{samples: 3, length: 16, data: [sample]}}",
+                                   {2, 5});
+  expect_directions_of_one_process("llama_llama3_tied", "calibration: {{samples: 200, length: 24, data: [{}, sample]}}",
+                                   {2, 3});
 }
 
 TEST(TrainManyRanks, AdaptersTrainOverABaseThatIsCut) {
