@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "backend/cpu/parallel.h"
+
 namespace inlay::backend {
 
 void Signal::record(Exec& exec, Lane lane) {
@@ -20,6 +22,14 @@ void Signal::wait_on_host() const {
 
 namespace {
 
+// One thread does not use up the memory's bandwidth.
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  cpu::parallel_for(static_cast<std::int64_t>(bytes), std::int64_t{1} << 20, [&](std::int64_t begin, std::int64_t end) {
+    std::memcpy(static_cast<std::byte*>(to) + begin, static_cast<const std::byte*>(from) + begin,
+                static_cast<std::size_t>(end - begin));
+  });
+}
+
 void copy(Exec& exec, View to, ConstView from, Lane lane) {
   INLAY_ASSERT(to.contiguous() && from.contiguous() && to.bytes() == from.bytes(), "copy of {} to {}",
                from.shape().str(), to.shape().str());
@@ -30,7 +40,7 @@ void copy(Exec& exec, View to, ConstView from, Lane lane) {
   }
   if (exec.planning() || to.bytes() == 0) return;
   if (exec.on_cuda()) return cuda::copy(exec.cuda(), to.data(), from.data(), to.bytes(), lane);
-  std::memcpy(to.data(), from.data(), to.bytes());
+  copy_bytes(to.data(), from.data(), to.bytes());
 }
 
 }  // namespace
@@ -44,7 +54,7 @@ void copy_in_lane(Exec& exec, View to, ConstView from, Lane lane) {
   exec.count_bytes({to, from});
   if (exec.planning() || to.bytes() == 0) return;
   if (exec.on_cuda()) return cuda::copy(exec.cuda(), to.data(), from.data(), to.bytes(), lane);
-  std::memcpy(to.data(), from.data(), to.bytes());
+  copy_bytes(to.data(), from.data(), to.bytes());
 }
 
 void call_in_lane(Exec& exec, Lane lane, std::function<void()> work) {

@@ -13,6 +13,7 @@
 #include "train/adapters.h"
 #include "train/model_folder.h"
 #include "train/optimizer_file.h"
+#include "train/staged_parts.h"
 
 namespace inlay::train {
 
@@ -44,16 +45,28 @@ fs::path hidden(const fs::path& checkpoint, std::string_view mark) {
   return checkpoint.parent_path() / fmt::format(".{}{}", checkpoint.filename().string(), mark);
 }
 
-SavedFiles save_weights(Communicator& ranks, Engine& engine, const ModelOrigin& origin, const fs::path& folder) {
+SavedFiles save_weights(Communicator& ranks, Engine& engine, const ModelOrigin& origin, const fs::path& folder,
+                        const ReadPart& read) {
   return write_model(
       ranks, {.base = origin.base, .folder = folder}, engine.decoder().config(), engine.decoder().parameters(),
-      [](const weights::Parameter& p) { return p.trainable || (p.owner != nullptr && p.owner->changes()); },
-      [&](const weights::Parameter& p, const weights::Part& part, DType dtype, const io::Checkpoint& base,
-          const PieceSink& sink) { model::read_part(engine.exec(), p, part, dtype, &base, sink); });
+      [](const weights::Parameter& p) { return p.trainable || is_completed_by_owner(p); }, read);
+}
+
+ReadPart from_engine(Engine& engine) {
+  return [&engine](const weights::Parameter& p, const weights::Part& part, DType dtype, const io::Checkpoint& base,
+                   const PieceSink& sink) { model::read_part(engine.exec(), p, part, dtype, &base, sink); };
+}
+
+// Of the files that this run writes: they have the base model's dtypes.
+std::set<std::string> left_out(Engine& engine, const ModelOrigin& origin) {
+  if (origin.adapter != nullptr) return {};
+  return states_in_model(engine.decoder().parameters(), io::Checkpoint(origin.base));
 }
 
 nlohmann::json to_json(const Evaluated& evaluated) {
-  return {{"step", evaluated.step}, {"loss", evaluated.loss}, {"accuracy", evaluated.accuracy}};
+  nlohmann::json json = {{"step", evaluated.step}, {"loss", evaluated.loss}, {"accuracy", evaluated.accuracy}};
+  for (const auto& [name, value] : evaluated.metrics) json["metrics"].push_back({name, value});  // in their order
+  return json;
 }
 nlohmann::json to_json(const Best& best) {
   nlohmann::json json = to_json(best.at);
@@ -63,9 +76,15 @@ nlohmann::json to_json(const Best& best) {
 }
 
 Evaluated read_evaluated(const io::Json& json) {
-  return {.step = json.integer("step", {.min = -1}),
-          .loss = json.number("loss"),
-          .accuracy = json.number("accuracy", io::non_negative_number)};
+  Evaluated evaluated{.step = json.integer("step", {.min = -1}),
+                      .loss = json.number("loss"),
+                      .accuracy = json.number("accuracy", io::non_negative_number)};
+  for (const io::Json& metric : json.find_array("metrics").value_or(std::vector<io::Json>{})) {
+    const std::vector<io::Json> pair = metric.elements();
+    if (pair.size() != 2) metric.fail("expected a name and a number");
+    evaluated.metrics.emplace_back(pair[0].as_string(), pair[1].as_number());
+  }
+  return evaluated;
 }
 
 io::FileSum write_state(const fs::path& file, const TrainerState& state) {
@@ -86,17 +105,15 @@ io::FileSum write_state(const fs::path& file, const TrainerState& state) {
                                {"batching", state.batching},
                                {"base_fingerprint", state.base_fingerprint},
                                {"compute", state.compute},
-                               {"adapter", state.adapter}};
+                               {"adapter", state.adapter},
+                               {"adapter_targets", state.adapter_targets}};
   return io::write_file_atomic(file, json.dump(2) + "\n");
 }
 
-}  // namespace
-
-SavedFiles save_model(Communicator& ranks, Engine& engine, const ModelOrigin& origin, const fs::path& folder) {
+SavedFiles save_model(Communicator& ranks, const ModelOrigin& origin, const fs::path& folder,
+                      const std::function<SavedFiles()>& write) {
   by_leader(ranks, "making a folder", [&] { io::create_folders(folder); });
-  engine.optimizer().settle();
-  SavedFiles written = origin.adapter != nullptr ? save_adapter(ranks, engine, *origin.adapter, folder)
-                                                 : save_weights(ranks, engine, origin, folder);
+  SavedFiles written = write();
   by_leader(ranks, "files beside the weights", [&] {
     if (!origin.chat_template.empty()) {
       written.sums["chat_template.jinja"] =
@@ -106,6 +123,16 @@ SavedFiles save_model(Communicator& ranks, Engine& engine, const ModelOrigin& or
                     written.sums);
   });
   return written;
+}
+
+}  // namespace
+
+SavedFiles save_model(Communicator& ranks, Engine& engine, const ModelOrigin& origin, const fs::path& folder) {
+  engine.optimizer().settle();
+  return save_model(ranks, origin, folder, [&] {
+    return origin.adapter != nullptr ? save_adapter(ranks, engine, *origin.adapter, folder)
+                                     : save_weights(ranks, engine, origin, folder, from_engine(engine));
+  });
 }
 
 fs::path checkpoint_folder(const fs::path& output_dir, std::int64_t step) {
@@ -123,17 +150,23 @@ void take_model(const fs::path& checkpoint, const fs::path& folder) {
   io::sync_folder(folder);
 }
 
-fs::path save_checkpoint(Communicator& ranks, Engine& engine, const ModelOrigin& origin, const fs::path& output_dir,
-                         const TrainerState& state, Contents contents) {
+namespace {
+
+// Where a checkpoint's files come from.
+struct Source {
+  std::function<SavedFiles(const fs::path& folder)> model;
+  std::function<SavedFiles(const fs::path& file)> optimizer;
+};
+
+fs::path write_checkpoint(Communicator& ranks, const Source& source, const fs::path& output_dir,
+                          const TrainerState& state, Contents contents) {
   const fs::path target = checkpoint_folder(output_dir, state.step);
   const fs::path partial = hidden(target, partial_mark);
   std::error_code ignored;
   if (ranks.leads()) fs::remove_all(partial, ignored);
   try {
-    SavedFiles files = save_model(ranks, engine, origin, partial);
-    if (contents == Contents::all) {
-      files.add(write_optimizer(ranks, engine.optimizer(), engine.exec(), partial / optimizer_file));
-    }
+    SavedFiles files = source.model(partial);
+    if (contents == Contents::all) files.add(source.optimizer(partial / optimizer_file));
     io::FileSums sums = sums_of(ranks, partial, files);
     by_leader(ranks, "the checkpoint's state", [&] {
       sums[state_file] = write_state(partial / state_file, state);
@@ -152,6 +185,54 @@ fs::path save_checkpoint(Communicator& ranks, Engine& engine, const ModelOrigin&
     io::remove_all(before);
   });
   return target;
+}
+
+}  // namespace
+
+fs::path save_checkpoint(Communicator& ranks, Engine& engine, const ModelOrigin& origin, const fs::path& output_dir,
+                         const TrainerState& state, Contents contents) {
+  return write_checkpoint(ranks,
+                          {.model = [&](const fs::path& folder) { return save_model(ranks, engine, origin, folder); },
+                           .optimizer =
+                               [&](const fs::path& file) {
+                                 return write_optimizer(ranks, engine.optimizer(), engine.exec(), file,
+                                                        left_out(engine, origin));
+                               }},
+                          output_dir, state, contents);
+}
+
+std::function<void(Communicator& ranks)> stage_checkpoint(Engine& engine, const ModelOrigin& origin,
+                                                          const fs::path& output_dir, const TrainerState& state,
+                                                          Contents contents) {
+  INLAY_ASSERT(engine.staging() != nullptr, "nothing to stage into");
+  engine.optimizer().settle();
+  engine.staging()->capture(engine.exec(), engine.optimizer());
+  auto parts = std::make_shared<StagedParts>(engine, origin.base);
+  adapter::AdapterSource numbers;
+  if (origin.adapter != nullptr) {
+    numbers = staged_adapter(engine, origin.adapter->targets,
+                             [parts](const weights::Parameter& p, const weights::Part& part, DType dtype,
+                                     const PieceSink& sink) { parts->read(p, part, dtype, nullptr, sink); });
+  }
+  return [&engine, &origin, parts, numbers, output_dir, state, contents](Communicator& ranks) {
+    engine.staging()->wait();
+    const ReadPart read = [&](const weights::Parameter& p, const weights::Part& part, DType dtype,
+                              const io::Checkpoint& base,
+                              const PieceSink& sink) { parts->read(p, part, dtype, &base, sink); };
+    const Source source{.model =
+                            [&](const fs::path& folder) {
+                              return save_model(ranks, origin, folder, [&] {
+                                return origin.adapter != nullptr
+                                           ? save_adapter(ranks, engine, *origin.adapter, folder, numbers)
+                                           : save_weights(ranks, engine, origin, folder, read);
+                              });
+                            },
+                        .optimizer =
+                            [&](const fs::path& file) {
+                              return write_optimizer(ranks, *engine.staging(), file, left_out(engine, origin));
+                            }};
+    write_checkpoint(ranks, source, output_dir, state, contents);
+  };
 }
 
 namespace {
@@ -216,11 +297,12 @@ TrainerState read_trainer_state(const fs::path& folder) {
   state.base_fingerprint = json.string("base_fingerprint");
   state.compute = json.string("compute");
   state.adapter = json.find_string("adapter").value_or("");
+  state.adapter_targets = json.find_string("adapter_targets").value_or("");
   return state;
 }
 
 void load_checkpoint(Communicator& ranks, Engine& engine, const fs::path& folder) {
-  read_optimizer(ranks, engine.optimizer(), engine.exec(), folder / optimizer_file);
+  read_optimizer(ranks, engine.optimizer(), engine.exec(), engine.decoder().parameters(), folder / optimizer_file);
   engine.decoder().update_weights(engine.exec());  // those that are made of what was just read
 }
 

@@ -37,6 +37,7 @@ struct TrainerState {
   std::string base_fingerprint;   // of the base model's weights, of which a resumed run takes what does not train
   std::string compute;            // dtype, and what products are made in
   std::string adapter;            // what trains beside the base model, as EngineAdapter::identity(); empty without
+  std::string adapter_targets;    // their fingerprint
 };
 
 // Where a model came from: the folder of the base model, and the text of the chat template that it learned by, where
@@ -61,6 +62,11 @@ enum class Contents : std::uint8_t { all, model };
 std::filesystem::path save_checkpoint(Communicator& ranks, Engine& engine, const ModelOrigin& origin,
                                       const std::filesystem::path& output_dir, const TrainerState& state,
                                       Contents contents = Contents::all);
+// The same from a copy of the state, which is taken now, into the engine's staging: what it returns writes, on any
+// thread, while the engine goes on. The copy is in use until then. What it is given must outlive it.
+std::function<void(Communicator& ranks)> stage_checkpoint(Engine& engine, const ModelOrigin& origin,
+                                                          const std::filesystem::path& output_dir,
+                                                          const TrainerState& state, Contents contents);
 std::filesystem::path checkpoint_folder(const std::filesystem::path& output_dir, std::int64_t step);
 // Whether a run can go on from it.
 bool is_resumable(const std::filesystem::path& checkpoint);

@@ -8,13 +8,16 @@
 #include <random>
 #include <span>
 
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include "support/command.h"
 #include "support/paths.h"
 
 // Runs that die: at every single operation on the disk (INLAY_TEST_FAULT, see io/fault.h), with a disk that is full
 // from some operation on, and at any moment; of several processes, to one of them. Whatever happened, the run resumes,
 // or begins again where nothing was saved, and its result is that of a run that was left alone, bit for bit.
-// INLAY_CRASH_SECONDS makes more of it, at random.
+// With INLAY_CRASH_SECONDS no operation is left out, and runs die at random for so long.
 namespace inlay::testing {
 namespace {
 
@@ -29,16 +32,23 @@ struct Crash {
   int rank = 0;
 };
 
+bool has_time() { return std::getenv("INLAY_CRASH_SECONDS") != nullptr; }
+
 class CrashedRun {
  public:
-  explicit CrashedRun(const std::string& method, int processes = 1) : processes_(processes) {
+  // Of the method's keys, @ is a folder that is empty when a run begins.
+  explicit CrashedRun(std::string method, int processes = 1) : processes_(processes) {
+    for (std::size_t at; (at = method.find('@')) != method.npos;) method.replace(at, 1, kept_.string());
+    const auto unless_given = [&](const std::string& key, const std::string& value) {
+      return method.find(key + ":") == method.npos ? key + ": " + value + "\n" : "";
+    };
     fs::copy(source_folder() / "tests/golden/models/llama_llama3_tied", folder_ / "base");
     for (const char* name : {"expected.json", "expected.safetensors"}) fs::remove(folder_ / "base" / name);
     folder_.write("run.yaml", "base_model: " + (folder_ / "base").string() + "\noutput_dir: " + run_.string() +
                                   "\ndatasets: [{path: " + (folder_ / "base/data.jsonl").string() +
                                   "}]\nlearning_rate: 1.0e-3\nsequence_len: 64\nmicro_batch_size: 2\ndtype: fp32\n"
-                                  "sample_packing: false\nmax_steps: 3\nsave_steps: 1\nsave_total_limit: 1\n"
-                                  "device: cpu\ndataset_prepared_path: off\n" +
+                                  "sample_packing: false\nmax_steps: 3\nsave_total_limit: 1\ndevice: cpu\n" +
+                                  unless_given("save_steps", "1") + unless_given("dataset_prepared_path", "off") +
                                   method);
     EXPECT_EQ(go({}).code, finished);
     expected_ = files();
@@ -64,18 +74,23 @@ class CrashedRun {
     }
     arguments.insert(arguments.begin(), odd_rank(folder_, crash.rank, "INLAY_TEST_FAULT=" + crash.fault));
     const CommandResult result = mpirun(processes_, arguments, limits);
-    if (died) EXPECT_LT(std::chrono::steady_clock::now() - *died, std::chrono::seconds(30)) << result.err;
+    if (died) {
+      EXPECT_LT(std::chrono::steady_clock::now() - *died, std::chrono::seconds(30)) << result.err;
+    }
     return result;
   }
 
   // Runs from the beginning through the crashes given, and then without any. False: the first one never came.
   bool survives(const std::vector<Crash>& crashes) const {
     fs::remove_all(run_);
+    fs::remove_all(kept_);
     bool first = true, reached = true;
     for (const Crash& crash : crashes) {
       const CommandResult result = go(crash);
       EXPECT_THAT(result.code, ::testing::AnyOf(killed, finished, refused)) << result.err;
-      if (result.code == refused) EXPECT_THAT(result.err, ::testing::HasSubstr("No space left on device"));
+      if (result.code == refused) {
+        EXPECT_THAT(result.err, ::testing::HasSubstr("No space left on device"));
+      }
       if (first) reached = result.code != finished;
       first = false;
       if (result.code == killed) ++kills_;
@@ -90,7 +105,26 @@ class CrashedRun {
     for (const auto& [name, content] : expected_) EXPECT_TRUE(left.contains(name) && left.at(name) == content) << name;
     return reached;
   }
-  bool survives(const std::string& fault) const { return survives({Crash{.fault = fault}}); }
+  // One crash per run, "kill" or "enospc", at one operation after the other: every stride-th, or with more time each.
+  // Returns how many there are.
+  int survives_all(const std::string& fault, int stride) const {
+    int operation = has_time() ? 1 : 1 + stride / 2;
+    while (survives({Crash{.fault = fault + ":" + std::to_string(operation)}}) && !::testing::Test::HasFailure()) {
+      operation += has_time() ? 1 : stride;
+    }
+    return operation;
+  }
+  // What it says when nothing happens to it.
+  std::string said() const {
+    fs::remove_all(run_);
+    return go({}).err;
+  }
+  // What a plan for it would take.
+  std::size_t planned_bytes() const {
+    const CommandResult plan = inlay({"plan", folder_ / "run.yaml", "--json", "--save_steps", "0"});
+    EXPECT_EQ(plan.code, 0) << plan.err;
+    return nlohmann::json::parse(plan.out).at("device_peak_bytes");
+  }
 
   int processes() const { return processes_; }
   int kills() const { return kills_; }
@@ -124,7 +158,7 @@ class CrashedRun {
   }
 
   TempFolder folder_;
-  fs::path run_ = folder_ / "run";
+  fs::path run_ = folder_ / "run", kept_ = folder_ / "kept";
   Files expected_;
   int processes_;
   mutable int kills_ = 0;
@@ -146,40 +180,42 @@ const std::string osft = "osft: {unfreeze_rank_ratio: 0.5, cache: off, basis: we
 const std::string adapters =
     "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_dropout: 0.1\nlora_target_linear: true\npeft_use_dora: true\n";
 
-// One death per run, at operation after operation of it: every seventh, or with more time every one.
-TEST_F(CliCrash, AtEveryOperationOnTheDisk) {
-  const CrashedRun run("");
-  const int stride = std::getenv("INLAY_CRASH_SECONDS") == nullptr ? 3 : 1;
-  int operation = 1;
-  while (run.survives("kill:" + std::to_string(operation)) && !::testing::Test::HasFailure()) operation += stride;
-  EXPECT_GT(operation, 50);
+TEST_F(CliCrash, AtEveryOperationOnTheDisk) { EXPECT_GT(CrashedRun("").survives_all("kill", 3), 50); }
+
+TEST_F(CliCrash, OnAFullDisk) { CrashedRun("").survives_all("enospc", 29); }
+
+TEST_F(CliCrash, InOsft) { CrashedRun(osft).survives_all("kill", 13); }
+
+TEST_F(CliCrash, InAdapters) { CrashedRun(adapters).survives_all("kill", 13); }
+
+// There is nothing to resume from: a run that died begins again, also where it died in the middle of its result.
+TEST_F(CliCrash, WithoutCheckpoints) {
+  const CrashedRun run("save_steps: 0\n");
+  EXPECT_GT(run.survives_all("kill", 3), 20);
+  run.survives_all("enospc", 7);
 }
 
-TEST_F(CliCrash, OnAFullDisk) {
-  const CrashedRun run("");
-  for (int operation = 1; run.survives("enospc:" + std::to_string(operation)); operation += 29) {
-    if (::testing::Test::HasFailure()) break;
-  }
+// Directions and tokens that are kept for the next run: what is half written there is never taken.
+TEST_F(CliCrash, WhileThingsAreKeptForLaterRuns) {
+  const CrashedRun run(
+      "dataset_prepared_path: @/data\nosft: {unfreeze_rank_ratio: 0.5, basis: weights, cache: @/directions}\n");
+  run.survives_all("kill", 13);
+  run.survives_all("enospc", 37);
 }
 
-TEST_F(CliCrash, InOsft) {
-  const CrashedRun run(osft);
-  for (int operation = 3; run.survives("kill:" + std::to_string(operation)); operation += 13) {
-    if (::testing::Test::HasFailure()) break;
-  }
-}
-
-TEST_F(CliCrash, InAdapters) {
-  const CrashedRun run(adapters);
-  for (int operation = 2; run.survives("kill:" + std::to_string(operation)); operation += 13) {
-    if (::testing::Test::HasFailure()) break;
-  }
+// Where memory has no room for a copy of the state, checkpoints are written between the steps.
+TEST_F(CliCrash, InSavesBetweenTheSteps) {
+  const double bytes = static_cast<double>(CrashedRun("").planned_bytes() + 1024);
+  const CrashedRun run("memory: {device: " + fmt::format("{}", bytes / 0x1p30) + "}\n");
+  EXPECT_THAT(CrashedRun("").said(), ::testing::HasSubstr("written beside the steps"));
+  EXPECT_THAT(run.said(), ::testing::Not(::testing::HasSubstr("written beside the steps")));
+  run.survives_all("kill", 13);
 }
 
 // Several deaths in one run, by faults and by the clock: a few runs, or with more time as many as there is time for.
 void crash_at_random(std::span<const CrashedRun> runs, int rounds, int longest_ms) {
-  const char* variable = std::getenv("INLAY_CRASH_SECONDS");
-  const long seconds = variable == nullptr ? 0 : (std::atol(variable) + 1) / 2;  // two tests share them
+  const long seconds =
+      has_time() ? (std::atol(std::getenv("INLAY_CRASH_SECONDS")) + 1) / 2 : 0;  // two tests share them
   std::random_device device;
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   int round = 0;

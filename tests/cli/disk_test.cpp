@@ -18,7 +18,7 @@ using ::testing::Not;
 namespace fs = std::filesystem;
 
 const fs::path base_model = source_folder() / "tests/golden/models/llama_llama3_tied";
-const std::string osft = "osft: {unfreeze_rank_ratio: 0.5, calibration: {samples: 4, length: 16}, cache: ";
+const std::string osft_until_cache = "osft: {unfreeze_rank_ratio: 0.5, calibration: {samples: 4, length: 16}, cache: ";
 
 class CliDisk : public ::testing::Test {
  protected:
@@ -138,6 +138,62 @@ TEST_F(CliDisk, WhatKilledRunsLeftIsRemovedByTheNext) {
                                               "model.safetensors", "summary.json", "README.md"));
 }
 
+// Power may fail between any two operations: what a name stands for is on disk before the name is.
+TEST_F(CliDisk, WhatLaterThingsRelyOnIsSyncedFirst) {
+  run = folder / "new/deeper/run";
+  for (const std::string method : {"", "adapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\n"}) {
+    SCOPED_TRACE(method);
+    const fs::path file = folder / "operations";
+    const CommandResult result = train("save_steps: 2\nsave_total_limit: 1\ndataset_prepared_path: off\n" + method, {},
+                                       {.environment = {{"INLAY_TEST_FAULT", "log:" + file.string()}}});
+    ASSERT_EQ(result.code, 0) << result.err;
+    std::vector<std::string> operations;
+    std::istringstream lines(read_text(file));
+    for (std::string line; std::getline(lines, line);) operations.push_back(line);
+    // Where the n-th such operation after a place is.
+    const auto find = [&](const std::string& what, const fs::path& path, std::size_t from = 0, int n = 1) {
+      for (std::size_t i = from; i < operations.size(); ++i) {
+        if (operations[i] == what + " " + path.string() && --n == 0) return i;
+      }
+      ADD_FAILURE() << what << " " << path << " is not there";
+      return operations.size();
+    };
+    // Folders are in their parents before anything is in them.
+    for (const fs::path& made : {folder / "new", folder / "new/deeper", run}) {
+      const std::size_t at = find("make_folder", made);
+      EXPECT_EQ(operations.at(at + 1), "sync " + made.parent_path().string());
+    }
+    const fs::path metrics = run / "metrics.jsonl";
+    for (const int step : {2, 4}) {
+      const std::string name = "checkpoint-" + std::to_string(step);
+      const std::size_t known = find("write", metrics, 0, step), named = find("rename", run / name);
+      EXPECT_LT(find("sync", metrics, known), named) << "a checkpoint of steps that the metrics have lost";
+      // All of its files, and their names, and then its own.
+      const fs::path partial = run / ("." + name + ".partial");
+      int files = 0;
+      for (std::size_t i = 0; i < named; ++i) {
+        const std::string open = "open " + partial.string() + "/";
+        if (!operations[i].starts_with(open)) continue;
+        EXPECT_LT(find("sync", operations[i].substr(5), i), named) << operations[i];
+        EXPECT_LT(find("sync", partial, i), named) << operations[i];
+        ++files;
+      }
+      EXPECT_GT(files, 3);
+      const std::size_t there = find("sync", run, named);
+      if (step == 4) EXPECT_LT(there, find("remove", run / ".checkpoint-2.removed")) << "neither may be left";
+    }
+    // The summary says that the result is whole.
+    const fs::path weights = run / (method.empty() ? "model.safetensors" : "adapter_model.safetensors");
+    const std::size_t weights_named = find("rename", weights), summary = find("rename", run / "summary.json");
+    EXPECT_LT(find("sync", run, weights_named), summary);
+    EXPECT_LT(find("sync", run / ".result" / weights.filename()), weights_named);
+    EXPECT_LT(find("sync", metrics, find("write", metrics, 0, 4)), summary);
+    EXPECT_EQ(operations.at(summary + 1), "sync " + run.string());
+    fs::remove_all(folder / "new");
+    fs::remove(file);
+  }
+}
+
 TEST_F(CliDisk, TheOutputFolderIsCheckedBeforeDataIsRead) {
   ASSERT_EQ(train().code, 0);
   data = folder / "nowhere.jsonl";
@@ -147,7 +203,7 @@ TEST_F(CliDisk, TheOutputFolderIsCheckedBeforeDataIsRead) {
 
 TEST_F(CliDisk, DamagedDirectionsAreFoundAgain) {
   for (const char* basis : {"activations", "weights"}) {
-    const std::string more = osft + (folder / "cache").string() + ", basis: " + basis + "}\n";
+    const std::string more = osft_until_cache + (folder / "cache").string() + ", basis: " + basis + "}\n";
     ASSERT_EQ(train(more).code, 0);
     const std::string whole = read_text(run / "model.safetensors");
     const fs::path cache = fs::directory_iterator(folder / "cache")->path();

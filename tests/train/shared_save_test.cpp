@@ -16,6 +16,7 @@
 #include "train/adapters.h"
 #include "train/checkpoint.h"
 #include "train/output_folder.h"
+#include "train/saver.h"
 #include "train/session.h"
 
 // What many ranks write together is, byte for byte, what one process writes; and where one of them fails, all do.
@@ -34,7 +35,10 @@ using parallel::Zero;
 
 // What a run trains, and how its engines are made.
 struct Subject {
-  Subject(const fs::path& folder, DType compute) : fixture(folder) { options.compute = compute; }
+  Subject(const fs::path& folder, DType compute) : fixture(folder) {
+    options.compute = compute;
+    options.staged = Staged::all;
+  }
 
   std::unique_ptr<Engine> engine(const Mesh& mesh = {}) const {
     EngineOptions mine = options;
@@ -124,8 +128,20 @@ void expect_same_on_any_number(const Subject& subject) {
       });
       load_checkpoint(*ranks, *engine, before);
       save_checkpoint(*ranks, *engine, subject.origin(), folder, state);
+      // From a copy, which is all that is left of the state.
+      const ModelOrigin origin = subject.origin();
+      Saver saver(ranks);
+      saver.submit(2, stage_checkpoint(*engine, origin, folder / "beside", state, Contents::all));
+      engine->optimizer().for_each_state(engine->exec(), true, [](const StateTensor& tensor) {
+        poison(tensor.share);
+        if (!tensor.everywhere.absent()) poison(tensor.everywhere);
+      });
+      ranks->barrier("a step");
+      saver.check();
+      saver.wait();
     });
     expect_same_files(folder / "checkpoint-2", before);
+    expect_same_files(folder / "beside/checkpoint-2", before);
     before = folder / "checkpoint-2";
   }
 }
