@@ -9,6 +9,31 @@
 
 namespace inlay::train {
 
+namespace {
+
+// Each into the first micro-batch that has room.
+std::vector<std::vector<Document>> in_micro_batches(const std::vector<Document>& documents,
+                                                    const data::BatchOptions& options) {
+  const std::int64_t room =
+      options.sample_packing ? options.micro_batch_size * options.sequence_len : options.micro_batch_size;
+  std::vector<std::vector<Document>> result;
+  std::vector<std::int64_t> left;
+  for (const Document& document : documents) {
+    const std::int64_t size = options.sample_packing ? std::ssize(document.input_ids) : 1;
+    const auto found = std::ranges::find_if(left, [&](std::int64_t free) { return free >= size; });
+    const std::size_t at = static_cast<std::size_t>(found - left.begin());
+    if (found == left.end()) {
+      left.push_back(room);
+      result.emplace_back();
+    }
+    left[at] -= size;
+    result[at].push_back(document);
+  }
+  return result;
+}
+
+}  // namespace
+
 TeamStep BatchStream::next_step(std::int64_t micro_batches) {
   if (batch_ >= sampler_.batches_per_epoch(epoch_)) {
     ++epoch_;
@@ -17,6 +42,7 @@ TeamStep BatchStream::next_step(std::int64_t micro_batches) {
   const std::int64_t count = std::min(micro_batches, sampler_.batches_per_epoch(epoch_) - batch_);
   const DealtStep step = deal_step(sampler_, epoch_, batch_, count, team_);
   batch_ += count;
+  if (replace_) return replaced(step.pieces);
 
   TeamStep share{.first_micro_batch = step.deal.before(team_.rank),
                  .passes = step.deal.passes(),
@@ -36,6 +62,21 @@ TeamStep BatchStream::next_step(std::int64_t micro_batches) {
     for (const PackedBatch& batch : share.micro_batches) share.weight += batch.valid_weight();
   }
   return share;
+}
+
+TeamStep BatchStream::replaced(const std::vector<std::int64_t>& numbers) const {
+  std::vector<data::BatchSampler::Piece> pieces;
+  for (const std::int64_t number : numbers) pieces.push_back(sampler_.piece(number));
+  const std::vector<Document> documents = replace_(pieces, data::read_pieces(sampler_, documents_, numbers));
+  TeamStep step;
+  for (const std::vector<Document>& together : in_micro_batches(documents, sampler_.options())) {
+    const PackedBatch& batch = step.micro_batches.emplace_back(pack(together));
+    step.tokens += batch.token_count();
+    step.valid += batch.valid_count();
+    step.weight += batch.valid_weight();
+  }
+  step.passes = std::ssize(step.micro_batches);
+  return step;
 }
 
 DealtStep deal_step(const data::BatchSampler& sampler, std::int64_t epoch, std::int64_t first, std::int64_t count,

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,13 +32,22 @@ struct TeamStep {
   double imbalance = 0;  // expected: the dearest rank over the mean, less one
 };
 
+// Documents in place of those that were read as these pieces.
+using ReplaceDocuments = std::function<std::vector<Document>(std::span<const data::BatchSampler::Piece> pieces,
+                                                             std::vector<Document> documents)>;
+
 // A run's micro-batches, step after step and epoch after epoch. One process has the sampler's own; several deal a
 // step's documents among themselves, so that all finish together, and pack what they got anew.
 class BatchStream {
  public:
   BatchStream(const data::BatchSampler& sampler, const data::Documents& documents, std::int64_t epoch,
-              std::int64_t batch, const StepTeam& team = {})
-      : sampler_(sampler), documents_(documents), team_(team), epoch_(epoch), batch_(batch) {}
+              std::int64_t batch, const StepTeam& team = {}, ReplaceDocuments replace = {})
+      : sampler_(sampler),
+        documents_(documents),
+        team_(team),
+        replace_(std::move(replace)),
+        epoch_(epoch),
+        batch_(batch) {}
 
   // An optimizer step over so many of the sampler's micro-batches, or over what is left of the epoch, so that a step
   // never mixes epochs.
@@ -46,9 +57,13 @@ class BatchStream {
   std::int64_t batch() const { return batch_; }
 
  private:
+  // Of one process: a step's documents were replaced by others, of other lengths.
+  TeamStep replaced(const std::vector<std::int64_t>& numbers) const;
+
   const data::BatchSampler& sampler_;
   const data::Documents& documents_;
   StepTeam team_;
+  ReplaceDocuments replace_;
   std::int64_t epoch_, batch_;
 };
 

@@ -1,0 +1,75 @@
+#include "train/on_policy.h"
+
+#include <algorithm>
+
+#include "train/generate.h"
+#include "train/session.h"
+
+namespace inlay::train {
+
+namespace {
+
+BatchBounds with_room(const options::TrainOptions& options, const model::ModelConfig& config, std::size_t answers,
+                      std::int64_t prompt) {
+  BatchBounds bounds = bounds_of(options);
+  bounds.answer_length = prompt + options.sdft.max_new_tokens;
+  bounds.answers =
+      answers_at_once(resolve_machine(options.device, options.dtype), config, answers, bounds.answer_length);
+  return bounds;
+}
+
+}  // namespace
+
+std::vector<Document> OnPolicyAnswers::write(Engine& engine, std::int64_t step,
+                                             std::span<const data::BatchSampler::Piece> pieces,
+                                             std::vector<Document> documents) {
+  std::vector<ShownDocument> shown;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    ShownDocument whole = apart(shown_.read(pieces[i].document));
+    // One that was cut is learned as the data has it: its answer may be missing.
+    if (pieces[i].begin != 0 || pieces[i].length != std::ssize(whole.document.input_ids)) whole.prompt.clear();
+    shown.push_back({.document = std::move(documents[i]), .prompt = std::move(whole.prompt)});
+  }
+  const std::uint64_t seed =
+      static_cast<std::uint64_t>(options_.seed) * 0x9E3779B97F4A7C15ull + static_cast<std::uint64_t>(step);
+  const std::int64_t rewritten = rewriter_.rewrite(shown, engine, options_.sequence_len, seed, console_);
+  share_ = static_cast<double>(rewritten) / static_cast<double>(shown.size());
+  say_where_none(rewritten);
+  for (std::size_t i = 0; i < shown.size(); ++i) documents[i] = std::move(shown[i].document);
+  return documents;
+}
+
+// A run whose answers are never taken is one without sdft, which nobody should find out from its metrics.
+void OnPolicyAnswers::say_where_none(std::int64_t rewritten) {
+  constexpr int patience = 5;
+  if (rewritten > 0) any_ = true;
+  if (any_ || ++steps_without_ != patience) return;
+  console_.line(fmt::format(
+      "sdft: none of the answers of {} steps was taken, and the data's own are learned, as without sdft; an answer is "
+      "taken where it ends within sdft.max_new_tokens ({}) and fits into sequence_len{}",
+      patience, options_.sdft.max_new_tokens, options_.sdft.match ? ", and sdft.match agrees" : ""));
+}
+
+BatchBounds on_policy_bounds(const options::TrainOptions& options, const model::ModelConfig& config,
+                             const data::Documents& shown) {
+  std::size_t longest = 1;
+  for (std::int64_t i = 0; i < shown.size(); ++i) {
+    longest = std::max(longest, apart(shown.read(i)).prompt.size());
+  }
+  return with_room(options, config, static_cast<std::size_t>(shown.size()), static_cast<std::int64_t>(longest));
+}
+
+BatchBounds on_policy_bounds(const options::TrainOptions& options, const model::ModelConfig& config) {
+  constexpr std::size_t many = 1024;
+  return with_room(options, config, many, 2 * options.sequence_len);  // a document, and the answer once more
+}
+
+void check_on_policy(const options::TrainOptions& options, int processes) {
+  if (!options.sdft.on_policy || processes == 1) return;
+  user_error(
+      "sdft.on_policy is for one process, and there are {}; leave it out: the base model then writes all answers "
+      "before the first step",
+      processes);
+}
+
+}  // namespace inlay::train

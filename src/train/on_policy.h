@@ -1,0 +1,44 @@
+#pragma once
+
+#include <span>
+
+#include "train/self_distillation.h"
+
+// Self-distillation on policy: before each step the model, as it is by then, writes the answers of the step's documents
+// in its own words.
+namespace inlay::train {
+
+class OnPolicyAnswers {
+ public:
+  // What it is given must outlive it.
+  OnPolicyAnswers(const options::TrainOptions& options, const data::Documents& shown, Console& console)
+      : options_(options), shown_(shown), console_(console), rewriter_(options) {}
+
+  // The documents of a step that were read as these pieces, with the engine's answers. The same step of the same
+  // weights has the same answers. Ctrl-C throws Interrupted.
+  std::vector<Document> write(Engine& engine, std::int64_t step, std::span<const data::BatchSampler::Piece> pieces,
+                              std::vector<Document> documents);
+  // Of the last step's documents, the share that the model's own words are in.
+  double share() const { return share_; }
+
+ private:
+  void say_where_none(std::int64_t rewritten);
+
+  const options::TrainOptions& options_;
+  const data::Documents& shown_;
+  Console& console_;
+  Rewriter rewriter_;
+  double share_ = 0;
+  bool any_ = false;
+  int steps_without_ = 0;
+};
+
+// Of steps with answers of any length: by the prompts, or by the configuration alone.
+BatchBounds on_policy_bounds(const options::TrainOptions& options, const model::ModelConfig& config,
+                             const data::Documents& shown);
+BatchBounds on_policy_bounds(const options::TrainOptions& options, const model::ModelConfig& config);
+
+// UserError where so many processes cannot do it.
+void check_on_policy(const options::TrainOptions& options, int processes);
+
+}  // namespace inlay::train

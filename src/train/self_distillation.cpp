@@ -1,0 +1,204 @@
+#include "train/self_distillation.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/interrupt.h"
+#include "core/text.h"
+#include "data/prepared.h"
+#include "data/prompts.h"
+#include "io/hash.h"
+#include "train/generate.h"
+#include "train/session.h"
+
+namespace inlay::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<ShownDocument> apart(const data::Documents& documents) {
+  std::vector<ShownDocument> result;
+  for (std::int64_t i = 0; i < documents.size(); ++i) result.push_back(train::apart(documents.read(i)));
+  return result;
+}
+
+data::Documents without_prompts(const data::Documents& shown) {
+  std::vector<Document> documents;
+  for (ShownDocument& each : apart(shown)) documents.push_back(std::move(each.document));
+  return documents.empty() ? data::Documents() : data::Documents::of(documents);
+}
+
+// The document with another answer, up to the token that ends it.
+Document with_answer(const Document& document, std::size_t prompt, const std::vector<std::int32_t>& answer,
+                     std::int32_t stop) {
+  Document result = document;
+  truncate(result, prompt);
+  result.input_ids.insert(result.input_ids.end(), answer.begin(), answer.end());
+  result.input_ids.push_back(stop);
+  result.labels.insert(result.labels.end(), result.input_ids.begin() + static_cast<std::ptrdiff_t>(prompt),
+                       result.input_ids.end());
+  if (!document.weights.empty()) result.weights.resize(result.labels.size(), document.weights[prompt]);
+  return result;
+}
+
+class Rewriting {
+ public:
+  Rewriting(const options::TrainOptions& options, const model::ModelConfig& config, Console& console)
+      : options_(options), config_(config), console_(console), rewriter_(options) {}
+
+  std::shared_ptr<const data::Corpus> corpus(const data::Documents& documents) {
+    data::ReadContext context;
+    context.vocab = config_.vocab;
+    context.waiting = [] { stop_where_asked("waiting for rewritten answers"); };
+    context.notice = [&](const std::string& message) { console_.line("sdft: " + message); };
+    const fs::path kept = kept_path(documents);
+    const auto shared = [](data::Corpus corpus) { return std::make_shared<const data::Corpus>(std::move(corpus)); };
+    if (!kept.empty()) {
+      const io::TurnLock turn = data::turn_to_prepare(kept, "the same answers", context);
+      if (auto known = data::open_prepared(kept, context)) {
+        console_.line(fmt::format("sdft: rewritten answers from {}", kept.string()));
+        return shared(*std::move(known));
+      }
+      const std::vector<Document> rewritten = all(documents);
+      try {
+        data::Corpus corpus = built(rewritten, data::Corpus::Builder(kept));
+        data::note_as_verified(corpus, kept);
+        return shared(std::move(corpus));
+      } catch (const data::Corpus::Builder::CannotKeep& reason) {
+        console_.line(fmt::format("sdft: {}; answers are rewritten again next time", reason.message));
+        return shared(built(rewritten, data::Corpus::Builder::in_memory("rewritten answers")));
+      }
+    }
+    return shared(built(all(documents), data::Corpus::Builder::in_memory("rewritten answers")));
+  }
+
+ private:
+  static data::Corpus built(const std::vector<Document>& documents, data::Corpus::Builder builder) {
+    for (const Document& document : documents) builder.add(document);
+    return std::move(builder).finish({.rows = static_cast<std::int64_t>(documents.size())});
+  }
+
+  // Its name says everything that the answers depend on. An adapter to go on from is not in any name: nothing is kept.
+  fs::path kept_path(const data::Documents& documents) const {
+    const fs::path folder = prepared_folder(options_.dataset_prepared_path);
+    if (folder.empty() || !options_.adapter.model_dir.empty()) return {};
+    const options::SdftOptions& sdft = options_.sdft;
+    const Machine machine = resolve_machine(options_.device, options_.dtype);
+    const std::string key = fmt::format(
+        "{} {:016x} {} {} {} {} {} {} {} {}", documents.fingerprint(),
+        io::Checkpoint(options_.base_model).content_hash(), name_of(machine.device), name_of(machine.compute),
+        options::value_text(options_, "sdft.match"), sdft.marker, sdft.max_new_tokens, sdft.temperature, sdft.top_p,
+        options::value_text(options_, "attention.mask") + options::value_text(options_, "attention.score"));
+    return folder / fmt::format("sdft-{:016x}.tokens", io::content_hash(std::as_bytes(std::span(key))));
+  }
+
+  std::vector<Document> all(const data::Documents& documents) {
+    std::vector<ShownDocument> shown = apart(documents);
+    std::size_t asked = 0, longest = 0;
+    for (const ShownDocument& each : shown) {
+      if (!Rewriter::asks(each)) continue;
+      ++asked;
+      longest = std::max(longest, each.prompt.size());
+    }
+    if (asked > 0) {
+      const auto engine = make_engine(asked, static_cast<std::int64_t>(longest) + options_.sdft.max_new_tokens);
+      constexpr auto any = std::numeric_limits<std::int64_t>::max();
+      const std::int64_t rewritten = rewriter_.rewrite(shown, *engine, any, 0, console_);
+      console_.line(fmt::format("sdft: {} of {} answers are in the model's own words", format_count(rewritten),
+                                format_count(std::ssize(shown))));
+    }
+    std::vector<Document> result;
+    for (ShownDocument& each : shown) result.push_back(std::move(each.document));
+    return result;
+  }
+
+  std::unique_ptr<Engine> make_engine(std::size_t answers, std::int64_t most) const {
+    EngineOptions engine = engine_options(Purpose::generation, resolve_machine(options_.device, options_.dtype),
+                                          {.tokens = most, .document = most});
+    plan_answers(engine, config_, answers, most);
+    return load_engine(options_.base_model, config_, engine, console_, options_.adapter.model_dir);
+  }
+
+  const options::TrainOptions& options_;
+  const model::ModelConfig& config_;
+  Console& console_;
+  Rewriter rewriter_;
+};
+
+}  // namespace
+
+ShownDocument apart(Document document) {
+  const auto mark = std::ranges::find(document.labels, sequence_mark(SequenceRole::shown));
+  const auto length = mark - document.labels.begin();
+  ShownDocument result;
+  result.prompt.assign(document.input_ids.begin() + length, document.input_ids.end());
+  truncate(document, static_cast<std::size_t>(length));
+  result.document = std::move(document);
+  return result;
+}
+
+Rewriter::Rewriter(const options::TrainOptions& options)
+    : options_(options),
+      tokenizer_(data::Tokenizer::load(options.base_model)),
+      stops_(data::stop_tokens(options.base_model, tokenizer_)) {
+  if (stops_.empty()) {
+    user_error("sdft: {} names no token that ends an answer (eos_token in tokenizer_config.json)", options.base_model);
+  }
+}
+
+std::int64_t Rewriter::rewrite(std::vector<ShownDocument>& documents, Engine& engine, std::int64_t longest,
+                               std::uint64_t seed, Console& console) const {
+  std::vector<ShownDocument*> asked;
+  std::vector<std::vector<std::int32_t>> prompts;
+  for (ShownDocument& shown : documents) {
+    if (!asks(shown)) continue;
+    asked.push_back(&shown);
+    prompts.push_back(shown.prompt);
+  }
+  if (asked.empty()) return 0;
+  const options::SdftOptions& sdft = options_.sdft;
+  const auto answers = answer_all(engine, prompts,
+                                  {.count = sdft.max_new_tokens,
+                                   .stops = stops_,
+                                   .drawing = {.temperature = static_cast<float>(sdft.temperature),
+                                               .top_p = static_cast<float>(sdft.top_p),
+                                               .seed = seed}},
+                                  console);
+  std::int64_t rewritten = 0;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    Document& document = asked[i]->document;
+    const data::Exchange exchange = *data::last_exchange(document);
+    const std::size_t length = exchange.prompt.size() + answers[i].size() + 1;
+    if (static_cast<std::int64_t>(length) > longest || !is_good(answers[i], exchange)) continue;
+    const std::int32_t last = exchange.answer.back();
+    const bool ends = std::ranges::find(stops_, last) != stops_.end();
+    document = with_answer(document, exchange.prompt.size(), answers[i], ends ? last : stops_.front());
+    ++rewritten;
+  }
+  return rewritten;
+}
+
+// It came to an end, and says what the data's answer says.
+bool Rewriter::is_good(const std::vector<std::int32_t>& answer, const data::Exchange& exchange) const {
+  const options::SdftOptions& sdft = options_.sdft;
+  if (answer.empty() || static_cast<std::int64_t>(answer.size()) >= sdft.max_new_tokens) return false;
+  if (!sdft.match) return true;
+  const auto end = std::ranges::find_first_of(exchange.answer, stops_);
+  return data::agrees(tokenizer_.decode(answer), tokenizer_.decode(std::span(exchange.answer.begin(), end)),
+                      {.match = *sdft.match, .marker = sdft.marker});
+}
+
+RunData read_rewritten(const options::TrainOptions& options, const model::ModelConfig& config, Console& console) {
+  const RunData read = read_run_data(options, config.vocab, console, true);
+  RunData result{.test = without_prompts(read.test)};
+  result.train.add(Rewriting(options, config, console).corpus(read.train));
+  return result;
+}
+
+RunData read_to_rewrite(const options::TrainOptions& options, std::int64_t vocab, Console& console) {
+  RunData read = read_run_data(options, vocab, console, true);
+  return {.train = without_prompts(read.train), .test = without_prompts(read.test), .shown = std::move(read.train)};
+}
+
+}  // namespace inlay::train

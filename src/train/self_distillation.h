@@ -1,0 +1,47 @@
+#pragma once
+
+#include "data/answers.h"
+#include "data/tokenizer/tokenizer.h"
+#include "model/config.h"
+#include "train/engine.h"
+#include "train/run_data.h"
+
+// Self-distillation (SDFT; Yang et al. 2024): answers in the words of the model itself, where it says the same. It is
+// shown each answer with its prompt and asked for one of its own. What it cannot say stays as the data has it.
+namespace inlay::train {
+
+// A document, and the prompt that shows its answer; empty: there is none.
+struct ShownDocument {
+  Document document;
+  std::vector<std::int32_t> prompt;
+};
+ShownDocument apart(Document document);
+
+class Rewriter {
+ public:
+  explicit Rewriter(const options::TrainOptions& options);  // which must outlive it
+
+  // Gives the documents the engine's answers to their prompts; says how many. Those longer than so many tokens would
+  // make a document too long, and are not taken. Ctrl-C throws Interrupted.
+  std::int64_t rewrite(std::vector<ShownDocument>& documents, Engine& engine, std::int64_t longest, std::uint64_t seed,
+                       Console& console) const;
+  // Whether an answer is asked for.
+  static bool asks(const ShownDocument& shown) {
+    return !shown.prompt.empty() && data::last_exchange(shown.document).has_value();
+  }
+
+ private:
+  bool is_good(const std::vector<std::int32_t>& answer, const data::Exchange& exchange) const;
+
+  const options::TrainOptions& options_;
+  data::Tokenizer tokenizer_;
+  std::vector<std::int32_t> stops_;
+};
+
+// What a run learns from and is evaluated on, with the answers of the first by the model that the run starts from. Kept
+// with the prepared data for runs to come over the same data and model. Ctrl-C throws Interrupted.
+RunData read_rewritten(const options::TrainOptions& options, const model::ModelConfig& config, Console& console);
+// The same as the data has it, and with the prompts, for answers that are written later.
+RunData read_to_rewrite(const options::TrainOptions& options, std::int64_t vocab, Console& console);
+
+}  // namespace inlay::train

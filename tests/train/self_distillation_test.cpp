@@ -1,0 +1,125 @@
+#include "train/self_distillation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "data/byte_tokenizer.h"
+#include "data/formats/text_formats.h"
+#include "data/tokenizer/tokenizer.h"
+#include "model/families/family.h"
+#include "support/command.h"
+#include "support/device_tensors.h"
+#include "train/generate.h"
+#include "train/session.h"
+
+namespace inlay::train {
+namespace {
+
+using inlay::testing::TempFolder;
+using ::testing::HasSubstr;
+
+class TrainSelfDistillation : public ::testing::TestWithParam<Device> {
+ protected:
+  TrainSelfDistillation() {
+    EXPECT_EQ(inlay::testing::inlay({"init", "--preset", "tiny", folder_ / "base"}).code, 0);
+    folder_.write("rows.jsonl",
+                  "{\"instruction\": \"Say one.\", \"output\": \"one\"}\n"
+                  "{\"instruction\": \"Say two.\", \"input\": \"Twice.\", \"output\": \"two two\"}\n");
+    options_.base_model = (folder_ / "base").string();
+    options_.datasets = {{.path = (folder_ / "rows.jsonl").string()}};
+    options_.sequence_len = 512;
+    options_.device = GetParam();
+    options_.dtype = DType::f32;
+    options_.dataset_prepared_path = (folder_ / "prepared").string();
+    options_.sdft.enabled = true;
+    options_.sdft.shown = "{instruction} Not as in {response}.";
+    options_.sdft.max_new_tokens = 6;
+    config_ = model::load_config(options_.base_model);
+    plain_ = read_run_data(options_, config_.vocab, console_).train.read_all();
+  }
+
+  // What the model says to the prompts that show the answers, at most so many tokens.
+  std::vector<std::vector<std::int32_t>> said(std::int64_t count) {
+    const data::Tokenizer tokenizer = data::Tokenizer::load(options_.base_model);
+    std::vector<std::vector<std::int32_t>> prompts;
+    for (const char* text : {"Say one. Not as in one.", "Say two.\nTwice. Not as in two two."}) {
+      prompts.push_back(tokenizer.encode(data::alpaca_prompt(text, "")));
+    }
+    EngineOptions engine_options =
+        engine_options_for(static_cast<std::int64_t>(std::max(prompts[0].size(), prompts[1].size())) + count);
+    const auto engine = load_engine(options_.base_model, config_, engine_options, console_);
+    return generate(*engine, prompts, {.count = count, .drawing = {.temperature = 1.0f}});
+  }
+  EngineOptions engine_options_for(std::int64_t length) const {
+    EngineOptions result = engine_options(Purpose::generation, {.device = GetParam(), .compute = DType::f32},
+                                          {.tokens = 1, .document = length});
+    result.decode_sequences = 2;
+    return result;
+  }
+
+  std::vector<Document> rewritten() { return read_rewritten(options_, config_, console_).train.read_all(); }
+
+  TempFolder folder_;
+  options::TrainOptions options_;
+  model::ModelConfig config_;
+  Console console_{true};
+  std::vector<Document> plain_;
+};
+
+TEST_P(TrainSelfDistillation, AnAnswerThatDoesNotEndIsNotLearned) {
+  const std::vector<Document> documents = rewritten();  // random weights never end it
+  ASSERT_EQ(documents.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(documents[i].input_ids, plain_[i].input_ids);
+    EXPECT_EQ(documents[i].labels, plain_[i].labels);
+  }
+}
+
+TEST_P(TrainSelfDistillation, TheModelsOwnWordsTakeTheAnswersPlace) {
+  // A token that the model does say ends its answers: those of the first row are kept, those of the second go on.
+  const auto texts = said(6);
+  const std::int32_t stop = texts[0].back();
+  const auto end = std::ranges::find(texts[0], stop);
+  const bool second = std::ranges::find(texts[1], stop) != texts[1].end();
+  ASSERT_NE(end, texts[0].begin()) << "nothing would be said before it";
+  folder_.write("base/generation_config.json", "{\"eos_token_id\": " + std::to_string(stop) + "}");
+  const std::vector<Document> documents = rewritten();
+  const auto prompt =
+      static_cast<std::size_t>(std::ranges::find_if(plain_[0].labels, is_label) - plain_[0].labels.begin());
+  std::vector<std::int32_t> ids(plain_[0].input_ids.begin(),
+                                plain_[0].input_ids.begin() + static_cast<std::ptrdiff_t>(prompt));
+  ids.insert(ids.end(), texts[0].begin(), end);
+  ids.push_back(data::ByteTokenizer::eos);  // what ended the data's own answer
+  EXPECT_EQ(documents[0].input_ids, ids);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    EXPECT_EQ(documents[0].labels[i], i < prompt ? ignore_label : ids[i]) << i;
+  }
+  EXPECT_EQ(documents[1].input_ids == plain_[1].input_ids, !second);
+
+  // Kept for the next run.
+  std::size_t kept = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "prepared")) {
+    kept += entry.path().filename().string().starts_with("sdft-") ? 1 : 0;
+  }
+  EXPECT_EQ(kept, 1u);
+  EXPECT_EQ(rewritten()[0].input_ids, ids);
+
+  // What says something else stays as the data has it.
+  options_.sdft.match = data::AnswerMatch::contains;
+  EXPECT_EQ(rewritten()[0].input_ids, plain_[0].input_ids);
+}
+
+TEST_P(TrainSelfDistillation, RowsMustBePromptsWithAnswers) {
+  folder_.write("rows.jsonl", "{\"text\": \"All of it.\"}\n");
+  EXPECT_THAT(inlay::testing::user_error_of([&] { rewritten(); }),
+              HasSubstr("sdft needs rows of a prompt and an answer"));
+  folder_.write("rows.jsonl", "{\"input_ids\": [1, 2, 3]}\n");
+  EXPECT_THAT(inlay::testing::user_error_of([&] { rewritten(); }),
+              HasSubstr("has tokens, but sdft needs rows of texts"));
+}
+
+INSTANTIATE_TEST_SUITE_P(, TrainSelfDistillation, ::testing::ValuesIn(inlay::testing::devices()),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace inlay::train
