@@ -52,7 +52,7 @@ std::string answer_to(std::string_view head, int port, const std::function<std::
   };
   const std::size_t first = line.find(' '), second = line.find(' ', first + 1);
   if (first == line.npos || second == line.npos || !line.substr(second + 1).starts_with("HTTP/1.")) {
-    return refuse("400 Bad Request", "this is no request of HTTP/1");
+    return refuse("400 Bad Request", "this is not an HTTP/1 request");
   }
   int hosts = 0;
   bool ours = false;

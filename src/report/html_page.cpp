@@ -63,6 +63,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 .swatch { display: inline-block; width: 22px; height: 0; border-top: 3px solid var(--c); }
 .sample { margin: 0 0 14px; } .sample p { white-space: pre-wrap; overflow-wrap: anywhere; }
 .prompt { font-weight: 600; } .text { margin: 0; }
+.answers th, .answers thead th, .answers td { text-align: left; vertical-align: top; } .answers td { width: 100%; }
 .pair { display: grid; gap: 4px 24px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 300px), 1fr)); }
 .panels { display: flex; flex-wrap: wrap; gap: 14px; } .panels > * { max-width: 100%; flex: 1 1 auto; }
 dl { display: grid; grid-template-columns: minmax(120px, max-content) 1fr; gap: 6px 18px; margin: 0;

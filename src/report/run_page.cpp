@@ -31,7 +31,7 @@ class RunPage {
 
   std::string html() const {
     return html_page("Run " + run_.name,
-                     header() + cards() + charts() + samples() + evaluations() + data() + facts() + setup(),
+                     header() + cards() + charts() + answers() + samples() + evaluations() + data() + facts() + setup(),
                      live_ ? R"(<meta http-equiv="refresh" content="5">)" : "");
   }
 
@@ -194,6 +194,27 @@ class RunPage {
   std::string charts() const {
     const std::string drawn = losses() + rates() + norms() + speed() + memory();
     return drawn.empty() ? "" : tag("h2", "", "Over the steps") + tag("div", "charts", drawn);
+  }
+
+  // What the model answered as it learned: of very many times some, the first and the last among them.
+  std::string answers() const {
+    if (run_.answers.empty()) return "";
+    constexpr std::size_t most = 12;
+    std::string out;
+    for (const auto& [prompt, answers] : run_.answers) {
+      const std::size_t shown = std::min(most, answers.size());
+      std::string body;
+      for (std::size_t i = 0; i < shown; ++i) {
+        const RunRecord::Answer& answer = answers[shown > 1 ? i * (answers.size() - 1) / (shown - 1) : 0];
+        body += tag("tr", "", tag("th", "", format_count(answer.step)) + tag("td", "", text_block(answer.text)));
+      }
+      out += tag("div", "card sample",
+                 tag("p", "prompt", escape(prompt)) +
+                     R"(<table class="list answers"><thead><tr><th>step</th><th>answer</th></tr></thead><tbody>)" +
+                     body + "</tbody></table>");
+    }
+    return tag("h2", "", "Answers while it learned") +
+           tag("p", "soft", "What the model said to sample_prompts, always with the most likely token.") + out;
   }
 
   std::string samples() const {

@@ -23,6 +23,15 @@ namespace {
 
 constexpr double absent = std::numeric_limits<double>::quiet_NaN();
 
+// A run that was killed and resumed may answer once more after the same step.
+void add_answer(RunRecord& run, const std::string& prompt, RunRecord::Answer answer) {
+  auto found = std::ranges::find(run.answers, prompt, [](const auto& entry) { return entry.first; });
+  if (found == run.answers.end()) found = run.answers.insert(found, {prompt, {}});
+  std::vector<RunRecord::Answer>& answers = found->second;
+  if (!answers.empty() && answers.back().step == answer.step) answers.pop_back();
+  answers.push_back(std::move(answer));
+}
+
 void read_record(const io::Json& json, RunRecord& run) {
   const std::int64_t step = json.integer("step", io::non_negative_integer);
   const auto number = [&](std::string_view key) { return json.find_number(key).value_or(absent); };
@@ -36,6 +45,12 @@ void read_record(const io::Json& json, RunRecord& run) {
     run.versions.push_back(*version);
   }
   run.total_steps = json.find_integer("total_steps").value_or(run.total_steps);
+  if (json.has("samples")) {
+    for (const io::Json& sample : json.array("samples")) {
+      add_answer(run, sample.string("prompt"), {.step = step, .text = sample.string("answer")});
+    }
+    return;
+  }
   if (json.has("eval_loss")) {
     run.evaluations.push_back({.step = step, .loss = number("eval_loss"), .accuracy = number("eval_accuracy")});
     return;

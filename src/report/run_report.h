@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 // What a run left in its folder, and the page that shows it.
@@ -29,6 +30,10 @@ struct RunRecord {
   struct Fact {
     std::string name, value;
   };
+  struct Answer {
+    std::int64_t step = 0;
+    std::string text;
+  };
 
   std::string name;                   // of the folder
   std::string run;                    // as metrics.jsonl calls it; empty: by a version that gave runs no names
@@ -43,6 +48,7 @@ struct RunRecord {
   std::string base_model;   // by config.yaml
   std::vector<Fact> data;   // what it learns from and is evaluated on, by config.yaml
   std::vector<RunSample> samples;
+  std::vector<std::pair<std::string, std::vector<Answer>>> answers;  // to each of sample_prompts, by steps
 };
 
 // Reads what is there. A folder without metrics.jsonl is no run; a last line that is broken off (a run that was killed,

@@ -170,6 +170,27 @@ TEST_F(CliBestModel, ASignalSavesEverythingAllTheSame) {
   EXPECT_THAT(resumed.err, HasSubstr("resuming after step"));
 }
 
+// As transformers' SaveStrategy.BEST: these checkpoints and no others, the last step's evaluation among them.
+TEST_F(CliBestModel, BestIsASaveStrategy) {
+  ASSERT_EQ(train("eval_steps: 1\nmax_steps: 4\nsave_strategy: best\n").code, 0);
+  Words bests;
+  for (const auto& record : run.metrics()) {
+    if (!record.contains("eval_loss") || record.at("step") == 0) continue;
+    const auto step = record.at("step").get<std::int64_t>();
+    if (record.at("best_step") == step) bests.push_back("checkpoint-" + std::to_string(step));
+  }
+  EXPECT_GT(bests.size(), 1u);
+  EXPECT_EQ(bests.back(), "checkpoint-4");
+  EXPECT_EQ(run.checkpoints(), bests);
+  EXPECT_EQ(model(), model("checkpoint-4"));
+  fs::remove_all(run.path());
+  ASSERT_EQ(train(worse + "max_steps: 4\nsave_strategy: best\n").code, 0);
+  EXPECT_THAT(run.checkpoints(), ElementsAre("checkpoint-1"));
+  EXPECT_NE(model(), model("checkpoint-1"));  // nobody asked for the best as the result
+  const CommandResult resumed = train(worse + "max_steps: 4\nsave_strategy: best\n", {"--resume"});
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+}
+
 TEST_F(CliBestModel, KeysThatHaveNothingToActOnAreErrors) {
   const auto error_of = [&](const std::string& more, bool evaluates = true) {
     const CommandResult result = run.train("max_steps: 1\n" + (evaluates ? run.evaluation() : "") + more);
@@ -182,6 +203,9 @@ TEST_F(CliBestModel, KeysThatHaveNothingToActOnAreErrors) {
               HasSubstr("load_best_model_at_end is given, but not eval_steps: with one evaluation there is nothing to "
                         "choose"));
   EXPECT_THAT(error_of("metric_for_best_model: accuracy\n"), HasSubstr("metric_for_best_model is given, but not"));
+  EXPECT_THAT(error_of("save_strategy: best\n"), HasSubstr("save_strategy: best is given, but not eval_steps"));
+  EXPECT_THAT(error_of("save_strategy: best\neval_steps: 1\nsave_steps: 1\n"),
+              HasSubstr("save_strategy: best does not go with save_steps"));
   EXPECT_THAT(error_of("metric_for_best_model: bleu\n"), HasSubstr("expected one of auto, eval_loss, loss"));
   EXPECT_THAT(error_of("early_stopping_threshold: 0.1\n"),
               HasSubstr("early_stopping_threshold belongs to early_stopping_patience, which is not given"));

@@ -75,6 +75,37 @@ TEST(ReportRun, AnUnfinishedRunWithoutEvaluationIsShownToo) {
   EXPECT_THAT(run_html(read_run(folder.path())), HasSubstr("<circle"));  // a line of one point is none
 }
 
+TEST(ReportRun, ShowsTheAnswersOverTheSteps) {
+  const TempFolder folder;
+  const auto line = [](int step, const std::string& answer) {
+    return fmt::format(
+        R"({{"step":{},"samples":[{{"prompt":"Why <so>?","answer":"{}"}},{{"prompt":"p","answer":"x"}}]}})"
+        "\n",
+        step, answer);
+  };
+  // One that was killed answers once more after it went on.
+  std::string metrics = line(0, "at first") + step_line(1, 3.5) + line(1, "killed") + line(1, "<i>later</i>");
+  folder.write("metrics.jsonl", metrics);
+  const RunRecord run = read_run(folder.path());
+  EXPECT_EQ(run.steps.size(), 1u);
+  ASSERT_EQ(run.answers.size(), 2u);
+  EXPECT_EQ(run.answers[0].first, "Why <so>?");
+  ASSERT_EQ(run.answers[0].second.size(), 2u);
+  EXPECT_EQ(run.answers[0].second[1].text, "<i>later</i>");
+  const std::string html = run_html(run);
+  for (const char* part : {"Answers while it learned", "Why &lt;so&gt;?", "at first", "&lt;i&gt;later"}) {
+    EXPECT_THAT(html, HasSubstr(part));
+  }
+  EXPECT_THAT(html, Not(HasSubstr("killed")));
+  // Of many the first, the last, and some between.
+  for (int step = 2; step <= 100; ++step) metrics += line(step, "answer" + std::to_string(step) + ".");
+  folder.write("metrics.jsonl", metrics);
+  const std::string many = run_html(read_run(folder.path()));
+  EXPECT_THAT(many, HasSubstr("at first"));
+  EXPECT_THAT(many, HasSubstr("answer100."));
+  EXPECT_THAT(many, Not(HasSubstr("answer99.")));
+}
+
 TEST(ReportRun, SaysWhenByWhichVersionsAndOnWhichData) {
   const TempFolder folder;
   const auto line = [](int step, const char* time, const char* version) {
