@@ -1,12 +1,17 @@
+#include <set>
+
 #include "bench/bench.h"
+#include "core/environment.h"
 #include "parallel/processes.h"
+#include "train/measured_network.h"
+#include "train/mesh.h"
 #include "train/session.h"
 
 namespace inlay::bench {
 
 namespace {
 
-struct Arguments {
+struct CollectivesArguments {
   std::string device = "auto";
   int iterations = 10;
   std::int64_t largest = 0;  // MiB; 0: by the device
@@ -38,7 +43,14 @@ Report measure(backend::Exec& exec, Communicator& ranks, View tensor, int iterat
           {"all_gather", result(ms([&] { ranks.all_gather(exec, parts, "all_gather"); }), bytes)}};
 }
 
-Report run(const Arguments& a) {
+// Whether plans will count on it, and if not, why.
+std::string keep(Device device, const train::MeasuredRing& ring) {
+  if (ring.processes % ring.nodes != 0) return "no: the nodes have unequal numbers of processes";
+  if (device == Device::cuda && environment("INLAY_SHARE_GPU") == "1") return "no: processes share a GPU";
+  return train::keep_ring(device, ring) ? "yes" : "no: a measurement with larger tensors or more iterations is kept";
+}
+
+Report run(const CollectivesArguments& a) {
   const std::shared_ptr<Communicator> world = parallel::join_processes();
   if (world->single()) {
     user_error("the network between processes is measured by several of them: mpirun -n N inlay bench collectives");
@@ -60,10 +72,15 @@ Report run(const Arguments& a) {
   const Report& last = rows.back();
   const double rate =
       1e9 * std::min(last["reduce_scatter"]["gb_per_s"].get<double>(), last["all_gather"]["gb_per_s"].get<double>());
+  const std::vector<std::string> hosts = train::hosts_of(*world);
   if (!world->leads()) return {};
-  train::keep_network_rate(device, rate);
-  return {
-      {"processes", world->size()}, {"device", name_of(device)}, {"network_gb_per_s", rate * 1e-9}, {"sizes", rows}};
+  const train::MeasuredRing ring = {.rate = rate,
+                                    .processes = world->size(),
+                                    .nodes = static_cast<int>(std::set(hosts.begin(), hosts.end()).size()),
+                                    .bytes = largest,
+                                    .iterations = a.iterations};
+  return {{"processes", ring.processes},     {"nodes", ring.nodes},        {"device", name_of(device)},
+          {"network_gb_per_s", rate * 1e-9}, {"kept", keep(device, ring)}, {"sizes", rows}};
 }
 
 }  // namespace
@@ -72,7 +89,7 @@ Benchmark collectives_benchmark() {
   return {.name = "collectives",
           .meaning = "What processes exchange per second, under mpirun; kept for estimates",
           .declare = [](CLI::App& command) -> std::function<Report()> {
-            auto arguments = std::make_shared<Arguments>();
+            auto arguments = std::make_shared<CollectivesArguments>();
             command.add_option("--device", arguments->device, "auto, cpu or cuda");
             command.add_option("--iterations", arguments->iterations, "Timed calls, of which the median is reported")
                 ->check(CLI::PositiveNumber);

@@ -52,9 +52,11 @@ void print_team(const RunPlan& p) {
   fmt::print("about {} tokens/s in all, {} per process: {:.0f} % of what it does without waiting (rates: {}; {})\n",
              format_count(std::llround(e.tokens_per_second)), format_count(std::llround(per_process)),
              100 * e.compute_seconds / e.step_seconds, p.ceilings.source, p.network.source);
-  if (p.budget.device == Arena::unlimited) return;
-  if (p.smallest > 0) {
-    fmt::print("fewest processes whose devices hold everything (by doubling): {}\n", p.smallest);
+  if (p.budget.device == Arena::unlimited) {
+    fmt::print("fewest processes: unknown, since nothing says what a device holds; memory.device does\n");
+  } else if (p.smallest > 0) {
+    fmt::print("fewest processes whose devices hold everything: {}{}\n", p.smallest,
+               p.smallest > p.team.per_node() ? fmt::format(" (whole nodes of {})", p.team.per_node()) : "");
   } else {
     fmt::print("not even {} processes hold everything on their devices\n", train::most_planned_processes);
   }
@@ -104,19 +106,20 @@ void print_plan(const RunPlan& p) {
   if (p.longest > 0) fmt::print("\nlongest document that fits: {} tokens\n", format_count(p.longest));
 }
 
-struct Arguments {
+struct PlanArguments {
   std::string config;
   HubArguments hub;
   train::PlanRequest request;
   bool json = false, quiet = false, measure = false;
 };
 
-int run(const Arguments& arguments, const options::Overrides& overrides) {
+int run(const PlanArguments& arguments, const options::Overrides& overrides) {
   Console console(arguments.quiet);
   train::PlanRequest request = arguments.request;
   request.measure = train::Remeasure{arguments.measure};
-  const options::TrainOptions options =
+  options::TrainOptions options =
       options::load_options(arguments.config, overrides, arguments.hub.access(arguments.quiet));
+  options.source = arguments.config;
   for (const std::string& note : options.notes) console.line(note);
   const RunPlan p = train::plan_run(options, request, console);
   if (arguments.json) {
@@ -130,7 +133,7 @@ int run(const Arguments& arguments, const options::Overrides& overrides) {
 }  // namespace
 
 void add_plan(Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command =
       program.app.add_subcommand("plan", "Where every byte of a run will go; needs no GPU and no weights");
   command->add_option("config", arguments->config, "YAML file")->required();

@@ -136,10 +136,6 @@ constexpr std::pair<const char*, double Ceilings::*> rates[] = {
     {"memory", &Ceilings::memory}, {"link", &Ceilings::link}, {"host", &Ceilings::host}};
 constexpr int file_version = 2;  // of what is measured, and how
 
-std::string machine_name(Device device) {
-  return device == Device::cuda ? backend::cuda::device_description() : backend::cpu::processor();
-}
-
 // A file's content, where it is what was written for the machine.
 nlohmann::json read_rates(const std::filesystem::path& file, const std::string& machine) {
   std::ifstream stream(file);
@@ -164,14 +160,6 @@ void write_rates(const std::filesystem::path& file, const nlohmann::ordered_json
     io::write_file_atomic(file, json.dump(2) + "\n");
   } catch (const UserError&) {  // then the next run measures again
   }
-}
-
-std::string network_of(Device device) { return "network of " + machine_name(device); }
-
-double kept_network_rate(Device device) {
-  double rate = 0;
-  const nlohmann::json json = read_rates(ceilings_file(network_of(device)), network_of(device));
-  return json.is_object() && take_rate(json, "network", rate) ? rate : 0;
 }
 
 }  // namespace
@@ -244,6 +232,10 @@ Ceilings measure_ceilings(Device device, DType compute) {
   return result;
 }
 
+std::string machine_name(Device device) {
+  return device == Device::cuda ? backend::cuda::device_description() : backend::cpu::processor();
+}
+
 std::filesystem::path ceilings_file(const std::string& machine) {
   const std::filesystem::path folder = cache_folder();
   if (folder.empty()) return {};
@@ -268,12 +260,6 @@ void write_ceilings(const std::filesystem::path& file, const std::string& machin
   write_rates(file, json);
 }
 
-void keep_network_rate(Device device, double rate) {
-  const std::filesystem::path file = ceilings_file(network_of(device));
-  if (file.empty()) return;
-  write_rates(file, {{"version", file_version}, {"machine", network_of(device)}, {"network", rate}});
-}
-
 Ceilings h200_ceilings() {
   return {.matmul = 655e12,
           .fp8 = 1250e12,
@@ -295,7 +281,6 @@ Ceilings machine_ceilings(Device device, DType compute, Remeasure again, const b
     ceilings = measure_ceilings(device, compute);
     if (!file.empty()) write_ceilings(file, machine, ceilings);
   }
-  ceilings.network = kept_network_rate(device);
   return ceilings;
 }
 

@@ -15,7 +15,6 @@ struct Ceilings {
   double memory = 0;     // bytes/s of the device's memory, read and written
   double link = 0;       // bytes/s between host and device, each way
   double host = 0;       // bytes/s of the host's memory under AdamW
-  double network = 0;    // bytes/s that each of several processes sends; 0: never measured
   std::string source;    // where they come from, for people
 
   double product_seconds(const backend::Work& work) const;
@@ -32,15 +31,14 @@ Ceilings machine_ceilings(Device device, DType compute, Remeasure again, const b
 // An H200's (docs/numbers.md).
 Ceilings h200_ceilings();
 
-// What `inlay bench collectives` has measured, kept for this kind of machine.
-void keep_network_rate(Device device, double rate);
-
 // Measures now.
 Ceilings measure_ceilings(Device device, DType compute);
 // FLOP/s of a large product of random numbers (e4m3: by blocks of 128): the median of as many as fill the time, ten at
 // least. A GPU under its power limit slows down within a second.
 double measured_matmul_rate(Device device, DType dtype, double seconds = 0);
 
+// The kind of machine that rates are kept for.
+std::string machine_name(Device device);
 // The file, and what it says; a file that is missing, damaged or of another machine says nothing.
 std::filesystem::path ceilings_file(const std::string& machine);
 bool read_ceilings(const std::filesystem::path& file, const std::string& machine, Ceilings& ceilings);

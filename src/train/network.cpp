@@ -42,13 +42,29 @@ double gigabytes(const std::string& text) {
   return error == std::errc() && end == text.data() + text.size() && std::isfinite(value) && value > 0 ? value : 0;
 }
 
-void use(const Link& link, int per_node, NetworkRates& rates) {
-  (link.between_nodes ? rates.between : rates.within) =
-      link.rate * (link.between_nodes && link.of_process ? per_node : 1);
-  (link.between_nodes ? rates.hop_between : rates.hop_within) = link.hop;
-}
+// What one kind of link is taken to be: what the user says counts before what was measured, and that before a guess.
+struct Choice {
+  const Link* link = nullptr;
+  double own = 0;  // GB/s of each process
+  bool named = false;
+  const MeasuredRing* ring = nullptr;
 
-double compute_seconds(const Work& work, const Ceilings& ceilings) {
+  bool measured() const { return !named && ring != nullptr; }
+  std::string text() const {
+    if (own > 0) return fmt::format("{:g} GB/s per process", own);
+    if (!measured()) return std::string(link->text);
+    const std::string nodes = ring->nodes == 1 ? "one node" : fmt::format("{} nodes", ring->nodes);
+    return fmt::format("{:.3g} GB/s per process, measured with {} processes on {} and {},", ring->rate / 1e9,
+                       ring->processes, nodes, format_bytes(static_cast<std::size_t>(ring->bytes)));
+  }
+  // A ring leaves a node once, whatever has been measured of it: so its rate is the whole node's.
+  double rate(int processes) const {
+    if (own > 0) return 1e9 * own * processes;
+    return measured() ? ring->rate : link->rate * (link->of_process ? processes : 1);
+  }
+};
+
+double pass_seconds(const Work& work, const Ceilings& ceilings) {
   const double kernels =
       ceilings.product_seconds(work) + work.attention / ceilings.attention + work.bytes / ceilings.memory;
   return std::max(kernels, std::max(work.to_device, work.to_host) / ceilings.link);
@@ -68,41 +84,43 @@ double network_seconds(const Work& work, const TeamShape& team, const NetworkRat
 
 }  // namespace
 
-NetworkRates network_rates(const std::string& link, const TeamShape& team, double measured) {
-  NetworkRates rates{.start = ring_start};
-  const Link *within = &links[0], *between = &links[2];
-  double own_within = 0, own_between = 0;
+NetworkRates network_rates(const std::string& link, const TeamShape& team, std::span<const MeasuredRing> rings) {
+  Choice within{.link = &links[0], .ring = ring_within(rings, team.per_node())};
+  Choice between{.link = &links[2], .ring = ring_between(rings, team.per_node(), team.nodes)};
   for (const std::string& name : link.empty() ? std::vector<std::string>() : split(link, ',')) {
     if (const Link* known = find_link(name)) {
-      (known->between_nodes ? between : within) = known;
+      if (known->between_nodes && team.nodes == 1) {
+        user_error("--link: {} connects nodes, but all {} processes are on one; give --nodes, or leave it out", name,
+                   team.processes);
+      }
+      Choice& choice = known->between_nodes ? between : within;
+      if (choice.named) user_error("--link: {} names a second link of its kind; one is enough", name);
+      choice.link = known;
+      choice.named = true;
     } else if (const double value = gigabytes(name); value > 0) {
-      (team.nodes > 1 ? own_between : own_within) = value;
+      Choice& choice = team.nodes > 1 ? between : within;
+      if (choice.named) user_error("--link: {} names a second link of its kind; one is enough", name);
+      choice.own = value;
+      choice.named = true;
     } else {
       user_error("--link: expected nvlink, pcie, ib400, eth100 or GB/s, got {}", name);
     }
   }
-  use(*within, team.per_node(), rates);
-  use(*between, team.per_node(), rates);
-  if (own_within > 0) rates.within = 1e9 * own_within;
-  if (own_between > 0) rates.between = 1e9 * own_between * team.per_node();
-  const auto text = [](const Link& known, double own) {
-    return own > 0 ? fmt::format("{:g} GB/s per process", own) : std::string(known.text);
-  };
-  if (link.empty() && measured > 0) {  // of a ring through all processes
-    rates.within = rates.between = measured;
-    rates.source = fmt::format("{:.3g} GB/s per process, measured by inlay bench collectives", measured / 1e9);
-    return rates;
-  }
-  rates.source = text(*within, own_within) + " within a node";
-  if (team.nodes > 1) rates.source += ", " + text(*between, own_between) + " between nodes";
+  NetworkRates rates{.within = within.rate(1),
+                     .between = between.rate(team.per_node()),
+                     .hop_within = within.link->hop,
+                     .hop_between = between.link->hop,
+                     .start = ring_start,
+                     .source = within.text() + " within a node"};
+  if (team.nodes > 1) rates.source += "; " + between.text() + " between nodes";
   return rates;
 }
 
 Edge edge_of(const model::ModelConfig& config) {
   const double embedding = static_cast<double>(config.vocab) * static_cast<double>(config.hidden);
-  return {.layers = config.layer_count(),
-          .share = std::max(embedding / static_cast<double>(config.parameter_count()),
-                            1.0 / static_cast<double>(config.layer_count()))};
+  const auto all = static_cast<double>(config.parameter_count()), layers = static_cast<double>(config.layer_count());
+  const double in_layers = all - embedding * (config.tied_embeddings ? 1 : 2);
+  return {.layers = config.layer_count(), .share = std::min(1.0, (embedding + in_layers / layers) / all)};
 }
 
 TeamEstimate estimate_team_step(const MemoryPlan& plan, std::int64_t micro_batches, const Edge& edge,
@@ -114,8 +132,8 @@ TeamEstimate estimate_team_step(const MemoryPlan& plan, std::int64_t micro_batch
   const auto beside = [&](double compute, double exchange) {
     return std::max(compute, exchange) + std::min(compute, exchange) * edge.share;
   };
-  const double there = compute_seconds(forward, ceilings), back = compute_seconds(backward, ceilings);
-  const double optimizer = compute_seconds(update, ceilings) + update.host_bytes / ceilings.host;
+  const double there = pass_seconds(forward, ceilings), back = pass_seconds(backward, ceilings);
+  const double optimizer = pass_seconds(update, ceilings) + update.host_bytes / ceilings.host;
   const auto passes = static_cast<double>(micro_batches);
 
   TeamEstimate result;

@@ -4,6 +4,7 @@
 
 #include "train/ceilings.h"
 #include "train/engine.h"
+#include "train/measured_network.h"
 
 // What processes that exchange weights and gradients cost a step, before there are any.
 namespace inlay::train {
@@ -26,13 +27,13 @@ struct NetworkRates {
 };
 
 // By the name of a link: nvlink or pcie within a node, ib400 or eth100 between nodes; GB/s of each process, where
-// processes are on one node within it, else between nodes; or one for each, as in "pcie,eth100". Empty: NVLink, and
-// InfiniBand at 400 Gb/s for every GPU, or what was measured (bytes/s that each process sends; 0: never). UserError
-// where it is none of these.
-NetworkRates network_rates(const std::string& link, const TeamShape& team, double measured = 0);
+// processes are on one node within it, else between nodes; or one for each, as in "pcie,eth100". For what is not named,
+// what was measured on a link of that kind, else NVLink, and InfiniBand at 400 Gb/s for every GPU. UserError where it
+// is none of these.
+NetworkRates network_rates(const std::string& link, const TeamShape& team, std::span<const MeasuredRing> rings = {});
 
 // Of one process and step. What is sent runs beside the kernels, a layer ahead or behind: in each pass the longer of
-// the two counts, and the part of the other that nothing hides: the first to come or the last to leave, a layer or the
+// the two counts, and the part of the other that nothing hides: the first to come or the last to leave, a layer and the
 // embedding. Sums that are made once leave during the last backward pass, and weights that the optimizer has changed
 // come during the next forward pass.
 struct TeamEstimate {

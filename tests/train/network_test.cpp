@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "model/presets.h"
 #include "support/files.h"
 #include "support/imaginary_model.h"
 #include "train/mesh.h"
@@ -28,8 +29,6 @@ TEST(TrainNetwork, LinksHaveNames) {
   EXPECT_EQ(train::network_rates("", eight).between, 8 * 46e9);
   EXPECT_EQ(train::network_rates("eth100", eight).between, 11e9) << "what all of a node share";
   EXPECT_EQ(train::network_rates("25", eight).between, 8 * 25e9);
-  EXPECT_EQ(train::network_rates("", one, 5e9).within, 5e9) << "as measured";
-  EXPECT_EQ(train::network_rates("pcie", one, 5e9).within, 28e9) << "as asked for";
   const NetworkRates both = train::network_rates("pcie,eth100", eight);
   EXPECT_EQ(both.within, 28e9);
   EXPECT_EQ(both.between, 11e9);
@@ -38,10 +37,69 @@ TEST(TrainNetwork, LinksHaveNames) {
   for (const char* wrong : {"infiniband", "0", "-3", "nvlink,,", "12GB"}) {
     EXPECT_THAT(user_error_of([&] { train::network_rates(wrong, one); }), HasSubstr("--link: expected nvlink, pcie"));
   }
+  EXPECT_THAT(user_error_of([&] { train::network_rates("ib400", one); }), HasSubstr("all 8 processes are on one"));
+  for (const char* twice : {"pcie,nvlink", "25,eth100", "25,30"}) {
+    EXPECT_THAT(user_error_of([&] { train::network_rates(twice, eight); }), HasSubstr("a second link of its kind"));
+  }
+}
+
+// What was measured counts for links of its kind alone, and only where the user names none.
+TEST(TrainNetwork, MeasuredRatesCountForTheirKindOfLink) {
+  const TeamShape one{.processes = 8}, eight{.processes = 64, .nodes = 8};
+  const std::vector<train::MeasuredRing> host = {{5e9, 2, 1, 1 << 26, 10}};
+  EXPECT_EQ(train::network_rates("", one, host).within, 5e9);
+  EXPECT_THAT(train::network_rates("", one, host).source,
+              HasSubstr("5 GB/s per process, measured with 2 processes on one node and 64.0 MiB, within a node"));
+  EXPECT_EQ(train::network_rates("pcie", one, host).within, 28e9) << "as asked for";
+  const NetworkRates far = train::network_rates("", eight, host);
+  EXPECT_EQ(far.within, 5e9);
+  EXPECT_EQ(far.between, 8 * 46e9) << "of which one host says nothing";
+  EXPECT_THAT(far.source, HasSubstr("InfiniBand NDR (46 of 50 GB/s per GPU) between nodes"));
+
+  const std::vector<train::MeasuredRing> all = {
+      {5e9, 2, 1, 1 << 26, 10}, {4e9, 8, 1, 1 << 26, 10}, {3e9, 16, 2, 1 << 26, 10}, {1e9, 2, 2, 1 << 26, 10}};
+  EXPECT_EQ(train::network_rates("", one, all).within, 4e9) << "of as many processes";
+  EXPECT_EQ(train::network_rates("", eight, all).between, 3e9) << "of nodes with as many processes";
+  EXPECT_THAT(train::network_rates("", eight, all).source, HasSubstr("measured with 16 processes on 2 nodes"));
+  EXPECT_EQ(train::network_rates("eth100", eight, all).between, 11e9);
+  EXPECT_EQ(train::network_rates("eth100", eight, all).within, 4e9) << "of which nothing was said";
+  EXPECT_EQ(train::network_rates("25", eight, all).between, 8 * 25e9);
+  EXPECT_EQ(train::network_rates("", {.processes = 16, .nodes = 4}, all).between, 4 * 46e9)
+      << "four on a node may have other links than eight or one";
+}
+
+TEST(TrainNetwork, ABetterMeasurementIsKept) {
+  const TempFolder folder;
+  const Setting cache("XDG_CACHE_HOME", folder.path().string());
+  const auto rates = [] {
+    std::vector<double> result;
+    for (const train::MeasuredRing& ring : train::kept_rings(Device::cpu)) result.push_back(ring.rate);
+    return result;
+  };
+  EXPECT_EQ(rates(), std::vector<double>());
+  EXPECT_TRUE(train::keep_ring(Device::cpu, {5e9, 2, 1, 1 << 26, 10}));
+  EXPECT_FALSE(train::keep_ring(Device::cpu, {1e9, 2, 1, 1 << 20, 10})) << "a small tensor";
+  EXPECT_FALSE(train::keep_ring(Device::cpu, {1e9, 2, 1, 1 << 26, 1})) << "a quick look";
+  EXPECT_EQ(rates(), std::vector<double>{5e9});
+  EXPECT_TRUE(train::keep_ring(Device::cpu, {6e9, 2, 1, 1 << 26, 10})) << "the same again";
+  EXPECT_TRUE(train::keep_ring(Device::cpu, {3e9, 4, 2, 1 << 20, 1})) << "something else";
+  EXPECT_EQ(rates(), (std::vector<double>{6e9, 3e9}));
+  const std::filesystem::path file = *std::filesystem::directory_iterator(folder / "inlay");
+  const std::string whole = read_text(file);
+  const auto with = [&](std::string_view from, std::string_view to) {
+    return std::string(whole).replace(whole.find(from), from.size(), to);
+  };
+  std::ofstream(file) << with("\"nodes\": 2", "\"nodes\": 3");
+  EXPECT_EQ(rates(), std::vector<double>{6e9}) << "four processes on three nodes";
+  for (const std::string& text :
+       {std::string("[]"), whole.substr(0, whole.size() / 2), with("\"version\": 1", "\"version\": 2")}) {
+    std::ofstream(file) << text;
+    EXPECT_EQ(rates(), std::vector<double>()) << text;
+  }
 }
 
 // A unit of each kind of work per second, and no delays.
-train::Ceilings ones() {
+train::Ceilings unit_ceilings() {
   return {.matmul = 1, .fp8 = 1, .attention = 1, .memory = 1, .link = 1, .host = 1, .source = {}};
 }
 NetworkRates rates(double within, double between) { return {.within = within, .between = between, .source = {}}; }
@@ -69,7 +127,7 @@ TEST(TrainNetwork, OfWhatHidesOneLayerIsLeft) {
   const TeamShape team{.processes = 4};
   const auto step = [&](const Parts& sent, std::int64_t micro_batches = 1) {
     return train::estimate_team_step(plan_of({.forward = 10, .backward = 20, .optimizer = 3}, sent), micro_batches,
-                                     {10, 0.1}, team, ones(), rates(1, 1));
+                                     {10, 0.1}, team, unit_ceilings(), rates(1, 1));
   };
   EXPECT_DOUBLE_EQ(step({}).step_seconds, 33);
   EXPECT_DOUBLE_EQ(step({}).tokens_per_second, 4 * 100 / 33.0);
@@ -90,7 +148,7 @@ TEST(TrainNetwork, OfWhatHidesOneLayerIsLeft) {
 
 TEST(TrainNetwork, TheSlowestLinkOfARingCounts) {
   const auto seconds = [](const TeamShape& team, const NetworkRates& network, double far) {
-    return train::estimate_team_step(plan_of({}, {.sums = 120}, far), 1, {10, 0.1}, team, ones(), network)
+    return train::estimate_team_step(plan_of({}, {.sums = 120}, far), 1, {10, 0.1}, team, unit_ceilings(), network)
         .network_seconds;
   };
   const TeamShape one{.processes = 4}, two{.processes = 8, .nodes = 2};
@@ -115,7 +173,7 @@ TEST(TrainNetwork, EveryProcessOfARingDelaysIt) {
   network.start = 100, network.hop_within = 1, network.hop_between = 10;
   const auto seconds = [&](bool in_node) {
     const TeamShape team{.processes = 8, .nodes = 2, .shards_in_node = in_node};
-    return train::estimate_team_step(plan, 1, {10, 0.1}, team, ones(), network).network_seconds;
+    return train::estimate_team_step(plan, 1, {10, 0.1}, team, unit_ceilings(), network).network_seconds;
   };
   EXPECT_DOUBLE_EQ(seconds(false), (100 + 3) + 2 * (100 + 2 * (3 + 10)));
   EXPECT_DOUBLE_EQ(seconds(true), (100 + 3) + 2 * (100 + 2 * 10));
@@ -151,6 +209,15 @@ TEST(TrainNetwork, StagesSendWhatTheirNamesPromise) {
   EXPECT_NEAR(far.network - far.network_far, round * 6 * parameters, 0.01 * 6 * parameters);
   const Work all = sent(Zero::state, {.processes = 8, .nodes = 2});
   EXPECT_EQ(all.network, all.network_far);
+}
+
+// With what a pass begins or ends, nothing runs beside: the embedding, and the layer next to it.
+TEST(TrainNetwork, AnEdgeIsTheEmbeddingAndALayer) {
+  const model::ModelConfig config = model::shape_or_config("llama-8b");
+  const double embedding = 128256.0 * 4096, all = 8030261248.0, layer = (all - 2 * embedding) / 32;
+  const train::Edge edge = train::edge_of(config);
+  EXPECT_EQ(edge.layers, 32);
+  EXPECT_DOUBLE_EQ(edge.share, (embedding + layer) / all);
 }
 
 }  // namespace
