@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "model/objective.h"
 #include "options/train_options.h"
 
 // Which evaluation of a run was the best, and when to stop because none is better: as transformers has it.
@@ -11,6 +12,7 @@ namespace inlay::train {
 struct Evaluated {
   std::int64_t step = -1;  // -1: nothing was evaluated yet
   double loss = 0, accuracy = 0;
+  model::Objective::Metrics metrics = {};  // of the objective; where there are some, loss is its own
 
   double value(options::Metric metric) const;
   bool known() const { return step >= 0; }

@@ -35,10 +35,10 @@ struct Held {
   std::size_t item, batch;
 };
 
-class Dealer {
+class DocumentDealer {
  public:
   // most: micro-batches that a rank may have.
-  Dealer(std::span<const DealItem> items, std::int64_t capacity, int ranks, std::size_t most)
+  DocumentDealer(std::span<const DealItem> items, std::int64_t capacity, int ranks, std::size_t most)
       : items_(items), capacity_(capacity), most_(most), ranks_(static_cast<std::size_t>(ranks)) {}
 
   // The dearest item first, each to the rank that has least of those where it fits. False: one fitted nowhere.
@@ -251,8 +251,8 @@ double Deal::imbalance() const {
 }
 
 Deal deal_whole(std::span<const DealItem> items, std::span<const std::size_t> batch_of, int ranks) {
-  Dealer dealer(items, std::numeric_limits<std::int64_t>::max(), ranks,
-                shared_by(items.empty() ? 0 : batch_of.back() + 1, ranks));
+  DocumentDealer dealer(items, std::numeric_limits<std::int64_t>::max(), ranks,
+                        shared_by(items.empty() ? 0 : batch_of.back() + 1, ranks));
   INLAY_ASSERT(dealer.deal_whole(batch_of), "there are more micro-batches than were counted");
   return dealer.result();
 }
@@ -276,7 +276,7 @@ Deal deal_items(std::span<const DealItem> items, std::span<const std::size_t> ba
 
   std::optional<Deal> best;
   double least = 0;
-  const auto consider = [&](Dealer& dealer) {
+  const auto consider = [&](DocumentDealer& dealer) {
     dealer.improve(bound);
     Deal deal = dealer.result();
     const double cost = *std::ranges::max_element(deal.costs) + pass_cost * static_cast<double>(deal.passes());
@@ -285,10 +285,10 @@ Deal deal_items(std::span<const DealItem> items, std::span<const std::size_t> ba
     best = std::move(deal);
   };
   for (std::size_t most = fewest; most <= given + 1 && !(best && least <= enough); ++most) {
-    Dealer single(items, capacity, ranks, most);
+    DocumentDealer single(items, capacity, ranks, most);
     if (single.deal_single()) consider(single);
     if (most != given || (best && least <= enough)) continue;
-    Dealer whole(items, capacity, ranks, most);
+    DocumentDealer whole(items, capacity, ranks, most);
     INLAY_ASSERT(whole.deal_whole(batch_of), "there are more micro-batches than were counted");
     consider(whole);
   }

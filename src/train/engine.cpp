@@ -73,6 +73,12 @@ model::DecoderOptions decoder_options(const EngineOptions& options, std::shared_
   return result;
 }
 
+StagingOptions staging_options(const EngineOptions& options) {
+  return {.what = options.staged,
+          .leads = options.mesh.all->leads(),
+          .adapters = options.saves_adapter ? (options.saves_start ? 2 : 1) : 0};
+}
+
 }  // namespace
 
 BatchExtent extent_of(const PackedBatch& batch) {
@@ -99,6 +105,9 @@ Engine::Engine(Exec exec, const model::ModelConfig& config, const EngineOptions&
   }
   if (options.training && options.optimizer_state) {
     optimizer_ = std::make_unique<Optimizer>(exec_, decoder_, options.optimizer);
+    if (options.staged != Staged::nothing) {
+      staging_ = std::make_unique<Staging>(exec_, decoder_, *optimizer_, staging_options(options));
+    }
   }
 }
 
@@ -133,6 +142,7 @@ void Engine::rehearse() {
     model::continue_texts(exec_, decoder_, prompts, {.count = 2});
   }
   if (optimizer_ == nullptr) return;
+  optimizer_->look_ahead(exec_, 2);
   optimizer_->step(exec_, 1, 0.0);
   decoder_.update_weights(exec_);
   arena.begin_phase("saving");
@@ -244,12 +254,23 @@ StepResult Engine::gradients(const std::vector<PackedBatch>& micro_batches, std:
   return result;
 }
 
+void Engine::look_ahead(std::int64_t step) {
+  if (options_.optimizer.kind != OptimizerKind::schedule_free) return;
+  if (staging_ != nullptr) staging_->before_update(exec_);
+  optimizer_->look_ahead(exec_, step);
+  decoder_.update_weights(exec_);
+}
+
+void Engine::account(double learning_rate) { optimizer_->account(learning_rate); }
+
 StepResult Engine::train_step(const std::vector<PackedBatch>& micro_batches, std::int64_t step, double learning_rate,
                               const StepShare& share) {
   const auto mine = static_cast<std::int64_t>(micro_batches.size());
+  look_ahead(step);
   optimizer_->begin_step(static_cast<int>(passes_together() ? std::max(share.passes, mine) : mine), step,
                          learning_rate);
   StepResult result = gradients(micro_batches, step, share);
+  if (staging_ != nullptr) staging_->before_update(exec_);
   optimizer_->step(exec_, step, learning_rate);
   decoder_.update_weights(exec_);
   const model::LossSums sums = decoder_.read_loss(exec_);

@@ -8,6 +8,7 @@
 #include "model/decoder.h"
 #include "model/weights_io.h"
 #include "train/optimizer.h"
+#include "train/staging.h"
 
 namespace inlay::train {
 
@@ -41,7 +42,9 @@ struct EngineOptions {
   std::int64_t logit_rows = 0;    // rows whose logits are asked for at once; 0: never
   // Which matrix is of which kind; absent: everything trains as a whole.
   std::shared_ptr<const weights::WeightPlan> weights;
-  bool saves_adapter = false;  // what is saved is an adapter, of the model only what trains as a whole
+  bool saves_adapter = false;       // what is saved is an adapter, of the model only what trains as a whole
+  Staged staged = Staged::nothing;  // of a checkpoint, in host memory, so that it is written beside the steps
+  bool saves_start = false;         // an adapter is saved with what it began at
   // Of train::generate: sequences at once, and tokens of each; 0: never.
   std::int64_t decode_sequences = 0, decode_length = 0;
   bool row_losses = false;  // the loss of every position will be asked for
@@ -104,6 +107,7 @@ class Engine {
   Exec& exec() { return exec_; }
   model::Decoder& decoder() { return decoder_; }
   Optimizer& optimizer() { return *optimizer_; }
+  Staging* staging() { return staging_.get(); }  // null where the options ask for none
   const EngineOptions& options() const { return options_; }
 
   void load(const io::Checkpoint& checkpoint, const model::Progress& progress = {});
@@ -120,6 +124,8 @@ class Engine {
   // step counts from 1. Results are those of the whole step.
   StepResult train_step(const std::vector<PackedBatch>& micro_batches, std::int64_t step, double learning_rate,
                         const StepShare& share = {});
+  // The learning rates of steps that were done before a run was resumed, in order: some optimizers weigh steps by them.
+  void account(double learning_rate);
   // Gradients alone, left in the parameters.
   StepResult gradients(const std::vector<PackedBatch>& micro_batches, std::int64_t step = 0,
                        const StepShare& share = {});
@@ -133,6 +139,7 @@ class Engine {
  private:
   // Whether every pass of one process needs the others.
   bool passes_together() const;
+  void look_ahead(std::int64_t step);
   // Every pass once, with the largest batch that may come.
   void rehearse();
 
@@ -141,6 +148,7 @@ class Engine {
   model::Decoder decoder_;
   std::unique_ptr<model::Decoder> other_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Staging> staging_;
   std::uint64_t disk_bytes_ = 0;  // that the rehearsal has counted
 };
 

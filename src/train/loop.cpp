@@ -1,5 +1,6 @@
 #include "train/loop.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -8,6 +9,7 @@
 #include "backend/cuda/context.h"
 #include "core/clock.h"
 #include "core/interrupt.h"
+#include "core/terminal.h"
 #include "core/text.h"
 #include "core/version.h"
 #include "io/paths.h"
@@ -36,6 +38,15 @@ std::string own_template(const options::TrainOptions& options) {
   return {};
 }
 
+// The beginning of a text, for a line of the log.
+std::string beginning_of(std::string text) {
+  constexpr std::size_t most = 100;
+  std::ranges::replace_if(
+      text, [](char c) { return c == '\n' || c == '\r' || c == '\t'; }, ' ');
+  const std::string_view first = first_characters(text, most);
+  return first.size() == text.size() ? text : std::string(first) + "…";
+}
+
 // Of an objective's metrics: the line has room for those that say whether it learns.
 bool shown_in_the_log(std::string_view metric) { return metric != "ce_loss" && !metric.starts_with("logps/"); }
 
@@ -59,11 +70,16 @@ Loop::Loop(const options::TrainOptions& options, const RunDocuments& documents, 
       evaluators_{
           .ranks = engine_.options().mesh.all, .cost = team_.cost, .idle = [this] { engine_.idle_evaluation(); }},
       observer_(observer),
-      expected_speed_(engine.tokens_per_second) {}
+      expected_speed_(engine.tokens_per_second),
+      saver_(engine_.options().mesh.all) {
+  if (!options.sample_prompts.empty()) samples_.emplace(options);
+  if (options.sdft.on_policy) answers_.emplace(options, documents.shown(), console);
+}
 
 RunEnd Loop::run(TrainerState state, std::int64_t steps) {
   state_ = std::move(state);
   steps_ = steps;
+  saved_ = state_.step;  // a run begins with nothing, or goes on from a checkpoint
   metrics_ = std::make_unique<MetricsFile>();
   by_leader(output_.ranks(), "metrics.jsonl",
             [&] { metrics_ = std::make_unique<MetricsFile>(output_.path() / "metrics.jsonl", state_.step); });
@@ -74,8 +90,15 @@ RunEnd Loop::run(TrainerState state, std::int64_t steps) {
                                      .resumed_after = state_.step});
   }
   const Schedule schedule = schedule_of(options_, steps_);
+  for (std::int64_t step = 0; step < state_.step; ++step) engine_.account(schedule.rate(step));
   const std::int64_t step_size = step_micro_batches(state_.batching);
-  BatchStream stream(documents_.sampler(), documents_.train(), state_.epoch, state_.batch, team_);
+  ReplaceDocuments replace;
+  if (answers_) {
+    replace = [this](std::span<const data::BatchSampler::Piece> pieces, std::vector<Document> documents) {
+      return answers_->write(engine_, state_.step + 1, pieces, std::move(documents));
+    };
+  }
+  BatchStream stream(documents_.sampler(), documents_.train(), state_.epoch, state_.batch, team_, replace);
   if (team_.size > 1) console_.line(team_text(documents_.sampler(), step_size, team_));
   const double began = now() - state_.seconds;
   const RunLength length = run_length(steps_, documents_.sampler(), step_size, expected_speed_);
@@ -83,23 +106,24 @@ RunEnd Loop::run(TrainerState state, std::int64_t steps) {
   remove_old_checkpoints();  // a killed run may have left too many
   const bool evaluated =
       state_.step < steps_ && (state_.evaluation_due || (state_.step == 0 && options_.eval_on_start));
-  if (evaluated && !evaluate_now()) {
-    if (state_.step > 0) return stop_early();
-    end_boards(BoardEnd::stopped);
-    console_.line("interrupted in the evaluation before the first step; nothing was written");
-    return RunEnd::interrupted;
-  }
+  if (evaluated && !evaluate_now()) return stop_between("the evaluation before the first step");
+  if (state_.step == 0) sample_now();
   if (state_.step > 0 && evaluated) save_where_due();
   while (state_.step < steps_ && !stops_early(options_, state_.best)) {
     const double step_began = now();
-    const TeamStep share = stream.next_step(step_size);
+    TeamStep share;
+    try {
+      share = stream.next_step(step_size);
+    } catch (const Interrupted&) {
+      return stop_between("the answers before the first step");
+    }
     const double rate = schedule.rate(state_.step);
-    const StepResult result = engine_.train_step(share.micro_batches, state_.step + 1, rate,
-                                                 {.first_micro_batch = share.first_micro_batch,
-                                                  .passes = share.passes,
-                                                  .tokens = share.tokens,
-                                                  .valid = share.valid,
-                                                  .weight = share.weight});
+    StepResult result = engine_.train_step(share.micro_batches, state_.step + 1, rate,
+                                           {.first_micro_batch = share.first_micro_batch,
+                                            .passes = share.passes,
+                                            .tokens = share.tokens,
+                                            .valid = share.valid,
+                                            .weight = share.weight});
     ++state_.step;
     state_.epoch = stream.epoch();
     state_.batch = stream.batch();
@@ -107,14 +131,18 @@ RunEnd Loop::run(TrainerState state, std::int64_t steps) {
     state_.seconds = now() - began;
     host_peak_ = std::max(host_peak_, resident_bytes());
     check_finite(result);
+    if (answers_) result.metrics.emplace_back("rewritten", answers_->share());
     const double seconds = now() - step_began;
     const double reached = model_flops(plan_, share.micro_batches) / seconds;
     if (peak_ > 0) peak_ = std::max(peak_, reached);  // it may have been measured on a busy machine
     report(result, rate, seconds, peak_ > 0 ? reached / peak_ : 0);
-    if (options_.eval_steps > 0 && state_.step % options_.eval_steps == 0 && state_.step < steps_) evaluate_now();
+    const auto due = [&](std::int64_t every) { return every > 0 && state_.step % every == 0 && state_.step < steps_; };
+    if (due(options_.eval_steps)) evaluate_now();
+    if (due(options_.sample_steps > 0 ? options_.sample_steps : options_.eval_steps)) sample_now();
     const bool stop = output_.ranks().any(interrupt_requested(), "whether to stop");
     if (stop && state_.step < steps_) return stop_early();
     save_where_due();
+    with_saver([&] { saver_.check(); });
   }
   return finish();
 }
@@ -127,7 +155,10 @@ void Loop::write_metrics(ordered_json record) {
   metrics_->write(record);
   const std::string line = record.dump();
   if (observer_) observer_(line);
-  for (const auto& board : boards_) board->offer(board_record(line, time));
+  const BoardRecord shown = board_record(line, time);
+  for (const auto& board : boards_) {
+    if (!shown.values.empty()) board->offer(shown);
+  }
   tell_of_boards();
 }
 
@@ -150,6 +181,11 @@ void Loop::check_finite(const StepResult& result) {
 }
 
 void Loop::diverged(const std::string& what, std::int64_t bad) {
+  try {
+    saver_.wait();  // what is being written is to be spoken of, too
+  } catch (const UserError&) {
+    // The run ends anyway, and for a better reason.
+  }
   throw Diverged(fmt::format("step {}: {}; stopped. {} A lower learning_rate or a longer warm-up usually helps",
                              state_.step, what, output_.advice_to_go_back(bad)));
 }
@@ -218,14 +254,13 @@ bool Loop::evaluate_now() {
   if (!std::isfinite(found.loss)) {
     diverged(fmt::format("the evaluation's loss is {}", format_value(found.loss)), state_.step);
   }
-  state_.evaluated = {.step = state_.step, .loss = found.loss, .accuracy = found.accuracy};
+  state_.evaluated = {.step = state_.step, .loss = found.loss, .accuracy = found.accuracy, .metrics = found.metrics};
   const std::int64_t before = state_.best.at.step;
   const bool best = note_evaluation(options_, state_.evaluated, state_.best);
   if (best) {
     outdone_ = before;
     if (options_.loads_best()) state_.best.leak = measured_leak();
   }
-  objective_metrics_ = found.metrics;
   ordered_json record = {{"step", state_.step}, {"eval_loss", found.loss}};
   std::string line = fmt::format("step {}: eval loss {:.4f}", state_.step, found.loss);
   for (const auto& [name, value] : found.metrics) {
@@ -250,9 +285,25 @@ bool Loop::evaluate_now() {
   return true;
 }
 
+void Loop::sample_now() {
+  if (!samples_ || sampled_ == state_.step) return;
+  sampled_ = state_.step;
+  console_.status(fmt::format("step {}: sampling", state_.step));
+  const std::vector<std::string> answers = samples_->make(engine_);
+  ordered_json list = ordered_json::array();
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    const std::string& prompt = samples_->prompts()[i];
+    list.push_back({{"prompt", prompt}, {"answer", answers[i]}});
+    console_.line(fmt::format("step {}: {} → {}", state_.step, beginning_of(prompt), beginning_of(answers[i])));
+  }
+  write_metrics({{"step", state_.step}, {"samples", std::move(list)}});
+}
+
 double Loop::measured_leak() { return options_.osft.enabled || options_.adapter.keeps_to_free() ? engine_.leak() : 0; }
 
 fs::path Loop::save(Contents contents) {
+  settle_saver();
+  saved_ = state_.step;
   console_.status(fmt::format("step {}: saving a checkpoint", state_.step));
   by_leader(output_.ranks(), "metrics.jsonl",
             [&] { metrics_->sync(); });  // a checkpoint never knows of steps that the metrics have lost
@@ -262,23 +313,60 @@ fs::path Loop::save(Contents contents) {
   return folder;
 }
 
+template <class Work>
+void Loop::with_saver(const Work& work) {
+  try {
+    work();
+  } catch (const NotFinite& error) {
+    diverged(error.what(), saver_.step());
+  }
+}
+
+void Loop::settle_saver() {
+  with_saver([&] { saver_.wait(); });
+}
+
 void Loop::save_where_due() {
   const auto regular = [&](std::int64_t step) { return options_.save_steps > 0 && step % options_.save_steps == 0; };
-  const bool best = options_.loads_best() && state_.best.at.step == state_.step;
+  const bool best = options_.saves_best() && state_.best.at.step == state_.step;
   if (!best && !regular(state_.step)) return;
-  save(options_.save_only_model ? Contents::model : Contents::all);
-  // One that was saved for being the best is no longer needed.
-  if (!best || outdone_ < 0 || regular(outdone_)) return;
-  by_leader(output_.ranks(), "old checkpoints", [&] {
-    const fs::path folder = checkpoint_folder(output_.path(), outdone_);
-    if (io::exists(folder)) remove_checkpoint(folder);
+  saved_ = state_.step;
+  const Contents contents = options_.save_only_model ? Contents::model : Contents::all;
+  // One that was saved for being the best is no longer needed then, unless they were asked for.
+  const bool kept = options_.save_strategy == options::When::best || regular(outdone_);
+  const std::int64_t outdone = best && outdone_ >= 0 && !kept ? outdone_ : -1;
+  if (best) outdone_ = -1;
+  const auto remove_outdone = [this, outdone] {
+    const fs::path folder = checkpoint_folder(output_.path(), outdone);
+    if (outdone >= 0 && io::exists(folder)) remove_checkpoint(folder);
+  };
+  if (engine_.staging() == nullptr) {
+    save(contents);
+    by_leader(output_.ranks(), "old checkpoints", remove_outdone);
+    return;
+  }
+  settle_saver();
+  const auto write = stage_checkpoint(engine_, origin_, output_.path(), state_, contents);
+  saver_.submit(state_.step, [this, write, remove_outdone, best_step = state_.best.at.step](Communicator& ranks) {
+    by_leader(ranks, "metrics.jsonl", [&] { metrics_->sync(); });
+    write(ranks);
+    by_leader(ranks, "old checkpoints", [&] {
+      train::remove_old_checkpoints(output_.path(), options_.save_total_limit, best_step);
+      remove_outdone();
+    });
   });
-  outdone_ = -1;
 }
 
 void Loop::remove_old_checkpoints() {
   by_leader(output_.ranks(), "old checkpoints",
             [&] { train::remove_old_checkpoints(output_.path(), options_.save_total_limit, state_.best.at.step); });
+}
+
+RunEnd Loop::stop_between(std::string_view doing) {
+  if (state_.step > 0) return stop_early();
+  end_boards(BoardEnd::stopped);
+  console_.line(fmt::format("interrupted in {}; nothing was written", doing));
+  return RunEnd::interrupted;
 }
 
 RunEnd Loop::stop_early() {
@@ -302,6 +390,7 @@ std::optional<fs::path> Loop::best_checkpoint() {
 
 RunEnd Loop::finish() {
   if (!evaluate_now()) return stop_early();
+  sample_now();
   const bool early = stops_early(options_, state_.best) && state_.step < steps_;
   if (early) {
     console_.line(fmt::format("stopped early: {} evaluations in a row were no better than that of step {}",
@@ -309,6 +398,8 @@ RunEnd Loop::finish() {
     // For who wants to go on after all.
     if (options_.save_steps > 0 && state_.step % options_.save_steps != 0) save(Contents::all);
   }
+  if (options_.save_strategy == options::When::best && saved_ != state_.step) save_where_due();
+  settle_saver();
   const std::optional<fs::path> best = best_checkpoint();
   const Evaluated& evaluated = best ? state_.best.at : state_.evaluated;  // of the result
   ordered_json summary = {{"run", state_.run},
@@ -331,8 +422,8 @@ RunEnd Loop::finish() {
                           {"host_peak_bytes", host_peak_}};
   if (evaluated.known()) {
     summary["eval_loss"] = evaluated.loss;
-    if (objective_metrics_.empty()) summary["eval_accuracy"] = evaluated.accuracy;
-    for (const auto& [name, value] : objective_metrics_) summary["eval_" + name] = value;
+    if (evaluated.metrics.empty()) summary["eval_accuracy"] = evaluated.accuracy;
+    for (const auto& [name, value] : evaluated.metrics) summary["eval_" + name] = value;
   }
   if (state_.best.at.known()) {
     summary["best"] = {{"step", state_.best.at.step},

@@ -6,10 +6,13 @@
 #include "train/evaluation.h"
 #include "train/history.h"
 #include "train/metrics.h"
+#include "train/on_policy.h"
 #include "train/output_folder.h"
 #include "train/run.h"
 #include "train/run_documents.h"
 #include "train/run_engine.h"
+#include "train/samples.h"
+#include "train/saver.h"
 
 namespace inlay::train {
 
@@ -38,14 +41,22 @@ class Loop {
   void report(const StepResult& result, double rate, double seconds, double matmul_share);
   // The present step, unless it was. False where an interrupt came: then it is due when the run goes on.
   bool evaluate_now();
+  // What the model answers now to sample_prompts, unless it was asked after this step already.
+  void sample_now();
   std::filesystem::path save(Contents contents);
-  // What is due after a step: by save_steps, or because it is the best so far.
+  // What is due after a step: by save_steps, or because it is the best so far. Beside the steps where that is possible.
   void save_where_due();
+  // Work that the saver does, or has done, where what went wrong says which step it was.
+  template <class Work>
+  void with_saver(const Work& work);
+  void settle_saver();
   void remove_old_checkpoints();
   // The checkpoint whose model is the result; nothing: it is the last step's own.
   std::optional<std::filesystem::path> best_checkpoint();
   double measured_leak();  // 0 where no directions are frozen
   RunEnd stop_early();
+  // While something else than a step was done.
+  RunEnd stop_between(std::string_view doing);
   RunEnd finish();
 
   const options::TrainOptions& options_;
@@ -62,12 +73,16 @@ class Loop {
   std::unique_ptr<MetricsFile> metrics_;
   std::vector<std::unique_ptr<BoardQueue>> boards_;  // of the leader
   TrainerState state_;
-  model::Objective::Metrics objective_metrics_;  // of the last evaluation
-  std::int64_t outdone_ = -1;                    // the step that was the best before the present one
+  std::optional<Samples> samples_;
+  std::optional<OnPolicyAnswers> answers_;
+  std::int64_t sampled_ = -1;  // after which step
+  std::int64_t outdone_ = -1;  // the step that was the best before the present one
+  std::int64_t saved_ = 0;     // the step of the last checkpoint
   std::int64_t steps_ = 0;
   double expected_speed_;  // tokens/s; 0: unknown
   double pace_ = 0;
   History history_;
+  Saver saver_;  // last: what it writes from must outlive it
   std::size_t host_peak_ = 0;
 };
 

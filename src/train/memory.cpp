@@ -229,7 +229,7 @@ class Search {
     } else if (activations > plan.device_peak / 2) {
       text += "; lower micro_batch_size or sequence_len";
     } else {
-      text += "; train fewer parameters (osft with a smaller unfreeze_rank_ratio), or set optimizer_state: bf16";
+      text += "; " + demands_.lighter;
     }
     if (plan.host_peak > budget_.host && budget_.disk.empty()) text += "; or set memory.disk to a folder";
     return text;

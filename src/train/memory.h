@@ -25,6 +25,9 @@ struct MemoryDemands {
   std::optional<std::int64_t> mlp_tile;    // 0: all rows at once
   std::optional<std::int64_t> loss_chunk;  // rows of logits at once
   std::optional<std::int64_t> host_layers;
+  // For people: how less can be asked for where weights, gradients and moments are what takes the room.
+  std::string lighter =
+      "train fewer parameters (osft with a smaller unfreeze_rank_ratio), or set optimizer_state: bf16";
 };
 
 struct MemoryChoice {

@@ -33,18 +33,20 @@ std::size_t least_of(Communicator& ranks, std::size_t mine, std::string_view wha
 
 }  // namespace
 
+std::vector<std::string> hosts_of(Communicator& ranks) { return ranks.exchange(host_name(), "names of hosts"); }
+
 Mesh make_mesh(const options::TrainOptions& options, const std::shared_ptr<Communicator>& all) {
   Mesh mesh{.all = all};
   if (all->single()) return mesh;
-  const std::vector<std::string> hosts = all->exchange(host_name(), "names of hosts");
+  const std::vector<std::string> hosts = hosts_of(*all);
   const auto on = [&](const std::string& host) { return std::count(hosts.begin(), hosts.end(), host); };
   const auto mine = static_cast<std::size_t>(all->rank());
   mesh.on_host = static_cast<int>(on(hosts[mine]));
   if (options.parallel.shard == ShardGroup::all) return mesh;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
     if (on(hosts[rank]) == mesh.on_host) continue;
-    user_error("parallel.shard: node wants as many processes on every node, but {} has {} and {} has {}", hosts[mine],
-               mesh.on_host, hosts[rank], on(hosts[rank]));
+    user_error("parallel.shard: node needs the same number of processes on every node, but {} has {} and {} has {}",
+               hosts[mine], mesh.on_host, hosts[rank], on(hosts[rank]));
   }
   const auto first = std::find(hosts.begin(), hosts.end(), hosts[mine]);
   mesh.shards = all->split(static_cast<int>(first - hosts.begin()));

@@ -12,6 +12,9 @@ parallel::Mesh make_mesh(const options::TrainOptions& options, const std::shared
 // What the first of so many processes would have, so many of them on each node: to plan with.
 parallel::Mesh planned_mesh(const options::TrainOptions& options, int processes, int per_node);
 
+// The name of each rank's host. Every process calls it.
+std::vector<std::string> hosts_of(parallel::Communicator& ranks);
+
 // What every process can count on: the least that any of them has, of what those on one host share its part.
 MemoryBudget common_budget(MemoryBudget mine, const parallel::Mesh& mesh, Device device);
 

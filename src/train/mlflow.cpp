@@ -108,7 +108,7 @@ class MlFlow final : public Board {
   }
   json post(const std::string& path, const json& body) const {
     json answer = send({.method = "POST", .path = path, .headers = {}, .body = body.dump()});
-    if (answer.is_null()) throw io::HttpError(fmt::format("{}: knows no such run any more", server_.text()));
+    if (answer.is_null()) throw io::HttpError(fmt::format("{}: the run no longer exists there", server_.text()));
     return answer;
   }
 

@@ -36,6 +36,12 @@ void copy_companions(const fs::path& base, const fs::path& folder, Companions wh
   }
 }
 
+std::optional<DType> saved_dtype(const io::Checkpoint& base, const weights::Part& part) {
+  if (model::is_mxfp4(base, part.checkpoint_name)) return DType::bf16;
+  const io::TensorInfo* info = base.find(part.checkpoint_name);
+  return info != nullptr ? info->dtype : std::nullopt;
+}
+
 namespace {
 
 // How a model is written: as the base model has it, tensor by tensor.
@@ -92,6 +98,10 @@ void write_changed_config(const ModelFolder& where, const model::ModelConfig& tr
     const char* name = *where.dtype == DType::f32 ? "float32" : *where.dtype == DType::f16 ? "float16" : "bfloat16";
     config.erase("torch_dtype");  // its old name
     config["dtype"] = name;
+    if (const auto text = config.find("text_config"); text != config.end()) {  // it would say the same once more
+      text->erase("torch_dtype");
+      text->erase("dtype");
+    }
   }
   if (trained.attention.given()) {
     nlohmann::json& attention = config[model::attention_key] = nlohmann::json::object();

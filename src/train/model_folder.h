@@ -26,6 +26,9 @@ struct PackedPart {
 using ReadPacked =
     std::function<PackedPart(const weights::Parameter&, const weights::Part&, const io::Checkpoint& base)>;
 using PieceSink = std::function<void(std::span<const std::byte>)>;
+// What a part of a model like this one is saved in, where it has changed; nothing where it is unknown.
+std::optional<DType> saved_dtype(const io::Checkpoint& base, const weights::Part& part);
+
 // Hands over a part's numbers in the dtype, in consecutive pieces: of what trains, those that this rank has (as
 // model::read_part).
 using ReadPart = std::function<void(const weights::Parameter&, const weights::Part&, DType, const io::Checkpoint& base,

@@ -4,6 +4,7 @@
 
 #include "core/clock.h"
 #include "core/interrupt.h"
+#include "data/dataset_files.h"
 #include "io/file.h"
 #include "io/hash.h"
 #include "io/json.h"
@@ -12,6 +13,7 @@
 #include "train/batching.h"
 #include "train/board.h"
 #include "train/loop.h"
+#include "train/on_policy.h"
 #include "train/reference.h"
 #include "train/schedule.h"
 
@@ -35,11 +37,23 @@ void check_same_run(const TrainerState& saved, const TrainerState& now, const st
     user_error("{}: the run has {}, but now it is {}; resume with the run's own adapter keys", folder,
                text(saved.adapter), text(now.adapter));
   }
+  // An earlier version kept no fingerprint of them.
+  if (!saved.adapter_targets.empty() && saved.adapter_targets != now.adapter_targets) {
+    user_error("{}: the adapter has other targets than the run's; resume with the run's own {}", folder,
+               adapter::target_keys);
+  }
   if (saved.basis_fingerprint != now.basis_fingerprint) {
+    // With an adapter both search for directions or neither does: lora_init was compared above.
+    if (now.basis_fingerprint.empty()) {
+      user_error("{}: the run uses osft, but now it is off; resume with the run's own osft keys", folder);
+    }
+    if (saved.basis_fingerprint.empty()) {
+      user_error("{}: the run does not use osft, but now it is on; resume without the osft keys", folder);
+    }
     user_error(
         "{}: the directions found now are not those of the run (fingerprint {} now, {} then); resume with the run's "
-        "base model, osft keys and machine, or with its osft.cache",
-        folder, now.basis_fingerprint, saved.basis_fingerprint);
+        "base model, {} and osft keys, machine and number of processes, or with its osft.cache",
+        folder, now.basis_fingerprint, saved.basis_fingerprint, now.adapter.empty() ? "freeze" : "adapter");
   }
 }
 
@@ -92,16 +106,40 @@ std::string new_run_name() {
   return fmt::format("{:016x}", high << 32 | low);
 }
 
+// The files that a dataset is read from and how long they are, a line for each: what can be said of them at once. What
+// they hold is compared when it has been read.
+std::string files_text(const std::vector<data::DatasetOptions>& datasets) {
+  std::string text;
+  for (const data::DatasetOptions& dataset : datasets) {
+    if (!data::is_there(dataset)) {
+      text += dataset.path + " is not there\n";
+      continue;
+    }
+    for (const std::filesystem::path& file : data::find_files(dataset).files) {
+      std::error_code error;
+      const std::uintmax_t bytes = std::filesystem::file_size(file, error);
+      text += fmt::format("{} with {}\n", file.string(), error ? error.message() : fmt::format("{} bytes", bytes));
+    }
+  }
+  return text;
+}
+
 // Processes that would do different things must not begin.
 void check_same_everywhere(const options::TrainOptions& options, parallel::Communicator& communicator) {
   if (communicator.single()) return;
-  std::string program, model;
-  together(communicator, "reading the base model", [&] {
-    program = fmt::format("{:016x}", io::content_hash(io::MappedFile("/proc/self/exe").bytes()));
-    model = fmt::format("{:016x}", io::Checkpoint(options.base_model).sampled_hash());
+  parallel::agree_on(communicator, {{"configuration", options::to_yaml(options)}});
+  parallel::Facts facts;
+  together(communicator, "comparing program, model and data", [&] {
+    const auto weights = [](const std::string& model) {
+      return fmt::format("{:016x}", io::Checkpoint(model).sampled_hash());
+    };
+    facts = {{"program", fmt::format("{:016x}", io::content_hash(io::MappedFile("/proc/self/exe").bytes()))},
+             {"base model", weights(options.base_model)},
+             {"set of data files", files_text(options.datasets)},
+             {"set of test data files", files_text(options.test_datasets)}};
+    if (!options.distillation.teacher.empty()) facts.emplace_back("teacher", weights(options.distillation.teacher));
   });
-  parallel::agree_on(communicator,
-                     {{"program", program}, {"configuration", options::to_yaml(options)}, {"base model", model}});
+  parallel::agree_on(communicator, facts);
 }
 
 // The folder first, so that no work is done in vain; then what is learned, what learns it, and the steps. What goes
@@ -109,6 +147,7 @@ void check_same_everywhere(const options::TrainOptions& options, parallel::Commu
 RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
            const std::shared_ptr<parallel::Communicator>& ranks, const MetricsObserver& observer) {
   check_same_everywhere(options, *ranks);
+  check_on_policy(options, ranks->size());
   std::optional<model::ModelConfig> config;
   parallel::together(*ranks, "reading the model's configuration", [&] {
     check_boards(options);
@@ -118,7 +157,10 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
   OutputFolder output(*ranks, options.output_dir, options.base_model, resume, console);
   std::optional<RunDocuments> documents;
   together_as<Interrupted>(*ranks, "reading data", [&] { documents.emplace(options, *config, console); });
-  if (!ranks->single()) parallel::agree_on(*ranks, {{"data", documents->train().fingerprint()}});
+  if (!ranks->single()) {
+    parallel::agree_on(*ranks,
+                       {{"data", documents->train().fingerprint()}, {"test data", documents->test_fingerprint()}});
+  }
   RunEngine engine = make_run_engine(options, *config, documents->bounds(), console, ranks);
   add_reference(options, engine, *documents, console, ranks);
   TrainerState state;
@@ -130,7 +172,10 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
   state.base_fingerprint = engine.base_fingerprint;
   state.batching = batching_of(options, ranks->size());
   state.compute = arithmetic_text(engine.engine->options());
-  if (engine.adapter != nullptr) state.adapter = engine.adapter->identity();
+  if (engine.adapter != nullptr) {
+    state.adapter = engine.adapter->identity();
+    state.adapter_targets = engine.adapter->targets_fingerprint();
+  }
   std::int64_t steps = total_steps(options, documents->sampler(), step_micro_batches(state.batching));
   if (resume) {
     Resumed resumed;

@@ -15,6 +15,12 @@ namespace inlay::train {
 
 namespace {
 
+// Of Yang et al. 2024.
+constexpr const char* published_template =
+    "Below are an instruction that describes a task along with a reference answer. Using the reference answer as a "
+    "guide, write your own response.\n\n### Instruction:\n{instruction}\n\n### Reference Answer:\n{response}\n\n### "
+    "Response:";
+
 // What the options say about all datasets, where the dataset itself says nothing.
 data::DatasetOptions completed(data::DatasetOptions dataset, const options::TrainOptions& options) {
   data::FormatOptions& format = dataset.format;
@@ -125,8 +131,12 @@ data::Documents read_datasets(const std::vector<data::DatasetOptions>& datasets,
   return documents;
 }
 
-RunData read_run_data(const options::TrainOptions& options, std::int64_t vocab, Console& console) {
-  RunData data{.train = read_datasets(options.datasets, options, vocab, console),
+RunData read_run_data(const options::TrainOptions& options, std::int64_t vocab, Console& console, bool shown) {
+  std::vector<data::DatasetOptions> datasets = options.datasets;
+  for (data::DatasetOptions& dataset : datasets) {
+    if (shown) dataset.format.shown = options.sdft.shown.empty() ? published_template : options.sdft.shown;
+  }
+  RunData data{.train = read_datasets(datasets, options, vocab, console),
                .test = read_datasets(options.test_datasets, options, vocab, console)};
   if (options.val_set_size > 0) {
     data.test = data.train.take_out(options.val_set_size, static_cast<std::uint64_t>(options.seed));

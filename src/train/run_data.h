@@ -19,8 +19,10 @@ std::filesystem::path prepared_folder(const std::string& option);
 // What a run learns from, and what it is evaluated on: test_datasets, or val_set_size of the documents.
 struct RunData {
   data::Documents train, test;
+  data::Documents shown;  // those to train on, followed by prompts that show their answers; empty: not asked for
 };
-RunData read_run_data(const options::TrainOptions& options, std::int64_t vocab, Console& console);
+// shown: documents to train on are followed by prompts that show their answers (data/formats/format.h).
+RunData read_run_data(const options::TrainOptions& options, std::int64_t vocab, Console& console, bool shown = false);
 // Of one file alone, whatever it holds: as the options read datasets, or with nothing but the tokenizer and the
 // template of a model folder.
 std::vector<Document> read_documents(const std::string& file, const options::TrainOptions& options, std::int64_t vocab,
@@ -33,6 +35,8 @@ data::BatchOptions batch_options(const options::TrainOptions& options);
 struct BatchBounds {
   std::int64_t tokens = 0, document = 0;
   std::int64_t kept = 0;  // predictions of another model, for each token
+  // Answers that the model writes at once before a step, and the longest with its prompt; 0: it writes none.
+  std::int64_t answers = 0, answer_length = 0;
 };
 BatchBounds bounds_of(const data::BatchSampler& sampler);
 // Without documents at hand: by the configuration alone.

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/text.h"
+#include "train/on_policy.h"
+#include "train/self_distillation.h"
 
 namespace inlay::train {
 
@@ -54,11 +56,14 @@ void warn_of_positions(std::int64_t longest, const model::ModelConfig& config, C
 }  // namespace
 
 RunDocuments::RunDocuments(const options::TrainOptions& options, const model::ModelConfig& config, Console& console)
-    : data_(read_run_data(options, config.vocab, console)),
+    : data_(options.sdft.on_policy ? read_to_rewrite(options, config.vocab, console)
+            : options.sdft.enabled ? read_rewritten(options, config, console)
+                                   : read_run_data(options, config.vocab, console)),
       test_(data_.test.read_all()),
       sampler_(data_.train, batch_options(options)) {
   describe_data(sampler_, console);
   warn_of_positions(bounds_of(sampler_).document, config, console);
+  if (options.sdft.on_policy) written_ = on_policy_bounds(options, config, data_.shown);
   if (options.preference.enabled()) {
     longest_sequence_ = options.sequence_len;
   } else {
@@ -81,7 +86,10 @@ BatchBounds RunDocuments::bounds() const {
   for (const Document& d : test_) {
     bounds.document = std::max(bounds.document, static_cast<std::int64_t>(d.input_ids.size()));
   }
-  bounds.tokens = std::max(bounds.tokens, bounds.document);
+  bounds.document = std::max(bounds.document, written_.document);
+  bounds.tokens = std::max({bounds.tokens, bounds.document, written_.tokens});
+  bounds.answers = written_.answers;
+  bounds.answer_length = written_.answer_length;
   bounds.kept = data_.train.kept();
   if (longest_sequence_ > 0) bounds.document = std::min(bounds.document, longest_sequence_);
   return bounds;

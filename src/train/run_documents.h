@@ -13,6 +13,8 @@ class RunDocuments {
 
   const data::Documents& train() const { return data_.train; }
   const std::vector<Document>& test() const { return test_; }  // no longer than what is trained on
+  std::string test_fingerprint() const { return data_.test.fingerprint(); }
+  const data::Documents& shown() const { return data_.shown; }  // where answers are written before each step
   const data::BatchSampler& sampler() const { return sampler_; }
   // Log-probabilities by the reference model, of the sequences of each document.
   void set_reference(std::vector<std::vector<float>> train, const std::vector<std::vector<float>>& test);
@@ -26,6 +28,7 @@ class RunDocuments {
   std::vector<Document> test_;
   data::BatchSampler sampler_;
   std::int64_t longest_sequence_ = 0;  // where a document has several of them
+  BatchBounds written_;                // of answers that are written before each step, and of steps with them
 };
 
 }  // namespace inlay::train

@@ -25,6 +25,9 @@ void describe_memory(const EngineOptions& engine, const MemoryPlan& plan, Consol
     console.line(fmt::format("memory: {} on the host{}", format_bytes(plan.host_peak),
                              engine.host_layers > 0 ? fmt::format(", {} layers live there", engine.host_layers) : ""));
   }
+  if (engine.staged != Staged::nothing) {
+    console.line("checkpoints: written beside the steps, from a copy in the host's memory");
+  }
   if (plan.disk_bytes > 0) {
     console.line(fmt::format("memory: {} in a file in {}", format_bytes(plan.disk_bytes), engine.spill_folder));
   }
@@ -33,6 +36,22 @@ void describe_memory(const EngineOptions& engine, const MemoryPlan& plan, Consol
 void describe_osft(const RunEngine& run, const osft::OsftOptions& options, std::size_t targets, Console& console) {
   console.line(fmt::format("osft: basis {}, {} targets, {}", osft::name_of(options.basis), targets,
                            trainable_text(run.plan, run.engine->decoder().config())));
+}
+
+// "nf4 (load_in_4bit: true)"
+std::string with_key(const std::string& format) {
+  const char* const key = format == ops::name_of(ops::QuantFormat::nf4)    ? "load_in_4bit"
+                          : format == ops::name_of(ops::QuantFormat::int8) ? "load_in_8bit"
+                          : format == ops::name_of(ops::QuantFormat::fp8)  ? "load_in_fp8"
+                                                                           : nullptr;
+  return key == nullptr ? format : fmt::format("{} ({}: true)", format, key);
+}
+
+// To train on over other numbers may well be meant, but it is not the same model any more.
+void tell_of_format(const adapter::AdapterOrigin& before, const adapter::AdapterOrigin& now, Console& console) {
+  if (before.base_format.empty() || before.base_format == now.base_format) return;
+  console.line(fmt::format("adapter: so far it was trained over {}, from here on over {}", with_key(before.base_format),
+                           with_key(now.base_format)));
 }
 
 // A new adapter, or the one to go on from, in the engine.
@@ -53,6 +72,7 @@ std::shared_ptr<const EngineAdapter> start_adapter(const options::TrainOptions& 
     if (adapter->origin.init == adapter::name_of(adapter::LoraInit::free)) {
       console.line("adapter: it was begun with lora_init: free; from here on it may leave the free directions");
     }
+    tell_of_format(file.origin(), adapter->origin, console);
     train::start_adapter(engine, adapter->targets, adapter::start_from(file), &file);
   }
   if (options.adapter.keeps_to_free()) {
@@ -104,7 +124,7 @@ void expect_speed(const EngineOptions& engine, std::int64_t micro_batches, const
   const TeamShape team{
       .processes = processes, .nodes = nodes, .shards_in_node = engine.mesh.shards->size() < engine.mesh.all->size()};
   run.tokens_per_second = estimate_team_step(run.plan, micro_batches, edge_of(config), team, ceilings,
-                                             network_rates("", team, ceilings.network))
+                                             network_rates("", team, kept_rings(engine.device)))
                               .tokens_per_second;
 }
 
@@ -130,6 +150,7 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
   } else if (options.adapter.keeps_to_free()) {
     engine.weights =
         weight_plan(*adapter_of(options, config), config, static_cast<std::uint64_t>(options.seed), &found.layout);
+    engine.saves_adapter = true;
   } else {
     plan_weights(options, config, bounds, engine);
   }

@@ -7,6 +7,8 @@
 #include "train/batch_stream.h"
 #include "train/mesh.h"
 #include "train/metrics.h"
+#include "train/on_policy.h"
+#include "train/self_distillation.h"
 
 namespace inlay::train {
 
@@ -17,9 +19,12 @@ namespace {
 BatchBounds bounds(const options::TrainOptions& options, std::int64_t vocab, std::size_t& document_bytes, RunPlan& plan,
                    Console& console) {
   plan.length.steps = options.max_steps;
-  if (!std::ranges::all_of(options.datasets, data::is_there)) return bounds_of(options);
-  if (!std::ranges::all_of(options.test_datasets, data::is_there)) return bounds_of(options);
-  const RunData data = read_run_data(options, vocab, console);
+  const auto there = [](const auto& datasets) { return std::ranges::all_of(datasets, data::is_there); };
+  if (!there(options.datasets) || !there(options.test_datasets)) {
+    return options.sdft.on_policy ? on_policy_bounds(options, plan.config) : bounds_of(options);
+  }
+  const RunData data =
+      options.sdft.on_policy ? read_to_rewrite(options, vocab, console) : read_run_data(options, vocab, console);
   document_bytes += data.train.bytes();
   const data::BatchSampler sampler(data.train, batch_options(options));
   plan.from_data = true;
@@ -29,6 +34,7 @@ BatchBounds bounds(const options::TrainOptions& options, std::int64_t vocab, std
   for (const std::int64_t length : data.test.lengths()) {
     result.document = std::max(result.document, std::min(options.sequence_len, length));
   }
+  if (options.sdft.on_policy) return on_policy_bounds(options, plan.config, data.shown);
   result.tokens = std::max(result.tokens, result.document);
   return result;
 }
@@ -42,29 +48,50 @@ nlohmann::ordered_json by_class(const MemoryByClass& classes) {
 
 // Without a word about nodes, eight processes share one.
 TeamShape team_of(const PlanRequest& request, const options::TrainOptions& options) {
+  if (request.processes == 1 && !request.link.empty()) {
+    user_error("--link is what several processes send each other by; give their number, too: --processes N");
+  }
+  if (request.processes == 1 && request.nodes > 1) {
+    user_error("--nodes: one process is on one node; give the number of processes on all {}: --processes N",
+               request.nodes);
+  }
   constexpr int usual = 8;
   const int nodes = request.nodes > 0 ? request.nodes : (request.processes + usual - 1) / usual;
   if (request.processes % nodes != 0) {
-    user_error("--nodes: {} processes cannot be spread evenly over {} nodes", request.processes, nodes);
+    user_error("--nodes: {} processes cannot be spread evenly over {} nodes; make --processes a multiple of --nodes",
+               request.processes, nodes);
   }
   return {.processes = request.processes,
           .nodes = nodes,
           .shards_in_node = options.parallel.shard == parallel::ShardGroup::node};
 }
 
-// The fewest processes whose devices hold everything, by doubling; 0: not even the most that are tried.
+// The fewest processes whose devices hold everything; 0: not even the most that are tried. Beyond one node they fill
+// whole nodes: a team of them is as even as a plan wants it.
 int smallest_team(const RunPlan& p, const EngineOptions& undecided) {
   MemoryBudget device_alone = p.budget;
   device_alone.host = 0;
   device_alone.disk.clear();
-  for (int processes = 1; processes <= most_planned_processes; processes *= 2) {
+  const parallel::Zero stage = p.options.parallel.zero.value_or(parallel::Zero::weights);  // that keeps least
+  const int node = p.team.per_node();
+  const auto processes_of = [&](int team) { return team <= node ? team : (team - node + 1) * node; };
+  const auto fits = [&](int team) {
+    const int processes = processes_of(team);
     EngineOptions engine = undecided;
-    engine.mesh = planned_mesh(p.options, processes, std::min(processes, p.team.per_node()));
-    if (choose_memory_together(p.config, engine, demands_of(p.options), device_alone, p.options.parallel.zero).fits) {
-      return processes;
-    }
+    engine.mesh = planned_mesh(p.options, processes, std::min(processes, node));
+    return choose_memory_together(p.config, engine, demands_of(p.options), device_alone, stage).fits;
+  };
+  int too_few = 0, enough = 1;
+  while (!fits(enough)) {
+    too_few = enough;
+    enough *= 2;
+    if (processes_of(enough) > most_planned_processes) return 0;
   }
-  return 0;
+  while (enough - too_few > 1) {
+    const int middle = too_few + (enough - too_few) / 2;
+    (fits(middle) ? enough : too_few) = middle;
+  }
+  return processes_of(enough);
 }
 
 }  // namespace
@@ -127,6 +154,7 @@ nlohmann::ordered_json to_json(const RunPlan& p) {
                     {"exposed_seconds", e.exposed_seconds()},
                     {"links", p.network.source},
                     {"smallest_number_of_processes", p.smallest}};
+    if (p.budget.device == Arena::unlimited) json["team"]["smallest_number_of_processes"] = nullptr;
   }
   return json;
 }
@@ -137,6 +165,7 @@ RunPlan plan_run(const options::TrainOptions& options, const PlanRequest& reques
   p.options = options;
   p.team = team_of(request, p.options);
   p.config = config_of(p.options);
+  check_on_policy(p.options, p.team.processes);
   std::size_t document_bytes = 0;
   const BatchBounds batch = bounds(p.options, p.config.vocab, document_bytes, p, console);
   p.engine = engine_options(p.options, batch);
@@ -151,8 +180,9 @@ RunPlan plan_run(const options::TrainOptions& options, const PlanRequest& reques
     p.longest = longest_context(p.config, undecided, demands_of(p.options), p.budget, most);
   }
   if (p.options.finds_directions()) {
-    p.search_peak = osft::plan_bases(search_inputs(p.options, p.config, p.engine.device, console), p.config,
-                                     p.engine.device, p.engine.compute, step_shape(p.options, batch));
+    osft::SearchInputs inputs = search_inputs(p.options, p.config, p.engine.device, console);
+    inputs.ranks = p.engine.mesh.all;
+    p.search_peak = osft::plan_bases(inputs, p.config, p.engine.device, p.engine.compute, step_shape(p.options, batch));
     if (p.choice.fits && p.search_peak > p.budget.device) {
       p.choice.fits = false;
       p.choice.reason =
@@ -168,7 +198,7 @@ RunPlan plan_run(const options::TrainOptions& options, const PlanRequest& reques
   p.process_bytes = base_bytes + document_bytes + beside;
   p.ceilings = machine_ceilings(p.engine.device, p.engine.compute, request.measure, backend::messages_to(console));
   p.estimate = estimate_step(p.choice.plan, p.options.gradient_accumulation_steps, p.ceilings);
-  p.network = network_rates(request.link, p.team, p.ceilings.network);
+  p.network = network_rates(request.link, p.team, kept_rings(p.engine.device));
   if (p.many()) {
     if (p.budget.device < Arena::unlimited) p.smallest = smallest_team(p, undecided);
     p.together = estimate_team_step(p.choice.plan, p.options.gradient_accumulation_steps, edge_of(p.config), p.team,

@@ -36,7 +36,7 @@ struct RunPlan {
   TeamShape team;
   NetworkRates network;
   TeamEstimate together;
-  int smallest = 0;  // processes whose devices hold everything; 0: unknown
+  int smallest = 0;  // processes whose devices hold everything; 0: too many, or nothing is known of a device
 
   std::int64_t loss_chunk() const;
   bool many() const { return team.processes > 1; }

@@ -10,6 +10,7 @@
 #include "train/freeze.h"
 #include "train/mesh.h"
 #include "train/objective.h"
+#include "train/samples.h"
 
 namespace inlay::train {
 
@@ -76,15 +77,15 @@ std::shared_ptr<const EngineAdapter> adapter_of(const options::TrainOptions& opt
                                                 const model::ModelConfig& config) {
   if (!options.adapter.enabled()) return nullptr;
   const std::string& base = options.base_name.empty() ? options.base_model : options.base_name;
-  adapter::ResolvedAdapter resolved = adapter::resolve(options.adapter, config, base, "configuration");
+  adapter::ResolvedAdapter resolved = adapter::resolve(options.adapter, config, base, options.source);
   auto result = std::make_shared<EngineAdapter>();
   result->config = std::move(resolved.config);
   result->targets = std::move(resolved.targets);
   result->format = base_format(options.adapter, options.base_model);
   result->origin.base_format = result->format.name(resolve_machine(options.device, options.dtype).compute);
-  result->keeps_start = options.adapter.init == adapter::LoraInit::pissa;
-  if (result->keeps_start) check_doubled(*result);
-  result->origin.init = std::string(adapter::name_of(options.adapter.init.value_or(adapter::LoraInit::gaussian)));
+  result->init = options.adapter.init.value_or(adapter::LoraInit::gaussian);
+  if (result->keeps_start()) check_doubled(*result);
+  result->origin.init = std::string(adapter::name_of(result->init));
   return result;
 }
 
@@ -135,6 +136,7 @@ void plan_weights(const options::TrainOptions& options, const model::ModelConfig
     engine.weights = weight_plan(*adapter, config, static_cast<std::uint64_t>(options.seed),
                                  options.adapter.keeps_to_free() ? &free : nullptr);
     engine.saves_adapter = true;
+    engine.saves_start = adapter->keeps_start();
   } else if (options.osft.enabled) {
     const osft::OsftTargets targets(options.osft, config, frozen);
     engine.weights = std::make_shared<weights::WeightPlan>(
@@ -179,11 +181,11 @@ EngineOptions engine_options(Purpose purpose, const Machine& machine, const Batc
 std::optional<model::Fp8Options> fp8_of(const options::TrainOptions& o, const Machine& machine) {
   using options::MatmulDtype;
   if (o.matmul_dtype == MatmulDtype::bf16 && machine.compute != DType::bf16) {
-    user_error("matmul_dtype: bf16 wants dtype: bf16, but that is {}; leave matmul_dtype out, or change dtype",
+    user_error("matmul_dtype: bf16 needs dtype: bf16, but that is {}; leave matmul_dtype out, or change dtype",
                name_of(machine.compute));
   }
   if (o.matmul_dtype != MatmulDtype::fp8) {
-    if (o.fp8 != options::TrainOptions::Fp8{}) user_error("fp8: these keys want matmul_dtype: fp8");
+    if (o.fp8 != options::TrainOptions::Fp8{}) user_error("fp8: these keys need matmul_dtype: fp8");
     return std::nullopt;
   }
   constexpr int first = 89, hopper = 90;
@@ -191,8 +193,7 @@ std::optional<model::Fp8Options> fp8_of(const options::TrainOptions& o, const Ma
   const int capability = seen ? backend::cuda::compute_capability() : hopper;
   if (capability < first) {
     user_error(
-        "matmul_dtype: fp8 needs a GPU of compute capability 8.9 or later; {} has {}.{}: its multipliers know no eight "
-        "bits",
+        "matmul_dtype: fp8 needs a GPU of compute capability 8.9 or later; {} has {}.{}, which does not multiply fp8",
         backend::cuda::device_name(), capability / 10, capability % 10);
   }
   const auto recipe = o.fp8.recipe.value_or(capability == hopper ? ops::Fp8Recipe::block : ops::Fp8Recipe::row);
@@ -202,7 +203,8 @@ std::optional<model::Fp8Options> fp8_of(const options::TrainOptions& o, const Ma
   }
   return model::Fp8Options{.settings = {.recipe = recipe, .gradients = o.fp8.gradients},
                            .skip_first = o.fp8.skip_first,
-                           .skip_last = o.fp8.skip_last};
+                           .skip_last = o.fp8.skip_last,
+                           .layers = o.fp8.layers};
 }
 
 std::string arithmetic_text(const EngineOptions& engine) {
@@ -216,6 +218,9 @@ EngineOptions engine_options(const options::TrainOptions& o, const BatchBounds& 
   EngineOptions engine = engine_options(Purpose::training, machine, bounds);
   engine.fp8 = fp8_of(o, machine);
   set_objective(o, engine);
+  engine.decode_sequences = bounds.answers;
+  engine.decode_length = bounds.answer_length;
+  if (!o.sample_prompts.empty()) Samples(o).announce(engine);
   engine.kept_predictions = bounds.kept;
   engine.deterministic = o.deterministic;
   engine.optimizer = {.kind = o.optimizer,
@@ -281,22 +286,65 @@ MemoryDemands demands_of(const options::TrainOptions& options) {
   demands.mlp_tile = options.mlp_tile;
   demands.loss_chunk = options.loss.chunk;
   demands.host_layers = options.memory.host_layers;
+  if (options.adapter.enabled()) {
+    const adapter::AdapterOptions& a = options.adapter;
+    demands.lighter = fmt::format("lower lora_r or sequence_len, or name fewer targets{}",
+                                  a.load_in_4bit ? "" : "; load_in_4bit: true holds the base in four bits");
+  }
   return demands;
 }
+
+namespace {
+
+// Where all processes have memory for a copy of what they write of a checkpoint, it is written beside the steps.
+void stage_checkpoints(const options::TrainOptions& options, const model::ModelConfig& config,
+                       const MemoryBudget& budget, EngineOptions& engine, MemoryPlan& plan) {
+  const bool saves = options.saves_along() || options.saves_best();
+  if (!saves) return;
+  EngineOptions staged = engine;
+  staged.staged = options.save_only_model ? Staged::model : Staged::all;
+  const MemoryPlan more = Engine::plan(config, staged);
+  const bool one_memory = engine.device == Device::cpu;
+  const bool fits = one_memory ? more.device_peak + more.host_peak <= budget.device : more.host_peak <= budget.host;
+  if (engine.mesh.all->any(!fits, "memory for a copy of checkpoints")) return;
+  engine.staged = staged.staged;
+  plan = more;
+}
+
+// Of what names nothing, nobody would notice that it does.
+void check_fp8_layers(const model::Fp8Options& fp8, const model::ModelConfig& config) {
+  for (const std::string& entry : fp8.layers) {
+    bool found = false;
+    model::ModelParameters(config).for_each([&](const weights::Parameter& p) {
+      found = found || (p.layer >= 0 && p.is_matrix() && model::Fp8Options::names(entry, p));
+    });
+    if (found) continue;
+    user_error(
+        "fp8.layers: '{}' names no matrix of a layer; expected the number of one, 0 to {}, or a pattern of tensor "
+        "names "
+        "such as \"*.mlp.*\"",
+        entry, config.layer_count() - 1);
+  }
+}
+
+}  // namespace
 
 MemoryChoice resolve_memory(const options::TrainOptions& options, const model::ModelConfig& config,
                             EngineOptions& engine) {
   if (options.memory.host_layers && *options.memory.host_layers > config.layer_count()) {
     user_error("memory.host_layers: {} of a model with {} layers", *options.memory.host_layers, config.layer_count());
   }
+  if (engine.fp8) check_fp8_layers(*engine.fp8, config);
   const MemoryBudget budget = common_budget(budget_of(options, engine.device), engine.mesh, engine.device);
   MemoryChoice choice = choose_memory_together(config, engine, demands_of(options), budget, options.parallel.zero);
   if (engine.fp8 && choice.plan.cost.model().products[static_cast<std::size_t>(DType::e4m3)] == 0) {
     user_error(
         "matmul_dtype: fp8: no matrix of {} would multiply in it; it takes those of layers, outside experts, whose "
-        "extents are multiples of 16, which are not kept quantised, and which fp8.skip_first and fp8.skip_last leave",
+        "extents are multiples of 16, which are not kept quantised, and which fp8.skip_first, fp8.skip_last and "
+        "fp8.layers leave",
         options.base_model.empty() ? "this model" : options.base_model);
   }
+  if (choice.fits) stage_checkpoints(options, config, budget, engine, choice.plan);
   return choice;
 }
 
