@@ -23,7 +23,8 @@ make_data next 0.1
 make_data mirror 0
 make_data previous 0
 "$inlay" init --preset tiny --seed "$seed" "$out/random"
-"$inlay" train demo/base.yaml --seed "$seed"
+cp demo/base.yaml "$out/"
+"$inlay" train "$out/base.yaml" --seed "$seed"
 
 heading "2. It is taught two more, one after the other, by three methods"
 cat <<'END'

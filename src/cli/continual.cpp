@@ -1,7 +1,20 @@
 #include "study/continual.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <set>
+#include <thread>
+#include <utility>
+
 #include "cli/commands.h"
 #include "core/interrupt.h"
+#include "core/processors.h"
 #include "study/record.h"
 #include "study/results.h"
 
@@ -11,18 +24,70 @@ namespace {
 
 struct ContinualArguments {
   std::string config;
-  bool resume = false, quiet = false, json = false, report_only = false;
+  bool resume = false, quiet = false, json = false, report_only = false, helping = false;
+  int jobs = 1;
 };
+
+// A process that does sequences beside this one and others like it.
+pid_t start_helper(const ContinualArguments& arguments) {
+  std::error_code error;
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  if (error) user_error("/proc/self/exe cannot be read: {}", error.message());
+  std::vector<std::string> words = {program, "continual", arguments.config, "--helping"};
+  if (arguments.quiet) words.emplace_back("--quiet");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const std::string threads = std::to_string(std::max(1, granted_processors() / arguments.jobs));
+  const pid_t child = ::fork();
+  if (child < 0) user_error("--jobs: a process cannot be made: {}", std::strerror(errno));
+  if (child > 0) return child;
+  ::setpgid(0, 0);  // Ctrl-C comes to the first process, which passes it on
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  ::setenv("OMP_NUM_THREADS", threads.c_str(), 0);  // unless the user has said how many
+  if (const int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+  ::execv(argv[0], argv.data());
+  std::_Exit(127);
+}
+
+// Starts them all and waits until the last has ended. The sequences are theirs to share out (study/continual.h).
+train::RunEnd run_helpers(const ContinualArguments& arguments) {
+  std::set<pid_t> running;
+  for (int i = 0; i < arguments.jobs; ++i) running.insert(start_helper(arguments));
+  bool asked = false;
+  std::optional<int> failed;
+  while (!running.empty()) {
+    if (interrupt_requested() && !std::exchange(asked, true)) {
+      for (const pid_t process : running) ::kill(process, SIGTERM);
+    }
+    int status = 0;
+    const pid_t ended = ::waitpid(-1, &status, WNOHANG);
+    if (ended <= 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      continue;
+    }
+    running.erase(ended);
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (code != 0 && !asked) failed = code;
+  }
+  if (failed) {
+    user_error("a process of --jobs ended with {}; what the others have done is saved, and --resume does the rest",
+               *failed);
+  }
+  return asked ? train::RunEnd::interrupted : train::RunEnd::finished;
+}
 
 int run(const ContinualArguments& arguments) {
   const study::ContinualOptions options = study::load_continual_options(arguments.config);
   if (arguments.report_only) {
     study::check_study(options);
   } else {
-    install_interrupt_handler();
-    if (study::run_continual(options, arguments.resume, arguments.quiet) == train::RunEnd::interrupted) {
-      return interrupt_exit_code();
-    }
+    install_interrupt_handler(arguments.helping ? Heard::silently : Heard::aloud);
+    study::ContinualWork work{
+        .resume = arguments.resume, .quiet = arguments.quiet, .helping = arguments.helping, .helpers = {}};
+    if (arguments.jobs > 1) work.helpers = [&] { return run_helpers(arguments); };
+    if (study::run_continual(options, work) == train::RunEnd::interrupted) return interrupt_exit_code();
+    if (arguments.helping) return 0;
   }
   const study::Study study = study::read_study(options);
   const study::Analysis analysis = study::analyse(study);
@@ -40,6 +105,12 @@ void add_continual(Program& program) {
       "continual", "Teach tasks in sequence by several methods, and show what each learned and forgot");
   command->add_option("config", arguments->config, "YAML file")->required();
   CLI::Option* resume = command->add_flag("--resume", arguments->resume, "Complete the study in output_dir");
+  command
+      ->add_option("--jobs", arguments->jobs,
+                   "Do so many sequences at once, each in a process of its own: for small models, which leave most of "
+                   "the device idle")
+      ->check(CLI::Range(1, 256));
+  command->add_flag("--helping", arguments->helping)->group("");  // a process that --jobs has started
   command->add_flag("--quiet", arguments->quiet, "Print errors and results only");
   command->add_flag("--json", arguments->json, "Print results.json instead of the table");
   command->add_flag("--report-only", arguments->report_only, "Report what is done so far; train and evaluate nothing")

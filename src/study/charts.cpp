@@ -27,7 +27,8 @@ std::string marker(std::size_t style, double x, double y, bool strong) {
     for (const auto& [dx, dy] : corners) list += fmt::format("{:.1f},{:.1f} ", x + dx, y + dy);
     return fmt::format(R"(<polygon points="{}" class="{}"/>)", list, css);
   };
-  switch (style % report::chart_styles) {
+  constexpr std::size_t shapes = report::chart_styles;
+  switch ((style % shapes + style / shapes * 3) % shapes) {  // where a colour comes again, another shape
     case 0: return fmt::format(R"(<circle cx="{:.1f}" cy="{:.1f}" r="5" class="{}"/>)", x, y, css);
     case 1: return polygon({{-4.6, -4.6}, {4.6, -4.6}, {4.6, 4.6}, {-4.6, 4.6}});
     case 2: return polygon({{0, -6}, {5.6, 4.4}, {-5.6, 4.4}});

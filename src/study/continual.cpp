@@ -8,17 +8,18 @@
 
 #include "core/interrupt.h"
 #include "core/text.h"
-#include "data/choices.h"
 #include "io/file.h"
+#include "io/lock.h"
 #include "io/paths.h"
 #include "model/families/family.h"
+#include "study/evaluation_sets.h"
 #include "study/page.h"
 #include "study/record.h"
 #include "study/results.h"
 #include "train/checkpoint.h"
-#include "train/evaluation.h"
 #include "train/merge.h"
 #include "train/session.h"
+#include "train/take_back.h"
 
 namespace inlay::study {
 
@@ -27,90 +28,6 @@ namespace fs = std::filesystem;
 namespace {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-// What a model is evaluated on: documents, or questions with choices.
-struct EvaluationSet {
-  std::string name;
-  std::vector<Document> documents;
-  std::vector<data::Question> questions;
-};
-
-// Read as the options read what is learned.
-EvaluationSet read_set(const std::string& name, const std::vector<std::string>& files,
-                       const options::TrainOptions& options, std::int64_t vocab, Console& console) {
-  const std::int64_t sequence_len = options.sequence_len;
-  EvaluationSet set{.name = name};
-  for (const std::string& file : files) {
-    const bool choices = data::holds_choices(file);
-    if (choices ? !set.documents.empty() : !set.questions.empty()) {
-      user_error("{}: {} choices, unlike the files of {} before it", file, choices ? "has" : "has no", name);
-    }
-    if (choices) {
-      std::vector<data::Question> more = data::read_choices(file, vocab);
-      std::move(more.begin(), more.end(), std::back_inserter(set.questions));
-    } else {
-      std::vector<Document> more = train::read_documents(file, options, vocab, console);
-      std::move(more.begin(), more.end(), std::back_inserter(set.documents));
-    }
-  }
-  // Evaluation reads no further than training does. Questions stay whole: a cut one is another question.
-  std::int64_t clipped = 0;
-  for (Document& document : set.documents) {
-    clipped += truncate(document, static_cast<std::size_t>(sequence_len)) ? 1 : 0;
-  }
-  if (clipped > 0) {
-    console.line(
-        fmt::format("{}: {} documents of the evaluation were cut to sequence_len", name, format_count(clipped)));
-  }
-  return set;
-}
-
-// Whether the set can be scored by the metric that is wanted of it.
-void check_metric(const EvaluationSet& set, Metric metric, const std::string& file, const std::string& whose) {
-  const bool choices = !set.questions.empty();
-  if (choices && metric == Metric::token_accuracy) {
-    user_error("{}: has choices, but the metric of {} is {}; metric: choice_accuracy scores them", file, whose,
-               name_of(metric));
-  }
-  if (!choices && metric == Metric::choice_accuracy) {
-    user_error(
-        "{}: has no choices, which the metric of {} (choice_accuracy) needs: {{\"input_ids\": [...], \"choices\": "
-        "[[...], [...]], \"answer\": 0}} per line",
-        file, whose);
-  }
-}
-
-EvaluationSet read_task_set(const ContinualTask& task, std::int64_t vocab, Console& console) {
-  EvaluationSet set = read_set(task.name, task.eval, task.evaluation, vocab, console);
-  check_metric(set, task.metric, task.eval[0], "task " + task.name);
-  if (!set.questions.empty() && task.metric == Metric::loss) {
-    user_error("{}: has choices, but the metric of task {} is loss; metric: choice_accuracy scores them", task.eval[0],
-               task.name);
-  }
-  return set;
-}
-
-// Questions may be held without a metric: then their loss is shown.
-EvaluationSet read_held_set(const HeldSet& held, const options::TrainOptions& options, std::int64_t vocab,
-                            Console& console) {
-  EvaluationSet set = read_set(held.name, held.data, options, vocab, console);
-  check_metric(set, held.metric, held.data[0], "held " + held.name);
-  return set;
-}
-
-SetScore score(train::Engine& engine, const EvaluationSet& set) {
-  SetScore score;
-  if (!set.questions.empty()) {
-    const train::ChoiceEvaluation result = train::evaluate_choices(engine, set.questions);
-    score.loss = result.loss;
-    score.choice_accuracy = result.accuracy;
-  } else {
-    const train::Evaluation result = train::evaluate(engine, set.documents);
-    score.loss = result.loss;
-    score.token_accuracy = result.accuracy;
-  }
-  return score;
-}
 
 // Says once what a task's training data is; the runs themselves pass by quietly.
 void describe_training_data(const ContinualTask& task, const options::TrainOptions& options, std::int64_t vocab,
@@ -131,48 +48,86 @@ void describe_training_data(const ContinualTask& task, const options::TrainOptio
 
 class ContinualRun {
  public:
-  ContinualRun(const ContinualOptions& options, bool resume, bool quiet)
-      : options_(options), console_(quiet), passing_(Console::passing(quiet)) {
-    config_ = model::load_config(options_.base_model);
-    for (const ContinualTask& task : options_.tasks) {
-      task_sets_.push_back(read_task_set(task, config_.vocab, console_));
+  ContinualRun(const ContinualOptions& options, const ContinualWork& work)
+      : options_(options),
+        work_(work),
+        console_(work.quiet),
+        passing_(Console::passing(work.quiet || work.helping)),  // others write to the same terminal
+        config_(model::load_config(options.base_model)),
+        sets_(options_, config_, work.helping ? passing_ : console_) {
+    if (!work_.helping) {
+      for (const std::string& note : options_.notes) console_.line(note);
+      for (std::size_t t = 0; t < options_.tasks.size(); ++t) {
+        const auto trains = std::ranges::find_if(options_.methods, [](const auto& method) { return !method.after; });
+        describe_training_data(options_.tasks[t], trains->training[t], config_.vocab, console_);
+      }
+      claim_study(options_, work_.resume);
     }
-    for (const HeldSet& held : options_.held) {
-      held_sets_.push_back(read_held_set(held, options_.evaluation, config_.vocab, console_));
-    }
-    for (std::size_t t = 0; t < options_.tasks.size(); ++t) {
-      describe_training_data(options_.tasks[t], options_.methods[0].training[t], config_.vocab, console_);
-    }
-    claim_study(options_, resume);
     study_ = read_study(options_);
-    for (const Sequence& sequence : study_.sequences) {
-      planned_ += done(sequence) ? 0 : options_.tasks.size() - sequence.rows.size();
-    }
+    planned_ = missing(study_);
   }
 
   train::RunEnd execute() {
-    if (!io::exists(base_row_file(options_))) {
-      passing_.status("evaluating the base model");
-      const std::optional<ScoreRow> row = evaluate_model(options_.base_model, base_config());
-      if (!row) return interrupted();
-      if (const std::string bad = not_finite(*row); !bad.empty()) user_error("{}: {}", options_.base_model, bad);
-      write_row(base_row_file(options_), study_, *row);
-      study_.base = *row;
+    try {
+      prepare();
+    } catch (const Interrupted&) {
+      return interrupted();
     }
-    console_.line("base model: " + describe(study_.base));
-    for (Sequence& sequence : study_.sequences) {
-      if (done(sequence)) {
-        tidy(sequence);
-        continue;
-      }
-      if (learn(sequence) == train::RunEnd::interrupted) return train::RunEnd::interrupted;
-      write_report(options_, study_, analyse(study_));
+    if (work_.helpers && planned_ > 0) {
+      if (work_.helpers() == train::RunEnd::interrupted) return interrupted();
+    } else if (work() == train::RunEnd::interrupted) {
+      return interrupted();
     }
-    write_report(options_, study_, analyse(study_));
+    report();
     return train::RunEnd::finished;
   }
 
  private:
+  // What all sequences are compared with: the base model's own answers, and its scores.
+  void prepare() {
+    for (std::size_t h = 0; h < options_.held.size(); ++h) {
+      if (!sets_.wants_answers(h)) continue;
+      const fs::path file = own_answers_file(options_, options_.held[h]);
+      if (!io::exists(file)) {
+        passing_.status("the base model answers the prompts of " + options_.held[h].name);
+        sets_.write_own_answers(h, file, passing_);
+      }
+      sets_.read_own_answers(h, file, work_.helping ? passing_ : console_);
+    }
+    if (!io::exists(base_row_file(options_))) {
+      passing_.status("evaluating the base model");
+      const ScoreRow row = sets_.evaluate(options_.base_model, base_config(), passing_);
+      if (const std::string bad = not_finite(row); !bad.empty()) user_error("{}: {}", options_.base_model, bad);
+      write_row(base_row_file(options_), study_, row);
+      study_.base = row;
+    }
+    if (!work_.helping) console_.line("base model: " + describe(study_.base));
+  }
+
+  train::RunEnd work() {
+    for (Sequence& sequence : study_.sequences) {
+      if (options_.methods[sequence.method].after) continue;  // its turn is with the method that trains
+      const std::vector<Sequence*> followers = followers_of(sequence);
+      if (next_stage(sequence, followers)) {
+        const fs::path folder = sequence_folder(options_, sequence);
+        io::create_folders(folder);
+        const auto lock = io::FolderLock::if_free(folder);
+        if (lock == nullptr) continue;
+        for (Sequence* one : followers) read_rows(study_, options_, *one);  // others may have been here meanwhile
+        read_rows(study_, options_, sequence);
+        if (learn(sequence, followers) == train::RunEnd::interrupted) return train::RunEnd::interrupted;
+        if (!work_.helping) report();
+      }
+      tidy(sequence, followers);
+    }
+    return train::RunEnd::finished;
+  }
+
+  void report() const {
+    const Study study = read_study(options_);
+    if (!work_.helping) write_report(options_, study, analyse(study));
+  }
+
   // The base model attends as the tasks will.
   model::ModelConfig base_config() const {
     model::ModelConfig config = config_;
@@ -182,53 +137,105 @@ class ContinualRun {
 
   bool done(const Sequence& sequence) const { return study_.complete(sequence) || !sequence.diverged.empty(); }
 
-  std::string name(const Sequence& sequence, std::size_t task) const {
-    return fmt::format("{}, learning rate {}, seed {}, task {}", options_.methods[sequence.method].name,
-                       rate_name(sequence.learning_rate), sequence.seed, options_.tasks[task].name);
+  // Rows that are yet to come.
+  std::size_t missing(const Study& study) const {
+    std::size_t rows = 0;
+    for (const Sequence& sequence : study.sequences) {
+      rows += done(sequence) ? 0 : options_.tasks.size() - sequence.rows.size();
+    }
+    return rows;
   }
 
-  train::RunEnd learn(Sequence& sequence) {
-    // Where the weights to go on from are gone (somebody removed a folder), the tasks before are learned again.
-    while (!sequence.rows.empty() && !has_weights(task_folder(options_, sequence, sequence.rows.size() - 1))) {
-      sequence.rows.pop_back();
-      ++planned_;
+  // The sequences that are made of this one's models.
+  std::vector<Sequence*> followers_of(const Sequence& sequence) {
+    std::vector<Sequence*> followers;
+    for (Sequence& other : study_.sequences) {
+      const auto& after = options_.methods[other.method].after;
+      if (after && after->method == sequence.method && other.learning_rate == sequence.learning_rate &&
+          other.seed == sequence.seed) {
+        followers.push_back(&other);
+      }
     }
-    while (!done(sequence)) {
-      if (interrupt_requested()) return interrupted();
-      const std::size_t task = sequence.rows.size();
-      const double began = now();
-      if (learn_task(sequence, task) == train::RunEnd::interrupted) return interrupted();
-      seconds_ += now() - began;
-      ++runs_;
-      report_task(sequence, task);
-      tidy(sequence);
+    return followers;
+  }
+
+  // The first task after which somebody has no row yet, and can have one.
+  std::optional<std::size_t> next_stage(const Sequence& sequence, const std::vector<Sequence*>& followers) const {
+    std::optional<std::size_t> stage;
+    if (!done(sequence)) stage = sequence.rows.size();
+    for (const Sequence* follower : followers) {
+      const std::size_t rows = follower->rows.size();
+      const bool possible = sequence.diverged.empty() || rows < sequence.rows.size();
+      if (!done(*follower) && possible && (!stage || rows < *stage)) stage = rows;
+    }
+    return stage;
+  }
+
+  std::string name(const Sequence& sequence, std::size_t task) const {
+    std::string text =
+        fmt::format("{}, learning rate {}", options_.methods[sequence.method].name, rate_name(sequence.learning_rate));
+    if (sequence.share) text += fmt::format(", share {}", *sequence.share);
+    return text + fmt::format(", seed {}, task {}", sequence.seed, options_.tasks[task].name);
+  }
+
+  train::RunEnd learn(Sequence& sequence, const std::vector<Sequence*>& followers) {
+    while (const auto stage = next_stage(sequence, followers)) {
+      if (interrupt_requested()) return train::RunEnd::interrupted;
+      // What comes next begins with a model: where its weights are gone (somebody removed a folder, or a method that
+      // wants them was added), the tasks that led to it are learned again.
+      const bool trained = *stage < sequence.rows.size();
+      const std::size_t needed = trained ? *stage + 1 : *stage;  // tasks that it has learned
+      if (needed > 0 && !has_weights(task_folder(options_, sequence, needed - 1))) {
+        planned_ += sequence.rows.size() - (needed - 1);
+        drop_rows(options_, sequence, needed - 1);
+        continue;
+      }
+      if (!trained) {
+        if (attempt(sequence, *stage, [&](const fs::path& folder) { return train_task(sequence, *stage, folder); }) ==
+            train::RunEnd::interrupted) {
+          return train::RunEnd::interrupted;
+        }
+      } else {
+        for (Sequence* follower : followers) {
+          if (done(*follower) || follower->rows.size() != *stage) continue;
+          if (attempt(*follower, *stage, [&](const fs::path& folder) {
+                return take_back(*follower, sequence, *stage, folder);
+              }) == train::RunEnd::interrupted) {
+            return train::RunEnd::interrupted;
+          }
+        }
+      }
+      tidy(sequence, followers);
     }
     return train::RunEnd::finished;
   }
 
-  train::RunEnd learn_task(Sequence& sequence, std::size_t task) {
+  // One task of a sequence: the model, which make(folder) makes, and its scores; or how it failed.
+  train::RunEnd attempt(Sequence& sequence, std::size_t task,
+                        const std::function<train::RunEnd(const fs::path& folder)>& make) {
     const fs::path folder = task_folder(options_, sequence, task);
     try {
-      if (train_task(sequence, task, folder) == train::RunEnd::interrupted) return train::RunEnd::interrupted;
-      const std::optional<ScoreRow> row =
-          evaluate_model(model_folder(folder), model::load_config(model_folder(folder)));
-      if (!row) return train::RunEnd::interrupted;
-      if (const std::string bad = not_finite(*row); !bad.empty()) throw train::Diverged(bad);
-      write_row(folder / row_file, study_, *row);
-      sequence.rows.push_back(*row);
+      if (make(folder) == train::RunEnd::interrupted) return train::RunEnd::interrupted;
+      const ScoreRow row = sets_.evaluate(model_folder(folder), model::load_config(model_folder(folder)), passing_);
+      if (const std::string bad = not_finite(row); !bad.empty()) throw train::Diverged(bad);
+      write_row(folder / row_file, study_, row);
+      sequence.rows.push_back(row);
     } catch (const train::Diverged& error) {
       sequence.diverged = fmt::format("task {}: {}", options_.tasks[task].name, error.what());
       const nlohmann::json json = {{"message", sequence.diverged}};
       io::write_file_atomic(folder / diverged_file, json.dump(2) + "\n");
+    } catch (const Interrupted&) {
+      return train::RunEnd::interrupted;
     } catch (const UserError& error) {
       user_error("{}: {}", name(sequence, task), error.what());
     }
+    report_task(sequence, task);
     return train::RunEnd::finished;
   }
 
   // Says which loss is not a finite number; empty where all are.
   std::string not_finite(const ScoreRow& row) const {
-    for (const auto& [sets, scores] : {std::pair(&task_sets_, &row.tasks), std::pair(&held_sets_, &row.held)}) {
+    for (const auto& [sets, scores] : {std::pair(&sets_.tasks(), &row.tasks), std::pair(&sets_.held(), &row.held)}) {
       for (std::size_t i = 0; i < sets->size(); ++i) {
         if (std::isfinite((*scores)[i].loss)) continue;
         return fmt::format("the loss on {} is {}", (*sets)[i].name, format_value((*scores)[i].loss));
@@ -245,18 +252,10 @@ class ContinualRun {
     if (!trained && run_task(sequence, task, base, folder) == train::RunEnd::interrupted) {
       return train::RunEnd::interrupted;
     }
-    return has_weights(folder) ? train::RunEnd::finished : merge_task(sequence, task, base, folder);
-  }
-
-  // The next task begins with what the adapter has learned in the weights, and all methods' models are read alike.
-  train::RunEnd merge_task(const Sequence& sequence, std::size_t task, const std::string& base,
-                           const fs::path& folder) {
+    if (has_weights(folder)) return train::RunEnd::finished;
+    // The next task begins with what the adapter has learned in the weights, and all methods' models are read alike.
     passing_.status(name(sequence, task) + ": merging the adapter");
-    try {
-      train::merge({.base = base, .adapter = folder, .output = model_folder(folder), .dtype = {}}, passing_);
-    } catch (const Interrupted&) {
-      return train::RunEnd::interrupted;
-    }
+    train::merge({.base = base, .adapter = folder, .output = model_folder(folder), .dtype = {}}, passing_);
     return train::RunEnd::finished;
   }
 
@@ -275,54 +274,47 @@ class ContinualRun {
     return train::run_training(options, resume, passing_);
   }
 
-  // Nothing where an interrupt came.
-  std::optional<ScoreRow> evaluate_model(const fs::path& folder, const model::ModelConfig& config) {
-    const options::TrainOptions& evaluation = options_.evaluation;
-    train::BatchBounds bounds{.tokens = evaluation.micro_batch_size * evaluation.sequence_len};
-    bool choices = false;
-    for (const auto* sets : {&task_sets_, &held_sets_}) {
-      for (const EvaluationSet& set : *sets) {
-        choices |= !set.questions.empty();
-        for (const Document& d : set.documents) widen(bounds, d);
-        for (const Document& d : data::choice_documents(set.questions)) widen(bounds, d);
-      }
-    }
-    ScoreRow row;
-    try {
-      const auto engine =
-          train::load_engine(folder, config,
-                             train::engine_options(choices ? train::Purpose::choices : train::Purpose::evaluation,
-                                                   train::resolve_machine(evaluation.device, evaluation.dtype), bounds),
-                             passing_);
-      for (const auto& [sets, scores] : {std::pair(&task_sets_, &row.tasks), std::pair(&held_sets_, &row.held)}) {
-        for (const EvaluationSet& set : *sets) {
-          passing_.status("evaluating on " + set.name);
-          scores->push_back(score(*engine, set));
-        }
-      }
-    } catch (const Interrupted&) {
-      return std::nullopt;
-    }
-    return row;
+  // The model after a task with some of what it has learned taken back: against the base model, as those who proposed
+  // it do, however many tasks there were.
+  train::RunEnd take_back(const Sequence& follower, const Sequence& sequence, std::size_t task,
+                          const fs::path& folder) {
+    passing_.status(name(follower, task));
+    io::remove_all(folder);
+    io::create_folders(folder.parent_path());
+    const train::TakeBackOptions options{.base = options_.base_model,
+                                         .trained = model_folder(task_folder(options_, sequence, task)),
+                                         .output = folder,
+                                         .how = options_.methods[follower.method].after->how,
+                                         .share = *follower.share};
+    train::take_back(options, passing_);
+    const nlohmann::ordered_json json = {
+        {"made_of", options.trained.string()},
+        {"by", options.how == train::TakeBack::average ? "average" : "keep"},
+        {"share", options.share},
+    };
+    io::write_file_atomic(folder / "summary.json", json.dump(2) + "\n");
+    return train::RunEnd::finished;
   }
 
-  static void widen(train::BatchBounds& bounds, const Document& document) {
-    const auto length = static_cast<std::int64_t>(document.input_ids.size());
-    bounds.document = std::max(bounds.document, length);
-    bounds.tokens = std::max(bounds.tokens, length);
-  }
-
-  // Frees the disk of what nothing will be trained from any more.
-  void tidy(const Sequence& sequence) const {
+  // Frees the disk of what nothing will be made of any more.
+  void tidy(const Sequence& sequence, const std::vector<Sequence*>& followers) const {
     if (options_.keep_models == KeepModels::all) return;
+    const auto wanted = next_stage(sequence, followers);  // all before it have been used by everybody
+    tidy_one(sequence, wanted.value_or(options_.tasks.size()));
+    for (const Sequence* follower : followers) tidy_one(*follower, options_.tasks.size());
+  }
+
+  void tidy_one(const Sequence& sequence, std::size_t wanted) const {
     const std::size_t learned = sequence.rows.size();
-    for (std::size_t t = 0; t < learned; ++t) {
+    for (std::size_t t = 0; t < std::min(learned, wanted); ++t) {
       const fs::path folder = task_folder(options_, sequence, t);
       const bool last = t + 1 == learned;
       const bool over = done(sequence) && options_.keep_models == KeepModels::none;
       !last || over ? drop_weights(folder) : drop_checkpoints(folder);
     }
-    if (!sequence.diverged.empty()) drop_weights(task_folder(options_, sequence, learned));
+    if (!sequence.diverged.empty() && learned < options_.tasks.size()) {
+      drop_weights(task_folder(options_, sequence, learned));
+    }
   }
 
   std::string describe(const ScoreRow& row) const {
@@ -342,35 +334,40 @@ class ContinualRun {
     return text;
   }
 
-  void report_task(const Sequence& sequence, std::size_t task) {
+  // Counted on disk, where other processes' rows are as well.
+  void report_task(const Sequence& sequence, std::size_t task) const {
     const bool good = sequence.diverged.empty();
-    if (!good) planned_ -= options_.tasks.size() - task - 1;  // the tasks after it will not be learned
-    const double left = seconds_ / static_cast<double>(runs_) * static_cast<double>(planned_ - runs_);
-    console_.line(fmt::format("[{}/{}] {}: {}{}", runs_, planned_, name(sequence, task),
+    const std::size_t left = std::min(missing(read_study(options_)), planned_), made = planned_ - left;
+    const double seconds =
+        (now() - began_) / static_cast<double>(std::max<std::size_t>(made, 1)) * static_cast<double>(left);
+    console_.line(fmt::format("[{}/{}] {}: {}{}", made, planned_, name(sequence, task),
                               good ? describe(sequence.rows.back()) : "diverged, " + sequence.diverged,
-                              runs_ < planned_ ? fmt::format("; {} left", format_duration(left)) : ""));
+                              left > 0 ? fmt::format("; {} left", format_duration(seconds)) : ""));
   }
 
-  train::RunEnd interrupted() {
-    console_.line(
-        fmt::format("interrupted; everything so far is saved in {}. To continue, run the same command with --resume",
-                    options_.output_dir));
+  train::RunEnd interrupted() const {
+    if (!work_.helping) {
+      console_.line(
+          fmt::format("interrupted; everything so far is saved in {}. To continue, run the same command with --resume",
+                      options_.output_dir));
+    }
     return train::RunEnd::interrupted;
   }
 
-  ContinualOptions options_;
-  Console console_, passing_;
+  const ContinualOptions options_;
+  const ContinualWork work_;
+  mutable Console console_, passing_;
   model::ModelConfig config_;
-  std::vector<EvaluationSet> task_sets_, held_sets_;
+  EvaluationSets sets_;
   Study study_;
-  std::size_t planned_ = 0, runs_ = 0;  // runs of this call
-  double seconds_ = 0;
+  std::size_t planned_ = 0;  // rows that were missing when this call began
+  double began_ = now();
 };
 
 }  // namespace
 
-train::RunEnd run_continual(const ContinualOptions& options, bool resume, bool quiet) {
-  return ContinualRun(options, resume, quiet).execute();
+train::RunEnd run_continual(const ContinualOptions& options, const ContinualWork& work) {
+  return ContinualRun(options, work).execute();
 }
 
 void write_report(const ContinualOptions& options, const Study& study, const Analysis& analysis) {

@@ -101,12 +101,19 @@ void summarise(RateResult& result, const Study& study, const std::vector<const S
   result.held_losses = mean_matrix(held_losses);
 }
 
-RateResult rate_result(const Study& study, std::size_t method, double rate) {
+using Setting = std::pair<double, std::optional<double>>;  // learning rate and share
+
+template <class Of>
+Setting setting_of(const Of& of) {
+  return {of.learning_rate, of.share};
+}
+
+RateResult rate_result(const Study& study, std::size_t method, const Setting& setting) {
   RateResult result;
-  result.learning_rate = rate;
+  std::tie(result.learning_rate, result.share) = setting;
   std::vector<const Sequence*> complete;
   for (const Sequence& sequence : study.sequences) {
-    if (sequence.method != method || sequence.learning_rate != rate) continue;
+    if (sequence.method != method || setting_of(sequence) != setting) continue;
     if (!sequence.diverged.empty()) result.diverged.push_back(sequence.seed);
     if (!study.complete(sequence)) continue;
     complete.push_back(&sequence);
@@ -122,23 +129,23 @@ bool eligible(const RateResult& rate) { return rate.new_loss.has_value() && rate
 MethodResult method_result(const Study& study, std::size_t method) {
   MethodResult result;
   result.name = study.methods[method];
-  std::set<double> rates;
+  std::set<Setting> settings;
   for (const Sequence& sequence : study.sequences) {
-    if (sequence.method == method) rates.insert(sequence.learning_rate);
+    if (sequence.method == method) settings.insert(setting_of(sequence));
   }
   std::vector<FrontierPoint> points;
-  for (const double rate : rates) {
-    result.rates.push_back(rate_result(study, method, rate));
+  for (const Setting& setting : settings) {
+    result.rates.push_back(rate_result(study, method, setting));
     const RateResult& last = result.rates.back();
     if (!eligible(last)) continue;
     const std::size_t index = result.rates.size() - 1;
     if (!result.best || last.new_loss->mean < result.rates[*result.best].new_loss->mean) result.best = index;
-    if (last.forgetting) points.push_back({last.new_loss->mean, last.forgetting->mean, rate});
+    if (last.forgetting) points.push_back({last.new_loss->mean, last.forgetting->mean, last.learning_rate, last.share});
   }
   result.frontier = pareto(std::move(points));
   for (RateResult& rate : result.rates) {
     rate.on_frontier = std::any_of(result.frontier.begin(), result.frontier.end(),
-                                   [&](const FrontierPoint& p) { return p.learning_rate == rate.learning_rate; });
+                                   [&](const FrontierPoint& p) { return setting_of(p) == setting_of(rate); });
   }
   return result;
 }
@@ -150,7 +157,7 @@ std::vector<FrontierPoint> seed_frontier(const MethodResult& method, std::int64_
     const auto found = std::find(rate.seeds.begin(), rate.seeds.end(), seed);
     if (!eligible(rate) || found == rate.seeds.end() || !rate.forgetting) continue;
     const auto index = static_cast<std::size_t>(found - rate.seeds.begin());
-    points.push_back({rate.new_loss->values[index], rate.forgetting->values[index], rate.learning_rate});
+    points.push_back({rate.new_loss->values[index], rate.forgetting->values[index], rate.learning_rate, rate.share});
   }
   return pareto(std::move(points));
 }
@@ -173,13 +180,16 @@ std::string_view name_of(Metric metric) {
     case Metric::loss: return "loss";
     case Metric::token_accuracy: return "token_accuracy";
     case Metric::choice_accuracy: return "choice_accuracy";
+    case Metric::exact_match: return "exact_match";
   }
   return "";
 }
 
 double SetScore::value(Metric metric) const {
   if (metric == Metric::loss) return loss;
-  const std::optional<double>& accuracy = metric == Metric::token_accuracy ? token_accuracy : choice_accuracy;
+  const std::optional<double>& accuracy = metric == Metric::token_accuracy    ? token_accuracy
+                                          : metric == Metric::choice_accuracy ? choice_accuracy
+                                                                              : exact_match;
   INLAY_ASSERT(accuracy.has_value(), "a data set was not scored by {}", name_of(metric));
   return *accuracy;
 }
@@ -198,6 +208,16 @@ Matrix held_metric_matrix(const Study& study, const Sequence& sequence) {
 
 Matrix held_loss_matrix(const Study& study, const Sequence& sequence) {
   return make_matrix(study, sequence, &ScoreRow::held, study.held, Measure::loss);
+}
+
+bool Study::counts_held() const { return std::ranges::any_of(held, &Set::counted); }
+
+double mean_held(const Study& study, const std::vector<double>& values) {
+  std::vector<double> counted;
+  for (std::size_t h = 0; h < values.size(); ++h) {
+    if (study.held[h].counted) counted.push_back(values[h]);
+  }
+  return mean_of(counted);
 }
 
 bool metrics_alike(const Study& study) {
@@ -222,9 +242,9 @@ SequenceScores scores_of(const Study& study, const Sequence& sequence) {
   for (std::size_t h = 0; h < study.held.size(); ++h) {
     scores.held_change.push_back(scores.held_loss[h] - study.base.held[h].loss);
   }
-  if (!study.held.empty()) {
-    scores.old_loss = mean_of(scores.held_loss);
-    scores.forgetting = mean_of(scores.held_change);
+  if (study.counts_held()) {
+    scores.old_loss = mean_held(study, scores.held_loss);
+    scores.forgetting = mean_held(study, scores.held_change);
   } else if (tasks > 1) {
     scores.old_loss = mean_of({losses[tasks].begin(), losses[tasks].end() - 1});
     scores.forgetting = -*scores.loss_transfer;
@@ -246,7 +266,8 @@ std::optional<Spread> spread_of(std::vector<double> values) {
 
 std::vector<FrontierPoint> pareto(std::vector<FrontierPoint> points) {
   std::sort(points.begin(), points.end(), [](const FrontierPoint& a, const FrontierPoint& b) {
-    return std::tie(a.new_loss, a.forgetting, a.learning_rate) < std::tie(b.new_loss, b.forgetting, b.learning_rate);
+    return std::tie(a.new_loss, a.forgetting, a.learning_rate, a.share) <
+           std::tie(b.new_loss, b.forgetting, b.learning_rate, b.share);
   });
   std::vector<FrontierPoint> frontier;
   for (const FrontierPoint& point : points) {
@@ -269,7 +290,7 @@ std::optional<Reached> forgetting_at(const std::vector<FrontierPoint>& frontier,
 std::vector<RatioAt> ratios_at(const std::vector<FrontierPoint>& frontier, const std::vector<FrontierPoint>& baseline) {
   std::vector<RatioAt> result;
   for (const FrontierPoint& point : baseline) {
-    RatioAt at{.new_loss = point.new_loss, .learning_rate = point.learning_rate};
+    RatioAt at{.new_loss = point.new_loss, .learning_rate = point.learning_rate, .share = point.share};
     const std::optional<Reached> reached = forgetting_at(frontier, point.new_loss);
     at.reached = reached.has_value();
     if (reached && point.forgetting > 0) {

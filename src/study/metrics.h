@@ -10,14 +10,14 @@
 // numbers out; docs/continual.md has the definitions in words.
 namespace inlay::study {
 
-enum class Metric : std::uint8_t { loss, token_accuracy, choice_accuracy };
+enum class Metric : std::uint8_t { loss, token_accuracy, choice_accuracy, exact_match };
 std::string_view name_of(Metric metric);
 constexpr bool higher_is_better(Metric metric) { return metric != Metric::loss; }
 
 // One data set under one model.
 struct SetScore {
   double loss = 0;  // for questions: of the right choices' tokens
-  std::optional<double> token_accuracy, choice_accuracy;
+  std::optional<double> token_accuracy, choice_accuracy, exact_match;
 
   double value(Metric metric) const;
 };
@@ -31,6 +31,7 @@ struct ScoreRow {
 struct Sequence {
   std::size_t method = 0;
   double learning_rate = 0;
+  std::optional<double> share;  // of what was learned, where the method takes the rest of it back
   std::int64_t seed = 0;
   std::vector<ScoreRow> rows;  // after each task learned so far
   std::string diverged;        // what was said where training broke down
@@ -40,6 +41,7 @@ struct Study {
   struct Set {
     std::string name;
     Metric metric = Metric::loss;
+    bool counted = true;  // of held sets: it is part of the old loss
   };
   std::vector<Set> tasks, held;
   std::vector<std::string> methods;
@@ -48,7 +50,10 @@ struct Study {
   std::vector<Sequence> sequences;
 
   bool complete(const Sequence& sequence) const { return sequence.rows.size() == tasks.size(); }
+  bool counts_held() const;
 };
+// The mean over the held sets that count of one number for each.
+double mean_held(const Study& study, const std::vector<double>& values);
 
 // Row 0 is the base model, row i the model after task i; column j is task j.
 using Matrix = std::vector<std::vector<double>>;
@@ -61,7 +66,7 @@ Matrix held_loss_matrix(const Study& study, const Sequence& sequence);
 // What a complete sequence comes to.
 struct SequenceScores {
   double new_loss = 0;  // mean over tasks of the loss right after learning the task
-  // After the last task: mean loss on the held sets, or, where there are none, on all tasks but the last.
+  // After the last task: mean loss on the held sets that count, or, where there are none, on all tasks but the last.
   std::optional<double> old_loss;
   // How much of it is forgetting: old_loss less the base model's, or less what it was right after each task.
   std::optional<double> forgetting;
@@ -86,6 +91,7 @@ std::optional<Spread> spread_of(std::vector<double> values);
 
 struct FrontierPoint {
   double new_loss = 0, forgetting = 0, learning_rate = 0;
+  std::optional<double> share = {};
 };
 // The points that no other one beats in both, by rising new_loss (and so by falling forgetting).
 std::vector<FrontierPoint> pareto(std::vector<FrontierPoint> points);
@@ -102,8 +108,9 @@ std::optional<Reached> forgetting_at(const std::vector<FrontierPoint>& frontier,
 // One method's forgetting as a share of the baseline's, where both have the same new-task loss.
 struct RatioAt {
   double new_loss = 0, learning_rate = 0;  // of the baseline's point
-  bool reached = false;                    // whether the method learns as much
-  std::optional<double> ratio;             // none where it does not, or where the baseline forgets nothing
+  std::optional<double> share = {};
+  bool reached = false;         // whether the method learns as much
+  std::optional<double> ratio;  // none where it does not, or where the baseline forgets nothing
   bool upper_bound = false;
 };
 std::vector<RatioAt> ratios_at(const std::vector<FrontierPoint>& frontier, const std::vector<FrontierPoint>& baseline);
@@ -118,9 +125,10 @@ std::optional<RatioOverRange> ratio_over_range(const std::vector<FrontierPoint>&
 
 // ---- the whole of it ----------------------------------------------------------------------------------------------
 
-// A method at one learning rate, over its complete seeds.
+// A method at one learning rate (and share), over its complete seeds.
 struct RateResult {
   double learning_rate = 0;
+  std::optional<double> share;
   std::vector<std::int64_t> seeds, diverged;  // complete ones; those where training broke down
   bool on_frontier = false;
   // All absent where no seed is complete.
@@ -137,7 +145,7 @@ struct RateResult {
 
 struct MethodResult {
   std::string name;
-  std::vector<RateResult> rates;        // by rising learning rate
+  std::vector<RateResult> rates;        // by rising learning rate, then share
   std::optional<std::size_t> best;      // the rate of lowest new_loss; one where a seed diverged does not count
   std::vector<FrontierPoint> frontier;  // of the means over seeds
   // Against the baseline; empty for the baseline itself. at[0] is at the baseline's lowest new-task loss.

@@ -3,185 +3,16 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <map>
-#include <set>
+#include <utility>
 
-#include <yaml-cpp/yaml.h>
-
-#include "core/error.h"
-#include "core/text.h"
 #include "io/file.h"
 #include "io/hub.h"
+#include "options/paths.h"
+#include "study/section.h"
 
 namespace inlay::study {
 
 namespace {
-
-// Keys of `inlay train` that a study sets itself, and who does.
-const std::map<std::string, std::string>& reserved_keys() {
-  static const std::map<std::string, std::string> keys = {
-      {"base_model", "it is the study's base_model, then each task's result"},
-      {"output_dir", "every run gets a folder below the study's output_dir"},
-      {"datasets", "it is the task's train"},
-      {"val_set_size", "every task's eval and every held set are evaluated after each task"},
-      {"test_datasets", "every task's eval and every held set are evaluated after each task"},
-      {"eval_steps", "evaluation follows each task"},
-      {"eval_on_start", "the base model is evaluated before the first task"},
-      {"early_stopping_patience", "evaluation follows each task"},
-      {"early_stopping_threshold", "evaluation follows each task"},
-      {"load_best_model_at_end", "evaluation follows each task"},
-      {"metric_for_best_model", "evaluation follows each task"},
-      {"greater_is_better", "evaluation follows each task"},
-      {"evals_per_epoch", "evaluation follows each task"},
-      {"eval_strategy", "evaluation follows each task"},
-      {"lora_model_dir", "every task begins a new adapter on the model that the task before has left"},
-      {"learning_rate", "it belongs to a method: learning_rates: [...]"},
-      {"seed", "it belongs to the study: seeds: [...]"}};
-  return keys;
-}
-
-std::string where(const std::string& source, const YAML::Node& node) {
-  const YAML::Mark mark = node.Mark();
-  return mark.is_null() ? source : fmt::format("{}, line {}", source, mark.line + 1);
-}
-
-std::string kind_of(const YAML::Node& node) {
-  if (!node.IsDefined() || node.IsNull()) return "nothing";
-  if (node.IsScalar()) return "'" + node.Scalar() + "'";
-  return node.IsMap() ? "a map" : "a list";
-}
-
-// A map of the file under its name there ("tasks[1]"), with each of its keys once and none that is not known.
-class Section {
- public:
-  Section(const YAML::Node& node, std::string source, std::string path, const std::vector<std::string_view>& known)
-      : node_(node), source_(std::move(source)), path_(std::move(path)) {
-    if (!node.IsMap()) {
-      user_error("{}: {}expected a map of keys and values, got {}", where(source_, node),
-                 path_.empty() ? "" : path_ + ": ", kind_of(node));
-    }
-    for (const auto& item : node) {
-      const std::string line = where(source_, item.first);
-      if (!item.first.IsScalar()) user_error("{}: expected a key", line);
-      const std::string key = item.first.Scalar();
-      if (std::find(known.begin(), known.end(), key) == known.end()) {
-        const std::string guess = nearest(key, known);
-        user_error("{}: {} is not a known key{}", line, name(key),
-                   guess.empty() ? "" : "; did you mean " + guess + "?");
-      }
-      if (!values_.emplace(key, item.second).second) user_error("{}: {} is given twice", line, name(key));
-    }
-  }
-
-  bool has(const std::string& key) const { return values_.contains(key) && !values_.at(key).IsNull(); }
-
-  YAML::Node at(const std::string& key, std::string_view what) const {
-    if (!has(key)) user_error("{}: {} is required: {}", where(source_, node_), name(key), what);
-    return values_.at(key);
-  }
-
-  std::string text(const std::string& key, std::string_view what) const {
-    const YAML::Node node = at(key, what);
-    if (!node.IsScalar() || node.Scalar().empty()) fail(key, fmt::format("expected {}, got {}", what, kind_of(node)));
-    return node.Scalar();
-  }
-
-  // Becomes part of a path and of a table.
-  std::string label(const std::string& key) const {
-    std::string text = this->text(key, "a name");
-    const bool plain = text[0] != '.' && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-                         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                                c == '.' || c == '_' || c == '-' || c == '+';
-                       });
-    if (!plain) {
-      fail(key, fmt::format("expected letters, digits and . _ - + (it names a folder), got '{}'", text));
-    }
-    return text;
-  }
-
-  // A file, or a list of them.
-  std::vector<std::string> files(const std::string& key, std::string_view what) const {
-    const YAML::Node node = at(key, what);
-    std::vector<std::string> files;
-    if (node.IsScalar()) {
-      files.push_back(node.Scalar());
-    } else if (node.IsSequence()) {
-      for (const auto& entry : node) files.push_back(entry.IsScalar() ? entry.Scalar() : "");
-    }
-    const bool any_empty = std::any_of(files.begin(), files.end(), [](const std::string& f) { return f.empty(); });
-    if (files.empty() || any_empty) fail(key, fmt::format("expected {}, got {}", what, kind_of(node)));
-    return files;
-  }
-
-  // A non-empty list of values without repetition, each within [least, ...).
-  template <class Value>
-  std::vector<Value> values(const std::string& key, bool (*good)(Value), std::string_view what) const {
-    const YAML::Node node = at(key, what);
-    if (!node.IsSequence() || node.size() == 0) fail(key, fmt::format("expected {}, got {}", what, kind_of(node)));
-    std::vector<Value> values;
-    for (const auto& entry : node) {
-      Value value{};
-      if (!entry.IsScalar() || !YAML::convert<Value>::decode(entry, value) || !good(value)) {
-        fail(key, fmt::format("expected {}, got {}", what, kind_of(entry)));
-      }
-      if (std::find(values.begin(), values.end(), value) != values.end()) {
-        fail(key, fmt::format("{} is given twice", entry.Scalar()));
-      }
-      values.push_back(value);
-    }
-    return values;
-  }
-
-  // One Section for each entry of a list.
-  std::vector<Section> list(const std::string& key, const std::vector<std::string_view>& known,
-                            std::string_view what) const {
-    const YAML::Node node = at(key, what);
-    if (!node.IsSequence() || node.size() == 0) fail(key, fmt::format("expected {}, got {}", what, kind_of(node)));
-    std::vector<Section> sections;
-    for (const auto& entry : node) {
-      sections.emplace_back(entry, source_, fmt::format("{}[{}]", name(key), sections.size()), known);
-    }
-    return sections;
-  }
-
-  // Keys of `inlay train`, checked only for what the study sets itself; null where there are none.
-  YAML::Node training() const {
-    if (!has("training")) return YAML::Node(YAML::NodeType::Map);
-    const YAML::Node node = values_.at("training");
-    check_unique(node, name("training"));
-    for (const auto& item : node) {
-      const auto reserved = reserved_keys().find(item.first.Scalar());
-      if (reserved != reserved_keys().end()) {
-        user_error("{}: {}.{} cannot be set: {}", where(source_, item.first), name("training"), reserved->first,
-                   reserved->second);
-      }
-    }
-    return node;
-  }
-
-  [[noreturn]] void fail(const std::string& key, const std::string& message) const {
-    user_error("{}: {}: {}", where(source_, values_.at(key)), name(key), message);
-  }
-
- private:
-  std::string name(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
-
-  // Merging would hide a key that is given twice.
-  void check_unique(const YAML::Node& node, const std::string& path) const {
-    if (!node.IsMap()) user_error("{}: {}: expected a map of keys and values", where(source_, node), path);
-    std::set<std::string> seen;
-    for (const auto& item : node) {
-      if (!item.first.IsScalar()) user_error("{}: {}: expected a key", where(source_, item.first), path);
-      const std::string key = item.first.Scalar();
-      if (!seen.insert(key).second) user_error("{}: {}.{} is given twice", where(source_, item.first), path, key);
-      if (item.second.IsMap()) check_unique(item.second, path + "." + key);
-    }
-  }
-
-  YAML::Node node_;
-  std::string source_, path_;
-  std::map<std::string, YAML::Node> values_;
-};
 
 YAML::Node find(const YAML::Node& map, const std::string& key) {
   for (const auto& item : map) {
@@ -219,12 +50,68 @@ YAML::Node without_osft(const YAML::Node& keys) {
 
 Metric parse_metric(const Section& section) {
   if (!section.has("metric")) return Metric::loss;
-  constexpr const char* expected = "one of loss, token_accuracy, choice_accuracy";
+  constexpr const char* expected = "one of loss, token_accuracy, choice_accuracy, exact_match";
   const std::string text = section.text("metric", expected);
-  for (const Metric metric : {Metric::loss, Metric::token_accuracy, Metric::choice_accuracy}) {
+  for (const Metric metric : {Metric::loss, Metric::token_accuracy, Metric::choice_accuracy, Metric::exact_match}) {
     if (text == name_of(metric)) return metric;
   }
   section.fail("metric", fmt::format("expected {}, got '{}'", expected, text));
+}
+
+// Answers are wanted by exact_match, and of the base model for what it is to keep.
+Answering parse_answering(const Section& section, bool own) {
+  const bool matched = section.has("metric") && parse_metric(section) == Metric::exact_match;
+  for (const char* key : {"match", "marker"}) {
+    if (section.has(key) && !matched) section.fail(key, "is for metric: exact_match");
+  }
+  for (const char* key : {"max_new_tokens", "limit"}) {
+    if (section.has(key) && !matched && !own) section.fail(key, "is for answers: metric: exact_match, or prompts");
+  }
+  Answering answering;
+  if (section.has("match")) {
+    const std::string text = section.text("match", data::match_names);
+    const auto match = data::parse_match(text);
+    if (!match) section.fail("match", fmt::format("expected {}, got '{}'", data::match_names, text));
+    answering.rule.match = *match;
+  }
+  if (section.has("marker")) answering.rule.marker = section.text("marker", "the text behind which the answer stands");
+  answering.max_new_tokens = section.count("max_new_tokens", answering.max_new_tokens);
+  answering.limit = section.count("limit", 0);
+  return answering;
+}
+
+HeldSet parse_held(const Section& section) {
+  HeldSet held{.name = section.label("name"), .metric = parse_metric(section)};
+  const bool own = section.has("prompts");
+  if (section.has("counted")) {
+    const YAML::Node node = section.at("counted", "true or false");
+    if (!node.IsScalar() || !YAML::convert<bool>::decode(node, held.counted)) {
+      section.fail("counted", fmt::format("expected true or false, got {}", kind_of(node)));
+    }
+  }
+  held.answering = parse_answering(section, own);
+  if (!own) {
+    for (const char* key : {"answers", "temperature"}) {
+      if (section.has(key)) section.fail(key, "is for prompts that the base model answers");
+    }
+    held.data = section.files("data", "a JSONL file or a list of them");
+    return held;
+  }
+  if (section.has("data")) section.fail("data", "prompts are given already; one of them is enough");
+  held.data = section.files("prompts", "a JSONL file or a list of them");
+  if (section.has("answers") && section.text("answers", "base") != "base") {
+    section.fail("answers", fmt::format("expected base, got '{}'", section.text("answers", "base")));
+  }
+  held.own_temperature = 1;
+  if (section.has("temperature")) {
+    const YAML::Node node = section.at("temperature", "a number");
+    double heat = 0;
+    if (!YAML::convert<double>::decode(node, heat) || !(heat == 0 || (heat >= 1e-6 && heat <= 1e6))) {
+      section.fail("temperature", fmt::format("expected 0 or a number from 1e-6 to 1e6, got {}", kind_of(node)));
+    }
+    held.own_temperature = heat;
+  }
+  return held;
 }
 
 KeepModels parse_keep(const Section& section) {
@@ -243,16 +130,32 @@ void check_names(const std::vector<Item>& items, const Section& section) {
   }
 }
 
-// Training keys with what the study itself sets, read as `inlay train` would read them.
-options::TrainOptions read_training(YAML::Node keys, const ContinualOptions& study,
-                                    const std::vector<std::string>& datasets, double learning_rate,
-                                    const std::string& source) {
-  keys = merged(keys, YAML::Node(YAML::NodeType::Map));  // the caller's map stays as it is
-  keys["base_model"] = study.base_model;
-  keys["output_dir"] = study.output_dir;
-  keys["datasets"] = datasets;
-  keys["learning_rate"] = fmt::format("{}", learning_rate);
-  return options::parse_options(keys, source, {});
+// Which of a method's keys says what is done to the models of another, and how.
+struct TakeBackKey {
+  const char* name;
+  train::TakeBack how;
+};
+constexpr TakeBackKey take_back_keys[] = {{"average", train::TakeBack::average}, {"keep", train::TakeBack::prune}};
+
+// Of a method that trains nothing itself: everything but which rates it takes.
+ContinualMethod::After parse_after(const Section& section, const std::vector<ContinualMethod>& methods) {
+  const std::string name = section.text("after", "the name of the method whose models it takes");
+  const auto found = std::ranges::find(methods, name, &ContinualMethod::name);
+  if (found == methods.end()) {
+    section.fail("after", fmt::format("expected the name of a method that is given before, got '{}'", name));
+  }
+  if (found->after) section.fail("after", fmt::format("{} trains nothing either; name a method that does", name));
+  if (section.has("training")) section.fail("training", fmt::format("the models are those of {}", name));
+  ContinualMethod::After after{.method = static_cast<std::size_t>(found - methods.begin())};
+  for (const auto& [key, how] : take_back_keys) {
+    if (!section.has(key)) continue;
+    if (!after.shares.empty()) section.fail(key, "average or keep: one of them is enough");
+    after.how = how;
+    after.shares = section.values<double>(
+        key, [](double share) { return share > 0 && share < 1; }, "a list of shares between 0 and 1");
+  }
+  if (after.shares.empty()) section.at("average", "a list of shares, or keep: a list of them");
+  return after;
 }
 
 // Puts the training data of the tasks before this one in the place of the word "earlier".
@@ -273,87 +176,214 @@ void name_earlier_data(options::TrainOptions& training, const ContinualOptions& 
   }
 }
 
+// Reads a study's file part by part, so that all that is wrong with it is told at once.
+class StudyReader {
+ public:
+  StudyReader(const YAML::Node& node, std::string source, const std::filesystem::path& folder)
+      : source_(std::move(source)),
+        folder_(folder),
+        root_(node, source_, "",
+              {"base_model", "output_dir", "tasks", "held", "methods", "seeds", "training", "baseline", "keep_models"},
+              problems_) {}
+
+  ContinualOptions read(const std::string& text) {
+    study_.text = text;
+    gather([&] {
+      study_.base_model = io::model_folder(
+          located(root_.text("base_model", "the model to start from"), options::PathUse::read, "base_model"), "", {});
+    });
+    gather([&] {
+      study_.output_dir =
+          located(root_.text("output_dir", "the folder that the study is written to"), options::PathUse::written, "");
+    });
+    gather([&] { study_.keep_models = parse_keep(root_); });
+    gather([&] {
+      if (!root_.has("seeds")) return;
+      study_.seeds = root_.values<std::int64_t>(
+          "seeds", [](std::int64_t seed) { return seed >= 0; }, "a list of integers of at least 0");
+    });
+    gather([&] { common_ = root_.training(); });
+    gather([&] { read_tasks(); });
+    gather([&] { read_held(); });
+    gather([&] { read_methods(); });
+    gather([&] { read_evaluation(); });
+    gather([&] { read_baseline(); });
+    problems_.raise();
+    return std::move(study_);
+  }
+
+ private:
+  template <class Action>
+  void gather(Action&& action) {
+    problems_.gather(std::forward<Action>(action));
+  }
+
+  std::string located(const std::string& path, options::PathUse use, const std::string& key) {
+    return folder_.empty() ? path : options::located(path, use, folder_, key, study_.notes);
+  }
+  void locate_all(std::vector<std::string>& files, const std::string& key) {
+    for (std::string& file : files) file = located(file, options::PathUse::read, key);
+  }
+
+  void read_tasks() {
+    const std::vector<Section> sections = root_.list(
+        "tasks", {"name", "train", "eval", "metric", "match", "marker", "max_new_tokens", "limit", "training"},
+        "a list of {name, train, eval, metric}");
+    for (const Section& section : sections) {
+      ContinualTask& task = study_.tasks.emplace_back();
+      task_keys_.emplace_back(YAML::NodeType::Map);
+      gather([&] {
+        task.name = section.label("name");
+        check_names(study_.tasks, section);
+      });
+      gather([&] {
+        task.train = section.files("train", "a JSONL file or a list of them");
+        locate_all(task.train, "train");
+      });
+      gather([&] {
+        task.eval = section.files("eval", "a JSONL file or a list of them");
+        locate_all(task.eval, "eval");
+      });
+      gather([&] {
+        task.metric = parse_metric(section);
+        task.answering = parse_answering(section, false);
+      });
+      gather([&] { task_keys_.back().reset(section.training()); });
+    }
+  }
+
+  void read_held() {
+    if (!root_.has("held")) return;
+    const std::vector<Section> sections = root_.list("held",
+                                                     {"name", "data", "metric", "match", "marker", "max_new_tokens",
+                                                      "limit", "prompts", "answers", "temperature", "counted"},
+                                                     "a list of {name, data, metric}");
+    for (const Section& section : sections) {
+      gather([&] {
+        study_.held.push_back(parse_held(section));
+        locate_all(study_.held.back().data, "held");
+        check_names(study_.held, section);
+      });
+    }
+  }
+
+  void read_methods() {
+    const std::vector<Section> sections =
+        root_.list("methods", {"name", "learning_rates", "training", "after", "average", "keep"},
+                   "a list of {name, learning_rates, training}");
+    for (const Section& section : sections) gather([&] { read_method(section); });
+  }
+
+  void read_method(const Section& section) {
+    ContinualMethod method;
+    method.name = section.label("name");
+    for (const auto& [key, how] : take_back_keys) {
+      if (section.has(key) && !section.has("after")) {
+        section.fail(key, "needs after: the method whose models it takes");
+      }
+    }
+    if (section.has("after")) {
+      method.after = parse_after(section, study_.methods);
+      method.learning_rates = study_.methods[method.after->method].learning_rates;
+    }
+    gather([&] { read_rates(method, section); });
+    gather([&] { read_training_of(method, section); });
+    study_.methods.push_back(std::move(method));
+    check_names(study_.methods, section);
+  }
+
+  void read_rates(ContinualMethod& method, const Section& section) {
+    if (!section.has("learning_rates") && method.after) return;
+    const std::vector<double> all = std::exchange(
+        method.learning_rates, section.values<double>(
+                                   "learning_rates", [](double rate) { return rate > 0 && std::isfinite(rate); },
+                                   "a list of numbers above 0"));
+    for (const double rate : method.learning_rates) {
+      if (!method.after || std::ranges::find(all, rate) != all.end()) continue;
+      section.fail("learning_rates",
+                   fmt::format("{} is none of {}'s", rate_name(rate), study_.methods[method.after->method].name));
+    }
+  }
+
+  void read_training_of(ContinualMethod& method, const Section& section) {
+    const YAML::Node keys = merged(common_, section.training());
+    const double rate = method.learning_rates.empty() ? 1 : method.learning_rates[0];
+    for (std::size_t t = 0; t < study_.tasks.size() && !method.after; ++t) {
+      // A task says how OSFT goes about it, not whether it is used.
+      const YAML::Node of_task = find(keys, "osft").IsDefined() ? task_keys_[t] : without_osft(task_keys_[t]);
+      method.training.push_back(training(merged(keys, of_task), t, rate));
+      name_earlier_data(method.training[t], study_, t, method.name, source_);
+    }
+  }
+
+  void read_evaluation() {
+    if (study_.tasks.empty()) return;
+    study_.evaluation = training(common_, 0, 1);
+    for (std::size_t t = 0; t < study_.tasks.size(); ++t) {
+      study_.tasks[t].evaluation = training(merged(common_, without_osft(task_keys_[t])), t, 1);
+    }
+  }
+
+  void read_baseline() {
+    if (study_.methods.empty()) return;
+    const auto named = [&](const std::string& name) {
+      return std::ranges::find(study_.methods, name, &ContinualMethod::name) != study_.methods.end();
+    };
+    study_.baseline = root_.has("baseline") ? root_.text("baseline", "the name of a method")
+                      : named("sft")        ? "sft"
+                                            : study_.methods[0].name;
+    if (!named(study_.baseline)) {
+      root_.fail("baseline", fmt::format("expected the name of a method, got '{}'", study_.baseline));
+    }
+  }
+
+  // Training keys with what the study itself sets, read as `inlay train` would read them. What is missing of the study
+  // was said already, and is no problem of these keys.
+  options::TrainOptions training(YAML::Node keys, std::size_t task, double learning_rate) const {
+    keys = merged(keys, YAML::Node(YAML::NodeType::Map));  // the caller's map stays as it is
+    const auto or_any = [](const std::string& text) { return text.empty() ? "-" : text; };
+    keys["base_model"] = or_any(study_.base_model);
+    keys["output_dir"] = or_any(study_.output_dir);
+    keys["datasets"] = study_.tasks[task].train.empty() ? std::vector<std::string>{"-"} : study_.tasks[task].train;
+    keys["learning_rate"] = fmt::format("{}", learning_rate);
+    options::TrainOptions options = options::parse_options(keys, source_, {});
+    options.source = source_;
+    if (!folder_.empty()) {
+      for (const char* key : {"chat_template", "dataset_prepared_path", "memory.disk", "osft.cache"}) {
+        options::locate(options, key, folder_);
+      }
+      for (std::string& file : options.osft.calibration.data) {
+        if (file == "sample" || file == "earlier") continue;
+        file = options::located(file, options::PathUse::read, folder_, "osft.calibration.data", options.notes);
+      }
+    }
+    return options;
+  }
+
+  Problems problems_;
+  std::string source_;
+  const std::filesystem::path& folder_;
+  Section root_;
+  ContinualOptions study_;
+  YAML::Node common_{YAML::NodeType::Map};
+  std::vector<YAML::Node> task_keys_;
+};
+
 }  // namespace
 
-ContinualOptions parse_continual_options(const std::string& yaml, const std::string& source) {
+ContinualOptions parse_continual_options(const std::string& yaml, const std::string& source,
+                                         const std::filesystem::path& folder) {
   YAML::Node node;
   try {
     node = YAML::Load(yaml);
   } catch (const YAML::Exception& error) {
     user_error("{}, line {}: not valid YAML: {}", source, error.mark.line + 1, error.msg);
   }
-  const Section root(
-      node, source, "",
-      {"base_model", "output_dir", "tasks", "held", "methods", "seeds", "training", "baseline", "keep_models"});
-  ContinualOptions options;
-  options.text = yaml;
-  options.base_model = io::model_folder(root.text("base_model", "the model to start from"), "", {});
-  options.output_dir = root.text("output_dir", "the folder that the study is written to");
-  options.keep_models = parse_keep(root);
-  if (root.has("seeds")) {
-    options.seeds = root.values<std::int64_t>(
-        "seeds", [](std::int64_t seed) { return seed >= 0; }, "a list of integers of at least 0");
-  }
-
-  std::vector<YAML::Node> task_keys;
-  for (const Section& section :
-       root.list("tasks", {"name", "train", "eval", "metric", "training"}, "a list of {name, train, eval, metric}")) {
-    options.tasks.push_back({.name = section.label("name"),
-                             .train = section.files("train", "a JSONL file or a list of them"),
-                             .eval = section.files("eval", "a JSONL file or a list of them"),
-                             .metric = parse_metric(section)});
-    check_names(options.tasks, section);
-    task_keys.push_back(section.training());
-  }
-  if (root.has("held")) {
-    for (const Section& section : root.list("held", {"name", "data", "metric"}, "a list of {name, data, metric}")) {
-      options.held.push_back({.name = section.label("name"),
-                              .data = section.files("data", "a JSONL file or a list of them"),
-                              .metric = parse_metric(section)});
-      check_names(options.held, section);
-    }
-  }
-
-  const YAML::Node common = root.training();
-  for (const Section& section :
-       root.list("methods", {"name", "learning_rates", "training"}, "a list of {name, learning_rates, training}")) {
-    ContinualMethod method;
-    method.name = section.label("name");
-    method.learning_rates = section.values<double>(
-        "learning_rates", [](double rate) { return rate > 0 && std::isfinite(rate); }, "a list of numbers above 0");
-    const YAML::Node keys = merged(common, section.training());
-    for (std::size_t t = 0; t < options.tasks.size(); ++t) {
-      // A task says how OSFT goes about it, not whether it is used.
-      const YAML::Node of_task = find(keys, "osft").IsDefined() ? task_keys[t] : without_osft(task_keys[t]);
-      method.training.push_back(
-          read_training(merged(keys, of_task), options, options.tasks[t].train, method.learning_rates[0], source));
-      name_earlier_data(method.training[t], options, t, method.name, source);
-    }
-    options.methods.push_back(std::move(method));
-    check_names(options.methods, section);
-  }
-
-  options.evaluation = read_training(common, options, options.tasks[0].train, 1, source);
-  for (std::size_t t = 0; t < options.tasks.size(); ++t) {
-    options.tasks[t].evaluation =
-        read_training(merged(common, without_osft(task_keys[t])), options, options.tasks[t].train, 1, source);
-  }
-
-  const auto named = [&](const std::string& name) {
-    return std::any_of(options.methods.begin(), options.methods.end(),
-                       [&](const ContinualMethod& method) { return method.name == name; });
-  };
-  options.baseline = root.has("baseline") ? root.text("baseline", "the name of a method")
-                     : named("sft")       ? "sft"
-                                          : options.methods[0].name;
-  if (!named(options.baseline)) {
-    root.fail("baseline", fmt::format("expected the name of a method, got '{}'", options.baseline));
-  }
-  return options;
+  return StudyReader(node, source, folder).read(yaml);
 }
 
 ContinualOptions load_continual_options(const std::filesystem::path& file) {
-  return parse_continual_options(io::read_file(file, std::size_t{16} << 20), file.string());
+  return parse_continual_options(io::read_file(file, std::size_t{16} << 20), file.string(), file.parent_path());
 }
 
 std::string rate_name(double rate) {

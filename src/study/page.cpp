@@ -45,10 +45,11 @@ class Page {
  private:
   const MethodResult& baseline() const { return analysis_.methods[study_.baseline]; }
 
-  // Grey is the baseline's; colours are for what is held against it.
+  // Grey is the baseline's; colours are for what is held against it, and come again with other shapes.
   std::size_t style_of(std::size_t method) const {
     if (method == study_.baseline) return 0;
-    return 1 + (method - (method > study_.baseline ? 1 : 0)) % (chart_styles - 1);
+    const std::size_t number = method - (method > study_.baseline ? 1 : 0), colours = chart_styles - 1;
+    return 1 + number % colours + chart_styles * (number / colours);
   }
 
   // The comparison to quote: at the lowest of the baseline's new losses that the method reaches.
@@ -103,7 +104,7 @@ class Page {
   std::string cards() const {
     std::string out;
     for (std::size_t m = 0; m < analysis_.methods.size(); ++m) {
-      out += fmt::format(R"(<div class="card s{}">)", style_of(m)) + card(m) + "</div>";
+      out += fmt::format(R"(<div class="card {}">)", chart::style_class(style_of(m))) + card(m) + "</div>";
     }
     return tag("div", "cards", out);
   }
@@ -119,7 +120,7 @@ class Page {
       out += tag("div", "big", escape(ratio_text(*at)) + "×") +
              tag("p", "soft",
                  fmt::format("of {}’s forgetting at the same new loss, {:.3f} ({} at {})", escape(baseline().name),
-                             at->new_loss, escape(baseline().name), rate_name(at->learning_rate)));
+                             at->new_loss, escape(baseline().name), setting_name(*at)));
       if (at != &method.at[0]) {
         out += tag("p", "soft",
                    fmt::format("{}’s lowest, {:.3f}, is not reached", escape(baseline().name), method.at[0].new_loss));
@@ -139,7 +140,7 @@ class Page {
     if (method.best) {
       const RateResult& best = method.rates[*method.best];
       out += tag("p", "",
-                 fmt::format("lowest new loss {:.3f} at {}{}", best.new_loss->mean, rate_name(best.learning_rate),
+                 fmt::format("lowest new loss {:.3f} at {}{}", best.new_loss->mean, setting_name(best),
                              best.forgetting ? fmt::format(", forgetting {:+.3f}", best.forgetting->mean) : ""));
     }
     return out;
@@ -149,8 +150,7 @@ class Page {
     std::string out;
     for (std::size_t m = 0; m < analysis_.methods.size(); ++m) {
       const MethodResult& method = analysis_.methods[m];
-      const std::string rate =
-          with_rates && method.best ? " at " + rate_name(method.rates[*method.best].learning_rate) : "";
+      const std::string rate = with_rates && method.best ? " at " + setting_name(method.rates[*method.best]) : "";
       out += tag("span", "", draw_marker(style_of(m)) + escape(method.name) + rate);
     }
     return tag("div", "legend", out);
@@ -158,16 +158,17 @@ class Page {
 
   // Where forgetting begins on the vertical axis: at the base model's loss on the held data; at 0 where there is none.
   double base_old() const {
-    double sum = 0;
-    for (const SetScore& score : study_.base.held) sum += score.loss / static_cast<double>(study_.base.held.size());
-    return sum;
+    if (!study_.counts_held()) return 0;
+    std::vector<double> losses;
+    for (const SetScore& score : study_.base.held) losses.push_back(score.loss);
+    return mean_held(study_, losses);
   }
 
   ChartSeries frontier_series(std::size_t m) const {
     ChartSeries series{.style = style_of(m)};
     for (const RateResult& rate : analysis_.methods[m].rates) {
       if (!rate.new_loss || !rate.forgetting) continue;
-      const std::string name = rate_name(rate.learning_rate);
+      const std::string name = setting_name(rate);
       series.points.push_back(
           {.x = rate.new_loss->mean,
            .y = rate.forgetting->mean + base_old(),
@@ -182,33 +183,33 @@ class Page {
     return series;
   }
 
-  // A learning rate far too high would press all that matters into a corner: points off the frontiers that lie further
-  // out than the frontiers are wide are taken away, and named in the caption.
+  // A learning rate far too high, or a method that learns far less, would press all that matters into a corner: points
+  // that lie further out than the baseline's frontier is wide are taken away, and named in the caption.
   std::string take_far_points(std::vector<ChartSeries>& all) const {
     double x_least = std::numeric_limits<double>::infinity(), x_most = -x_least, y_most = -x_least;
-    for (const ChartSeries& series : all) {
+    const auto include = [&](const ChartSeries& series) {
       for (const ChartPoint& point : series.points) {
         if (!point.strong) continue;
         x_least = std::min(x_least, point.x);
         x_most = std::max(x_most, point.x);
         y_most = std::max(y_most, point.y);
       }
-    }
+    };
+    if (study_.baseline < all.size()) include(all[study_.baseline]);
+    if (!(x_most > x_least)) std::ranges::for_each(all, include);
     std::string taken;
     const auto far = [&](const ChartPoint& point) {
       const bool out = point.x > 2 * x_most - x_least || point.y > 2 * y_most - base_old();
-      if (!point.strong && out) taken += " Outside the chart: " + escape(point.title) + ".";
-      return !point.strong && out;
+      if (out) taken += (taken.empty() ? "" : "; ") + escape(point.title);
+      return out;
     };
-    for (ChartSeries& series : all) {
-      series.points.erase(std::remove_if(series.points.begin(), series.points.end(), far), series.points.end());
-    }
-    return taken;
+    for (ChartSeries& series : all) std::erase_if(series.points, far);
+    return taken.empty() ? "" : " Outside the chart: " + taken + ".";
   }
 
   std::string frontier() const {
     FrontierChart chart;
-    const bool by_held = !study_.held.empty();
+    const bool by_held = study_.counts_held();
     chart.x_title = study_.tasks.size() > 1 ? "new loss: each task right after it was learned, mean (lower is better)"
                                             : "new loss: " + study_.tasks[0].name + " (lower is better)";
     chart.y_title = by_held ? "loss on held data at the end (lower is better)" : "forgetting of earlier tasks";
@@ -223,7 +224,8 @@ class Page {
     }
     return tag("h2", "", "Learning against forgetting") +
            tag("p", "soft",
-               "Every point is a learning rate. Down and to the left is better: more learned, less forgotten. Solid "
+               "Every point is a learning rate, with a share behind it where a method keeps but that much of what was "
+               "learned. Down and to the left is better: more learned, less forgotten. Solid "
                "lines join the points that no other of the method beats in both; bars are deviations over seeds." +
                    far) +
            tag("figure", "card scroll", legend(false) + draw(chart));
@@ -233,7 +235,7 @@ class Page {
     if (analysis_.methods.size() < 2 || baseline().frontier.empty()) return "";
     std::string head = "<th>method</th>", body;
     for (const FrontierPoint& point : baseline().frontier) {
-      head += tag("th", "", fmt::format("at {:.3f} ({})", point.new_loss, rate_name(point.learning_rate)));
+      head += tag("th", "", fmt::format("at {:.3f} ({})", point.new_loss, setting_name(point)));
     }
     head += "<th>over the common range</th>";
     for (std::size_t m = 0; m < analysis_.methods.size(); ++m) {
@@ -320,8 +322,7 @@ class Page {
       const RateResult& rate = method.rates[*method.best];
       out += tag(
           "div", "card scroll",
-          tag("h3", "",
-              fmt::format("{} <span class=\"soft\">at {}</span>", escape(method.name), rate_name(rate.learning_rate))) +
+          tag("h3", "", fmt::format("{} <span class=\"soft\">at {}</span>", escape(method.name), setting_name(rate))) +
               matrix(rate));
     }
     if (out.empty()) return "";
@@ -387,7 +388,7 @@ class Page {
                                       ? fmt::format("{}", rate.seeds.size())
                                       : fmt::format("{}, {} diverged", rate.seeds.size(), rate.diverged.size());
         body += tag("tr", method.best == r ? "best" : "",
-                    tag("th", "", r == 0 ? escape(method.name) : "") + tag("td", "", rate_name(rate.learning_rate)) +
+                    tag("th", "", r == 0 ? escape(method.name) : "") + tag("td", "", setting_name(rate)) +
                         tag("td", "", seeds) + cell(rate.new_loss) + cell(rate.old_loss) + cell(rate.forgetting, true) +
                         cell(rate.average_shown()) + cell(rate.transfer_shown(), true));
       }

@@ -1,5 +1,6 @@
 #include "study/record.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -28,9 +29,16 @@ constexpr std::string_view data_prefix = "content of ";
 // What a study means, one fact a line: "sft, task gsm8k: max_steps" is "300".
 using Facts = std::map<std::string, std::string>;
 
-std::string joined(const std::vector<std::string>& items) {
+// A study means the same wherever it is looked at from.
+std::string whole(const std::string& path) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(path, error).lexically_normal();
+  return error ? path : absolute.string();
+}
+
+std::string whole_paths(const std::vector<std::string>& files) {
   std::string text;
-  for (const std::string& item : items) text += (text.empty() ? "" : ", ") + item;
+  for (const std::string& file : files) text += (text.empty() ? "" : ", ") + whole(file);
   return text;
 }
 
@@ -61,8 +69,15 @@ void add_training(Facts& facts, const std::string& who, const options::TrainOpti
 
 std::string method_prefix(const std::string& name) { return name + ", task "; }
 
+void add_answering(Facts& facts, const std::string& who, const Answering& answering) {
+  facts[who + "match"] = name_of(answering.rule.match);
+  facts[who + "marker"] = answering.rule.marker;
+  facts[who + "max_new_tokens"] = std::to_string(answering.max_new_tokens);
+  facts[who + "limit"] = std::to_string(answering.limit);
+}
+
 Facts facts_of(const ContinualOptions& options) {
-  Facts facts = {{"base_model", options.base_model},
+  Facts facts = {{"base_model", whole(options.base_model)},
                  {"evaluation: device", options::value_text(options.evaluation, "device")},
                  {"evaluation: dtype", options::value_text(options.evaluation, "dtype")},
                  {"evaluation: sequence_len", std::to_string(options.evaluation.sequence_len)}};
@@ -70,17 +85,28 @@ Facts facts_of(const ContinualOptions& options) {
     const ContinualTask& task = options.tasks[t];
     const std::string who = fmt::format("tasks[{}].", t);
     facts[who + "name"] = task.name;
-    facts[who + "train"] = joined(task.train);
-    facts[who + "eval"] = joined(task.eval);
+    facts[who + "train"] = whole_paths(task.train);
+    facts[who + "eval"] = whole_paths(task.eval);
     facts[who + "metric"] = name_of(task.metric);
     facts[who + "sequence_len"] = std::to_string(task.evaluation.sequence_len);
+    if (task.metric == Metric::exact_match) add_answering(facts, who, task.answering);
     for (const ContinualMethod& method : options.methods) {
-      add_training(facts, method_prefix(method.name) + task.name, method.training[t]);
+      const std::string run = method_prefix(method.name) + task.name;
+      if (!method.after) {
+        add_training(facts, run, method.training[t]);
+        continue;
+      }
+      facts[run + ": after"] = options.methods[method.after->method].name;
+      facts[run + ": how"] = method.after->how == train::TakeBack::average ? "average" : "keep";
     }
   }
   for (std::size_t h = 0; h < options.held.size(); ++h) {
-    facts[fmt::format("held[{}].name", h)] = options.held[h].name;
-    facts[fmt::format("held[{}].data", h)] = joined(options.held[h].data);
+    const HeldSet& held = options.held[h];
+    const std::string who = fmt::format("held[{}].", h);
+    facts[who + "name"] = held.name;
+    facts[who + "data"] = whole_paths(held.data);
+    if (held.own_temperature) facts[who + "temperature"] = fmt::format("{}", *held.own_temperature);
+    if (held.own_temperature || held.metric == Metric::exact_match) add_answering(facts, who, held.answering);
   }
   return facts;
 }
@@ -88,7 +114,7 @@ Facts facts_of(const ContinualOptions& options) {
 void add_data(Facts& facts, const ContinualOptions& options) {
   const auto add = [&](const std::vector<std::string>& files) {
     for (const std::string& file : files) {
-      std::string& fact = facts[std::string(data_prefix) + file];
+      std::string& fact = facts[std::string(data_prefix) + whole(file)];
       if (fact.empty()) fact = fmt::format("{:016x}", io::content_hash(io::MappedFile(file).bytes()));
     }
   };
@@ -106,7 +132,7 @@ void add_data(Facts& facts, const ContinualOptions& options) {
     }
   }
   // Another model under the same name would be another study.
-  const fs::path base = options.base_model;
+  const fs::path base = whole(options.base_model);
   facts[std::string(data_prefix) + (base / "config.json").string()] =
       fmt::format("{:016x}", io::content_hash(io::MappedFile(base / "config.json").bytes()));
   facts[std::string(data_prefix) + "the weights in " + base.string()] =
@@ -152,15 +178,24 @@ void compare(const fs::path& file, const Facts& then, const Facts& now, bool wit
   }
 }
 
-Sequence empty_sequence(std::size_t method, double rate, std::int64_t seed) {
-  Sequence sequence;
-  sequence.method = method;
-  sequence.learning_rate = rate;
-  sequence.seed = seed;
-  return sequence;
+// Every seed of a method at one setting.
+void add_sequences(Study& study, const ContinualOptions& options, std::size_t method, double rate,
+                   std::optional<double> share) {
+  for (const std::int64_t seed : options.seeds) {
+    Sequence sequence;
+    sequence.method = method;
+    sequence.learning_rate = rate;
+    sequence.share = share;
+    sequence.seed = seed;
+    study.sequences.push_back(sequence);
+  }
 }
 
-void read_rows(Study& study, const ContinualOptions& options, Sequence& sequence) {
+}  // namespace
+
+void read_rows(const Study& study, const ContinualOptions& options, Sequence& sequence) {
+  sequence.rows.clear();
+  sequence.diverged.clear();
   for (std::size_t t = 0; t < options.tasks.size(); ++t) {
     const fs::path folder = task_folder(options, sequence, t);
     if (io::exists(folder / diverged_file)) {
@@ -172,11 +207,19 @@ void read_rows(Study& study, const ContinualOptions& options, Sequence& sequence
   }
 }
 
-}  // namespace
+fs::path sequence_folder(const ContinualOptions& options, const Sequence& sequence) {
+  fs::path folder =
+      fs::path(options.output_dir) / options.methods[sequence.method].name / rate_name(sequence.learning_rate);
+  if (sequence.share) folder /= fmt::format("{}", *sequence.share);
+  return folder / fmt::format("seed-{}", sequence.seed);
+}
 
 fs::path task_folder(const ContinualOptions& options, const Sequence& sequence, std::size_t task) {
-  return fs::path(options.output_dir) / options.methods[sequence.method].name / rate_name(sequence.learning_rate) /
-         fmt::format("seed-{}", sequence.seed) / fmt::format("{}-{}", task + 1, options.tasks[task].name);
+  return sequence_folder(options, sequence) / fmt::format("{}-{}", task + 1, options.tasks[task].name);
+}
+
+fs::path own_answers_file(const ContinualOptions& options, const HeldSet& held) {
+  return fs::path(options.output_dir) / fmt::format("base-answers-{}.jsonl", held.name);
 }
 
 fs::path base_row_file(const ContinualOptions& options) {
@@ -212,6 +255,13 @@ void drop_weights(const fs::path& folder) {
   }
 }
 
+void drop_rows(const ContinualOptions& options, Sequence& sequence, std::size_t from) {
+  while (sequence.rows.size() > from) {
+    sequence.rows.pop_back();
+    io::remove_all(task_folder(options, sequence, sequence.rows.size()) / row_file);
+  }
+}
+
 void claim_study(const ContinualOptions& options, bool resume) {
   const fs::path output = options.output_dir, record = output / record_name;
   if (!resume && (io::exists(record) || io::exists(output / "metrics.jsonl") || has_weights(output))) {
@@ -241,17 +291,31 @@ void check_study(const ContinualOptions& options) {
 Study read_study(const ContinualOptions& options) {
   Study study;
   for (const ContinualTask& task : options.tasks) study.tasks.push_back({task.name, task.metric});
-  for (const HeldSet& held : options.held) study.held.push_back({held.name, held.metric});
+  for (const HeldSet& held : options.held) study.held.push_back({held.name, held.metric, held.counted});
   for (std::size_t m = 0; m < options.methods.size(); ++m) {
     if (options.methods[m].name == options.baseline) study.baseline = m;
     study.methods.push_back(options.methods[m].name);
     for (const double rate : options.methods[m].learning_rates) {
-      for (const std::int64_t seed : options.seeds) study.sequences.push_back(empty_sequence(m, rate, seed));
+      const auto& after = options.methods[m].after;
+      if (!after) add_sequences(study, options, m, rate, std::nullopt);
+      for (const double share : after ? after->shares : std::vector<double>()) {
+        add_sequences(study, options, m, rate, share);
+      }
     }
   }
   if (!io::exists(base_row_file(options))) return study;  // nothing comes before it
   study.base = read_row(base_row_file(options), study);
   for (Sequence& sequence : study.sequences) read_rows(study, options, sequence);
+  // What is made of another sequence's models ends where that one does.
+  for (Sequence& sequence : study.sequences) {
+    const auto& after = options.methods[sequence.method].after;
+    if (!after || study.complete(sequence) || !sequence.diverged.empty()) continue;
+    const auto source = std::ranges::find_if(study.sequences, [&](const Sequence& other) {
+      return other.method == after->method && other.learning_rate == sequence.learning_rate &&
+             other.seed == sequence.seed;
+    });
+    sequence.diverged = source->diverged;
+  }
   return study;
 }
 

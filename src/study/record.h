@@ -9,9 +9,14 @@
 // checked, so that numbers of different settings never stand in one table.
 namespace inlay::study {
 
-// OUTPUT/METHOD/RATE/seed-N/I-TASK; tasks count from 0 here and from 1 in names.
+// OUTPUT/METHOD/RATE/seed-N/I-TASK, with the share behind the rate where there is one; tasks count from 0 here and from
+// 1 in names.
 std::filesystem::path task_folder(const ContinualOptions& options, const Sequence& sequence, std::size_t task);
 std::filesystem::path base_row_file(const ContinualOptions& options);
+// Where everything that a sequence has of its own lies.
+std::filesystem::path sequence_folder(const ContinualOptions& options, const Sequence& sequence);
+// What the base model answers to the prompts of a held set.
+std::filesystem::path own_answers_file(const ContinualOptions& options, const HeldSet& held);
 
 // What runs leave in a task's folder.
 inline constexpr const char* row_file = "evaluation.json";
@@ -25,6 +30,8 @@ bool has_weights(const std::filesystem::path& task_folder);
 // Removes weights and checkpoints; metrics, summary and scores stay.
 void drop_weights(const std::filesystem::path& task_folder);
 void drop_checkpoints(const std::filesystem::path& task_folder);
+// Forgets the sequence's rows from a task on, on disk as well.
+void drop_rows(const ContinualOptions& options, Sequence& sequence, std::size_t from);
 
 // Takes the output folder for this study: a new one, or with resume the one that holds it already. Methods, learning
 // rates and seeds may be added or left out between commands; whatever else bears on a result must be as it was, data
@@ -35,5 +42,7 @@ void check_study(const ContinualOptions& options);
 
 // Every sequence that the options ask for, with the rows that are on disk.
 Study read_study(const ContinualOptions& options);
+// The same for one of them alone.
+void read_rows(const Study& study, const ContinualOptions& options, Sequence& sequence);
 
 }  // namespace inlay::study

@@ -22,13 +22,15 @@ ordered_json to_json(const SetScore& score) {
   ordered_json json = {{"loss", score.loss}};
   if (score.token_accuracy) json["token_accuracy"] = *score.token_accuracy;
   if (score.choice_accuracy) json["choice_accuracy"] = *score.choice_accuracy;
+  if (score.exact_match) json["exact_match"] = *score.exact_match;
   return json;
 }
 
 SetScore read_score(const io::Json& json) {
   return {.loss = json.number("loss"),
           .token_accuracy = json.find_number("token_accuracy"),
-          .choice_accuracy = json.find_number("choice_accuracy")};
+          .choice_accuracy = json.find_number("choice_accuracy"),
+          .exact_match = json.find_number("exact_match")};
 }
 
 ordered_json to_json(const Study& study, const ScoreRow& row) {
@@ -43,6 +45,12 @@ ordered_json to_json(const Study& study, const ScoreRow& row) {
 ordered_json to_json(const std::optional<Spread>& spread) {
   if (!spread) return nullptr;
   return {{"mean", spread->mean}, {"deviation", spread->deviation}, {"values", spread->values}};
+}
+
+// Where a method's models keep but a share of what was learned, its points have that beside the learning rate.
+ordered_json with_share(ordered_json json, const std::optional<double>& share) {
+  if (share) json["share"] = *share;
+  return json;
 }
 
 template <class T>
@@ -73,28 +81,30 @@ ordered_json to_json(const Study& study, const RateResult& rate) {
                                 {"metric_over_tasks", column(rate.held_metrics, h)},
                                 {"loss_over_tasks", column(rate.held_losses, h)}};
   }
-  return {{"learning_rate", rate.learning_rate},
-          {"seeds", rate.seeds},
-          {"diverged_seeds", rate.diverged},
-          {"new_loss", to_json(rate.new_loss)},
-          {"old_loss", to_json(rate.old_loss)},
-          {"forgetting", to_json(rate.forgetting)},
-          {"average_score", to_json(rate.average_score)},
-          {"average_loss", to_json(rate.average_loss)},
-          {"backward_transfer", to_json(rate.backward_transfer)},
-          {"backward_transfer_of_losses", to_json(rate.loss_transfer)},
-          {"on_frontier", rate.on_frontier},
-          {"held", held},
-          {"matrix", rate.metrics},
-          {"loss_matrix", rate.losses}};
+  ordered_json json;
+  json["learning_rate"] = rate.learning_rate;
+  if (rate.share) json["share"] = *rate.share;
+  json.update({{"seeds", rate.seeds},
+               {"diverged_seeds", rate.diverged},
+               {"new_loss", to_json(rate.new_loss)},
+               {"old_loss", to_json(rate.old_loss)},
+               {"forgetting", to_json(rate.forgetting)},
+               {"average_score", to_json(rate.average_score)},
+               {"average_loss", to_json(rate.average_loss)},
+               {"backward_transfer", to_json(rate.backward_transfer)},
+               {"backward_transfer_of_losses", to_json(rate.loss_transfer)},
+               {"on_frontier", rate.on_frontier},
+               {"held", held},
+               {"matrix", rate.metrics},
+               {"loss_matrix", rate.losses}});
+  return json;
 }
 
 ordered_json to_json(const RatioAt& at) {
-  return {{"new_loss", at.new_loss},
-          {"baseline_learning_rate", at.learning_rate},
-          {"reached", at.reached},
-          {"ratio", or_null(at.ratio)},
-          {"upper_bound", at.upper_bound}};
+  ordered_json json = {{"new_loss", at.new_loss}, {"baseline_learning_rate", at.learning_rate}};
+  if (at.share) json["baseline_share"] = *at.share;
+  json.update({{"reached", at.reached}, {"ratio", or_null(at.ratio)}, {"upper_bound", at.upper_bound}});
+  return json;
 }
 
 ordered_json comparison_json(const MethodResult& method) {
@@ -118,13 +128,15 @@ ordered_json to_json(const Study& study, const MethodResult& method, bool baseli
   ordered_json rates = ordered_json::array(), frontier = ordered_json::array();
   for (const RateResult& rate : method.rates) rates.push_back(to_json(study, rate));
   for (const FrontierPoint& point : method.frontier) {
-    frontier.push_back(
-        {{"learning_rate", point.learning_rate}, {"new_loss", point.new_loss}, {"forgetting", point.forgetting}});
+    frontier.push_back(with_share(
+        {{"learning_rate", point.learning_rate}, {"new_loss", point.new_loss}, {"forgetting", point.forgetting}},
+        point.share));
   }
   ordered_json json = {{"name", method.name},
                        {"best_learning_rate",
-                        method.best ? ordered_json(method.rates[*method.best].learning_rate) : ordered_json(nullptr)},
-                       {"frontier", frontier}};
+                        method.best ? ordered_json(method.rates[*method.best].learning_rate) : ordered_json(nullptr)}};
+  if (method.best && method.rates[*method.best].share) json["best_share"] = *method.rates[*method.best].share;
+  json["frontier"] = frontier;
   if (!baseline) json["forgetting_against_baseline"] = comparison_json(method);
   json["learning_rates"] = rates;
   return json;
@@ -133,11 +145,9 @@ ordered_json to_json(const Study& study, const MethodResult& method, bool baseli
 ordered_json to_json(const Study& study, const Sequence& sequence) {
   ordered_json rows = ordered_json::array();
   for (const ScoreRow& row : sequence.rows) rows.push_back(to_json(study, row));
-  ordered_json json = {{"method", study.methods[sequence.method]},
-                       {"learning_rate", sequence.learning_rate},
-                       {"seed", sequence.seed},
-                       {"complete", study.complete(sequence)},
-                       {"rows", rows}};
+  ordered_json json = with_share(
+      {{"method", study.methods[sequence.method]}, {"learning_rate", sequence.learning_rate}}, sequence.share);
+  json.update({{"seed", sequence.seed}, {"complete", study.complete(sequence)}, {"rows", rows}});
   if (!sequence.diverged.empty()) json["diverged"] = sequence.diverged;
   return json;
 }
@@ -183,13 +193,13 @@ std::string rates_table(const Study& study, const Analysis& analysis) {
   for (const MethodResult& method : analysis.methods) {
     for (std::size_t r = 0; r < method.rates.size(); ++r) {
       const RateResult& rate = method.rates[r];
-      rows.push_back({r == 0 ? method.name : "", rate_name(rate.learning_rate) + (method.best == r ? " *" : "  "),
+      rows.push_back({r == 0 ? method.name : "", setting_name(rate) + (method.best == r ? " *" : "  "),
                       seeds_text(rate), cell(rate.new_loss), cell(rate.old_loss), cell(rate.forgetting, true),
                       cell(rate.average_shown()), cell(rate.transfer_shown(), true)});
     }
   }
   return layout(rows) + "* the method's lowest new loss\n" +
-         (study.held.empty() && study.tasks.size() < 2 ? "forgetting is not measured: held is not given\n" : "");
+         (!study.counts_held() && study.tasks.size() < 2 ? "forgetting is not measured: held is not given\n" : "");
 }
 
 // What every model along the way scores on every set: one row a stage, at each method's rate of lowest new loss.
@@ -212,7 +222,7 @@ std::string matrix_table(const Study& study, const Analysis& analysis) {
     const RateResult& rate = method.rates[*method.best];
     if (rows.size() == 1) add(rate, 0, "base model");
     for (std::size_t stage = 1; stage < rate.metrics.size(); ++stage) {
-      add(rate, stage, stage == 1 ? method.name + " " + rate_name(rate.learning_rate) : "");
+      add(rate, stage, stage == 1 ? method.name + " " + setting_name(rate) : "");
     }
   }
   if (rows.size() == 1) return "";
@@ -224,7 +234,7 @@ std::string comparison_table(const Study& study, const Analysis& analysis) {
   if (baseline.frontier.empty() || analysis.methods.size() < 2) return "";
   std::vector<std::vector<std::string>> rows = {{"method"}};
   for (const FrontierPoint& point : baseline.frontier) {
-    rows[0].push_back(fmt::format("at {:.3f} ({})", point.new_loss, rate_name(point.learning_rate)));
+    rows[0].push_back(fmt::format("at {:.3f} ({})", point.new_loss, setting_name(point)));
   }
   rows[0].emplace_back("over the common range");
   for (std::size_t m = 0; m < analysis.methods.size(); ++m) {
@@ -282,11 +292,11 @@ std::string results_table(const Study& study, const Analysis& analysis) {
 }
 
 std::vector<Definition> definitions(const Study& study) {
-  const bool held = !study.held.empty();
+  const bool held = study.counts_held();
   const char* measure = metrics_alike(study) ? "metric" : "loss (their metrics are partly losses, partly accuracies)";
   return {
       {"new loss", "Loss on a task's evaluation data right after the task was learned, averaged over the tasks."},
-      {"old loss", held ? "Loss on the held data after the last task, averaged over the held sets."
+      {"old loss", held ? "Loss on the held data after the last task, averaged over the held sets that count."
                         : "Loss on all tasks but the last after the last task, averaged over them."},
       {"forgetting",
        held ? "Old loss minus the base model's." : "Old loss minus the loss right after each task was learned."},
@@ -297,6 +307,7 @@ std::vector<Definition> definitions(const Study& study) {
                    measure)},
       {"choice accuracy",
        "Share of questions whose correct choice has the highest mean log-likelihood per token of all its choices."},
+      {"exact match", "Share of prompts to which the model's likeliest answer, token by token, is the right one."},
       {"forgetting at equal new loss",
        "A method's forgetting by linear interpolation along its frontier (the learning rates that no other one beats "
        "in both new loss and forgetting), divided by the baseline's at the same new loss. Not reached: the method's "

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
 // "PREFIXwordTARGET": documents of bytes, of which the target is learned.
-std::string documents(const std::string& prefix, int count, bool reverse) {
+std::string rows_of_documents(const std::string& prefix, int count, bool reverse) {
   std::string lines;
   for (int n = 0; n < count; ++n) {
     std::string word;
@@ -34,9 +34,9 @@ std::string documents(const std::string& prefix, int count, bool reverse) {
 class CliContinual : public ::testing::TestWithParam<Device> {
  protected:
   CliContinual() {
-    folder.write("reverse.jsonl", documents("r ", 64, true));
-    folder.write("double.jsonl", documents("d ", 64, false));
-    folder.write("held.jsonl", documents("h ", 16, true));
+    folder.write("reverse.jsonl", rows_of_documents("r ", 64, true));
+    folder.write("double.jsonl", rows_of_documents("d ", 64, false));
+    folder.write("held.jsonl", rows_of_documents("h ", 16, true));
     folder.write("choices.jsonl",
                  "{\"input_ids\": [100, 32, 97], \"choices\": [[97, 97], [98]], \"answer\": 0}\n"
                  "{\"input_ids\": [100, 32, 98], \"choices\": [[97], [98, 98]], \"answer\": 1}\n");
@@ -193,6 +193,110 @@ TEST_P(CliContinual, AdaptersAreMergedAfterEveryTask) {
 
   EXPECT_THAT(run(yaml("other", ", lora_model_dir: " + first.string())).err,
               HasSubstr("training.lora_model_dir cannot be set: every task begins a new adapter"));
+}
+
+// Averaging and pruning take the models of another method; added later, only what they need is trained again.
+TEST_P(CliContinual, WhatIsDoneAfterTrainingTrainsNothing) {
+  const auto yaml = [&](const std::string& output, const std::string& keep) {
+    std::string text = config(output, "keep_models: " + keep + "\n");
+    const std::string decay = "  - {name: decay, learning_rates: [1.0e-3], training: {weight_decay: 0.5}}\n";
+    return text.replace(text.find(decay), decay.size(),
+                        "  - {name: average, after: sft, average: [0.25, 0.5], learning_rates: [1.0e-3]}\n"
+                        "  - {name: prune, after: sft, keep: [0.1]}\n");
+  };
+  const CommandResult result = run(yaml("study", "all"), {"--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("[12/12]"));
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json.at("sequences_complete"), 6);
+  EXPECT_EQ(json.at("methods").at(1).at("learning_rates").at(0).at("share"), 0.25);
+  const fs::path half = folder / "study/average/1e-3/0.5/seed-42/2-double";
+  const auto numbers = [&](const fs::path& model) { return read_text(model / "model.safetensors"); };
+  EXPECT_NE(numbers(half), numbers(folder / "study/average/1e-3/0.25/seed-42/2-double"));
+  EXPECT_NE(numbers(half), numbers(folder / "study/sft/1e-3/seed-42/2-double"));
+  // Its row is what the model in its folder scores.
+  const CommandResult eval = inlay({"eval", half.string(), "--data", path("held.jsonl"), "--json", "--device",
+                                    std::string(name_of(GetParam())), "--dtype", "fp32"});
+  EXPECT_NEAR(nlohmann::json::parse(read_text(half / "evaluation.json")).at("held").at("old").at("loss").get<double>(),
+              nlohmann::json::parse(eval.out).at("loss").get<double>(), 1e-5);
+  // Less of what was learned: between the base model and the whole of it.
+  const auto old = [&](std::size_t sequence) {
+    return json.at("sequences").at(sequence).at("rows").at(0).at("tasks").at("reverse").at("loss").get<double>();
+  };
+  const double base = json.at("base").at("tasks").at("reverse").at("loss");
+  EXPECT_GT(base, old(2));
+  EXPECT_GT(old(2), old(3));
+  EXPECT_GT(old(3), old(1));
+
+  // The same in two goes, of which the first has kept no weights.
+  std::string before = yaml("goes", "none");
+  before.erase(before.find("  - {name: average"), before.find("training:") - before.find("  - {name: average"));
+  ASSERT_EQ(run(before).code, 0);
+  const CommandResult added = run(yaml("goes", "none"), {"--resume"});
+  ASSERT_EQ(added.code, 0) << added.err;
+  EXPECT_EQ(read_text(folder / "goes/results.json"), read_text(folder / "study/results.json"));
+  for (const auto& entry : fs::recursive_directory_iterator(folder / "goes")) {
+    EXPECT_NE(entry.path().extension(), ".safetensors") << entry.path();
+  }
+}
+
+// Prompts that the base model answers are held by what it says, and a right answer is one that says the same.
+TEST_P(CliContinual, AnswersAreHeldAndMatched) {
+  folder.write("prompts.jsonl",
+               "{\"instruction\": \"Say one.\", \"output\": \"one\"}\n"
+               "{\"instruction\": \"Say two.\", \"output\": \"two\"}\n"
+               "{\"instruction\": \"Say three.\", \"output\": \"three\"}\n");
+  const auto yaml = [&](const std::string& output, const std::string& more) {
+    std::string text = config(output, "", 1);
+    const std::string held = "{name: old, data: " + path("held.jsonl") + "}";
+    text.replace(text.find("sequence_len: 32"), 16, "sequence_len: 512");
+    return text.replace(text.find(held), held.size(),
+                        "{name: own, prompts: " + path("prompts.jsonl") +
+                            ", limit: 2, max_new_tokens: 8, temperature: 0, metric: exact_match}, {name: said, data: " +
+                            path("prompts.jsonl") + ", metric: exact_match, max_new_tokens: 8" + more + "}");
+  };
+  const CommandResult result = run(yaml("study", ""), {"--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto base = nlohmann::json::parse(result.out).at("base").at("held");
+  EXPECT_EQ(base.at("own").at("exact_match"), 1.0) << "it says what it said";
+  EXPECT_EQ(base.at("said").at("exact_match"), 0.0) << "random weights know nothing";
+  const std::string answers = read_text(folder / "study/base-answers-own.jsonl");
+  EXPECT_EQ(std::ranges::count(answers, '\n'), 2);
+  const CommandResult eval = inlay({"eval", path("base"), "--data", (folder / "study/base-answers-own.jsonl").string(),
+                                    "--json", "--device", std::string(name_of(GetParam())), "--dtype", "fp32"});
+  EXPECT_NEAR(base.at("own").at("loss").get<double>(), nlohmann::json::parse(eval.out).at("loss").get<double>(), 1e-5);
+  EXPECT_EQ(nlohmann::json::parse(eval.out).at("accuracy"), 1.0) << "each token was the likeliest";
+
+  EXPECT_THAT(run(yaml("study", ", marker: one"), {"--resume"}).err,
+              HasSubstr("row 2: its answer has no 'one', by which answers are judged: 'two'"));
+  EXPECT_THAT(run(yaml("study", ", match: contains"), {"--resume"}).err,
+              HasSubstr("match was 'whole' and is 'contains' now"));
+}
+
+// Several at once come to what one by one come to.
+TEST_P(CliContinual, SequencesMayRunSideBySide) {
+  ASSERT_EQ(run(config("one")).code, 0);
+  const CommandResult result = run(config("several"), {"--jobs", "3"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("[6/6]"));
+  EXPECT_THAT(result.out, HasSubstr("decay"));
+  EXPECT_EQ(read_text(folder / "several/results.json"), read_text(folder / "one/results.json"));
+
+  const CommandResult wrong = run(config("several"), {"--jobs", "0"});
+  EXPECT_EQ(wrong.code, 2);
+  std::string broken = config("broken");
+  broken.replace(broken.find("weight_decay: 0.5"), 17, "osft: {unfreeze_rank_ratio: 0.5, targets: [nothing]}");
+  EXPECT_EQ(run(broken, {"--jobs", "2"}).code, 2);
+}
+
+TEST_P(CliContinual, AnInterruptReachesAllThatRunSideBySide) {
+  const auto yaml = [&](const std::string& output) { return config(output, "", 400); };
+  const CommandResult stopped =
+      run(yaml("study"), {"--jobs", "2"},
+          {.interrupt_when = [&] { return fs::exists(folder / "study/sft/1e-4/seed-42/1-reverse/metrics.jsonl"); }});
+  ASSERT_EQ(stopped.code, 130) << stopped.err;
+  EXPECT_THAT(stopped.err, HasSubstr("--resume"));
+  EXPECT_FALSE(fs::exists(folder / "study/sft/1e-4/seed-42/1-reverse/model.safetensors"));
 }
 
 TEST_P(CliContinual, ASequenceWhoseWeightsAreGoneStartsOver) {

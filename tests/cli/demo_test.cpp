@@ -17,14 +17,6 @@ namespace {
 
 const std::string demo = source_folder().string() + "/demo/";
 
-// A file of the demo with its folder moved here.
-std::string moved(const std::string& file, const TempFolder& folder) {
-  std::string text = read_text(demo + file);
-  const std::string from = "build/demo", to = folder.path().string();
-  for (std::size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size()) text.replace(at, from.size(), to);
-  return text;
-}
-
 int make_data(const std::string& cipher, const TempFolder& folder) {
   const std::string prefix = (folder / cipher).string();
   const std::string command = "awk -v cipher=" + cipher + " -v seed=3 -v count=300 -v whole=0.1 -v train=" + prefix +
@@ -94,13 +86,13 @@ TEST(CliDemo, EveryRunOfItCanBePlanned) {
   const TempFolder folder;
   for (const char* cipher : {"next", "mirror", "previous"}) ASSERT_EQ(make_data(cipher, folder), 0);
   ASSERT_EQ(inlay({"init", "--preset", "tiny", folder / "random"}).code, 0);
-  folder.write("base.yaml", moved("base.yaml", folder));
+  folder.write("base.yaml", read_text(demo + "base.yaml"));
   const CommandResult base = inlay({"plan", folder / "base.yaml"});
   EXPECT_EQ(base.code, 0) << base.err;
   // The base model has the shape of the random one it is made from.
-  std::string yaml = moved("study.yaml", folder);
-  yaml.replace(yaml.find("/base\n"), 6, "/random\n");
-  const study::ContinualOptions study = study::parse_continual_options(yaml, "study.yaml");
+  std::string yaml = read_text(demo + "study.yaml");
+  yaml.replace(yaml.find(" base\n"), 6, " random\n");
+  const study::ContinualOptions study = study::load_continual_options(folder.write("study.yaml", yaml));
   ASSERT_EQ(study.methods.size(), 3u);
   for (const study::ContinualMethod& method : study.methods) {
     for (const options::TrainOptions& training : method.training) {

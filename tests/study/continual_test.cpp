@@ -78,6 +78,19 @@ TEST(StudyContinual, WithoutHeldDataTheEarlierTasksAreWhatIsForgotten) {
   EXPECT_THAT(analyse(one).methods[0].frontier, IsEmpty());
 }
 
+TEST(StudyContinual, HeldSetsMayBeShownAlone) {
+  Study study = two_tasks(Metric::loss);
+  study.held.push_back({"beside", Metric::loss, false});
+  study.base.held.push_back(by_loss(9));
+  for (ScoreRow& row : study.sequences[0].rows) row.held.push_back(by_loss(1));
+  const SequenceScores scores = scores_of(study, study.sequences[0]);
+  EXPECT_DOUBLE_EQ(*scores.old_loss, 3.25);
+  EXPECT_DOUBLE_EQ(*scores.forgetting, 1.25);
+  EXPECT_THAT(scores.held_change, ElementsAre(1.25, -8));
+  study.held[0].counted = false;  // then forgetting is the earlier tasks'
+  EXPECT_DOUBLE_EQ(*scores_of(study, study.sequences[0]).forgetting, 0.125);
+}
+
 TEST(StudyContinual, SpreadIsTheSampleDeviation) {
   EXPECT_DOUBLE_EQ(spread_of({1, 2, 3, 6})->mean, 3);
   EXPECT_DOUBLE_EQ(spread_of({1, 2, 3, 6})->deviation, std::sqrt((4 + 1 + 0 + 9) / 3.0));
@@ -199,6 +212,26 @@ TEST(StudyContinual, ComparesMethodsAtEqualNewLoss) {
   ASSERT_TRUE(ours.seed_ratios);
   EXPECT_THAT(ours.seed_ratios->values, SizeIs(2));
   EXPECT_NEAR(ours.seed_ratios->mean, 0.5, 1e-12);
+}
+
+// What keeps but a share of what was learned has a point for each, on one frontier.
+TEST(StudyContinual, SharesAreSettingsOfTheirOwn) {
+  Study study =
+      one_task({"sft", "average"},
+               {{0, 1e-3, 1, 3.0, 3.0}, {1, 1e-3, 1, 3.5, 2.4}, {1, 1e-3, 1, 3.2, 2.6}, {1, 1e-4, 1, 4.0, 2.5}});
+  study.sequences[1].share = 0.25;
+  study.sequences[2].share = 0.5;
+  study.sequences[3].share = 0.25;
+  const MethodResult average = analyse(study).methods[1];
+  ASSERT_THAT(average.rates, SizeIs(3));
+  EXPECT_EQ(average.rates[0].learning_rate, 1e-4);
+  EXPECT_EQ(average.rates[1].share, 0.25);
+  EXPECT_EQ(average.rates[2].share, 0.5);
+  EXPECT_EQ(*average.best, 2u);
+  EXPECT_FALSE(average.rates[0].on_frontier);  // 1e-3 at 0.25 is better in both
+  ASSERT_THAT(average.frontier, SizeIs(2));
+  EXPECT_EQ(average.frontier[0].share, 0.5);
+  EXPECT_EQ(average.frontier[1].share, 0.25);
 }
 
 TEST(StudyContinual, ARateThatDivergesForOneSeedIsNotChosen) {

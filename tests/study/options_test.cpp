@@ -119,8 +119,9 @@ TEST(StudyOptions, MistakesNameFileLineAndKey) {
   EXPECT_THAT(error_of(head + "tasks: [{name: a, train: t, evl: e}]\n" + methods),
               HasSubstr("line 3: tasks[0].evl is not a known key; did you mean eval?"));
   EXPECT_THAT(error_of(head + "tasks: [{name: a, train: t}]\n" + methods), HasSubstr("tasks[0].eval is required"));
-  EXPECT_THAT(error_of(head + "tasks: [{name: a, train: t, eval: e, metric: f1}]\n" + methods),
-              HasSubstr("tasks[0].metric: expected one of loss, token_accuracy, choice_accuracy, got 'f1'"));
+  EXPECT_THAT(
+      error_of(head + "tasks: [{name: a, train: t, eval: e, metric: f1}]\n" + methods),
+      HasSubstr("tasks[0].metric: expected one of loss, token_accuracy, choice_accuracy, exact_match, got 'f1'"));
   EXPECT_THAT(error_of(head + "tasks: [{name: a/b, train: t, eval: e}]\n" + methods),
               HasSubstr("tasks[0].name: expected letters, digits"));
   EXPECT_THAT(error_of(head + "tasks: [{name: .., train: t, eval: e}]\n" + methods), HasSubstr("tasks[0].name"));
@@ -134,6 +135,23 @@ TEST(StudyOptions, MistakesNameFileLineAndKey) {
   EXPECT_THAT(error_of("a: [\n"), HasSubstr("not valid YAML"));
   EXPECT_THAT(error_of("- 1\n"), HasSubstr("expected a map of keys and values, got a list"));
   EXPECT_THAT(error_of(""), HasSubstr("expected a map of keys and values, got nothing"));
+}
+
+// A study takes long to write; its mistakes should not be found one by one.
+TEST(StudyOptions, AllProblemsComeInOneMessageOnceEach) {
+  const std::string error = error_of(
+      "base_model: m\nsedes: [1]\ntasks:\n  - {name: a, train: t, evl: e}\n  - {name: b/c, train: t, eval: e}\n"
+      "held: [{name: h, data: d, limit: 3}]\nkeep_models: some\n"
+      "methods:\n  - {name: sft, learning_rates: [0]}\n  - {name: kl, learning_rates: [1.0], training: {max_stps: 3}}\n"
+      "training: {warmup_steps: 3, warmup_ratio: 0.5}\n");
+  for (const char* problem : {"10 problems:", "c.yaml, line 2: sedes is not a known key; did you mean seeds?",
+                              "c.yaml, line 1: output_dir is required", "keep_models: expected one of",
+                              "tasks[0].evl is not a known key; did you mean eval?", "tasks[0].eval is required",
+                              "tasks[1].name: expected letters", "held[0].limit: is for answers",
+                              "methods[0].learning_rates: expected a list", "line 10: max_stps is not a known key",
+                              "line 11: warmup_steps and warmup_ratio are both given"}) {
+    EXPECT_THAT(error, HasSubstr(problem));
+  }
 }
 
 TEST(StudyOptions, TrainingKeysHaveTheChecksAndLinesOfTrain) {
@@ -155,6 +173,85 @@ TEST(StudyOptions, TrainingKeysHaveTheChecksAndLinesOfTrain) {
   }
   EXPECT_THAT(error_of(head + tasks + "methods: [{name: a, learning_rates: [1], training: {seed: 1}}]\n"),
               HasSubstr("methods[0].training.seed cannot be set"));
+}
+
+TEST(StudyOptions, AMethodMayTakeAnothersModels) {
+  const std::string sft = "methods:\n  - {name: sft, learning_rates: [1.0e-5, 1.0e-4]}\n";
+  const auto o = parse(head + tasks + sft +
+                       "  - {name: wise-ft, after: sft, average: [0.25, 0.5]}\n"
+                       "  - {name: fapm, after: sft, keep: [0.1], learning_rates: [1.0e-4]}\n");
+  EXPECT_FALSE(o.methods[0].after);
+  EXPECT_THAT(o.methods[1].learning_rates, ElementsAre(1e-5, 1e-4)) << "those of the other";
+  EXPECT_EQ(o.methods[1].after->how, train::TakeBack::average);
+  EXPECT_THAT(o.methods[1].after->shares, ElementsAre(0.25, 0.5));
+  EXPECT_EQ(o.methods[2].after->how, train::TakeBack::prune);
+  EXPECT_EQ(o.methods[2].after->method, 0u);
+  EXPECT_THAT(o.methods[2].learning_rates, ElementsAre(1e-4));
+  EXPECT_TRUE(o.methods[2].training.empty());
+
+  const auto error = [&](const std::string& method) { return error_of(head + tasks + sft + "  - {" + method + "}\n"); };
+  EXPECT_THAT(error("name: a, after: b, average: [0.5]"),
+              HasSubstr("line 8: methods[1].after: expected the name of a method that is given before, got 'b'"));
+  EXPECT_THAT(error("name: a, after: sft"), HasSubstr("methods[1].average is required"));
+  EXPECT_THAT(error("name: a, after: sft, average: [1.5]"),
+              HasSubstr("methods[1].average: expected a list of shares between 0 and 1, got '1.5'"));
+  EXPECT_THAT(error("name: a, after: sft, average: [0.5], keep: [0.5]"), HasSubstr("one of them is enough"));
+  EXPECT_THAT(error("name: a, after: sft, keep: [0.5], training: {max_steps: 1}"),
+              HasSubstr("methods[1].training: the models are those of sft"));
+  EXPECT_THAT(error("name: a, after: sft, keep: [0.5], learning_rates: [1.0]"), HasSubstr("1e0 is none of sft's"));
+  EXPECT_THAT(error("name: a, learning_rates: [1.0], keep: [0.5]"), HasSubstr("methods[1].keep: needs after"));
+  EXPECT_THAT(error("name: a, after: sft, keep: [0.5]}\n  - {name: b, after: a, keep: [0.5]"),
+              HasSubstr("methods[2].after: a trains nothing either"));
+}
+
+TEST(StudyOptions, AnswersAndTheirRules) {
+  const std::string held =
+      "held:\n  - {name: own, prompts: [p.jsonl, q.jsonl], answers: base, limit: 9, temperature: 0}\n"
+      "  - {name: sums, data: s.jsonl, metric: exact_match, match: number, marker: \"####\", max_new_tokens: 7}\n"
+      "  - {name: text, data: t.jsonl}\n";
+  const auto o = parse(head + tasks + held + methods);
+  EXPECT_EQ(o.held[0].own_temperature, 0.0);
+  EXPECT_THAT(o.held[0].data, ElementsAre("p.jsonl", "q.jsonl"));
+  EXPECT_EQ(o.held[0].answering.limit, 9);
+  EXPECT_FALSE(o.held[1].own_temperature);
+  EXPECT_EQ(o.held[1].metric, Metric::exact_match);
+  EXPECT_EQ(o.held[1].answering.rule, (data::AnswerRule{data::AnswerMatch::number, "####"}));
+  EXPECT_EQ(o.held[1].answering.max_new_tokens, 7);
+  EXPECT_EQ(parse(head + tasks + "held: [{name: a, prompts: p}]\n" + methods).held[0].own_temperature, 1.0);
+
+  const auto error = [&](const std::string& set) {
+    return error_of(head + tasks + "held: [{name: a, " + set + "}]\n" + methods);
+  };
+  EXPECT_THAT(error("data: d, marker: x"), HasSubstr("held[0].marker: is for metric: exact_match"));
+  EXPECT_THAT(error("data: d, limit: 3"), HasSubstr("held[0].limit: is for answers"));
+  EXPECT_THAT(error("data: d, temperature: 1"), HasSubstr("is for prompts that the base model answers"));
+  EXPECT_THAT(error("prompts: p, data: d"), HasSubstr("one of them is enough"));
+  EXPECT_THAT(error("prompts: p, answers: mine"), HasSubstr("expected base, got 'mine'"));
+  EXPECT_THAT(error("prompts: p, temperature: -1"), HasSubstr("expected 0 or a number from 1e-6 to 1e6, got '-1'"));
+  EXPECT_THAT(error("data: d, metric: exact_match, match: some"),
+              HasSubstr("held[0].match: expected one of whole, contains, number, got 'some'"));
+  EXPECT_THAT(error("data: d, metric: exact_match, limit: 0"), HasSubstr("an integer of at least 1, got '0'"));
+}
+
+// As in a configuration of inlay train.
+TEST(StudyOptions, PathsAreThoseOfTheFilesFolder) {
+  const inlay::testing::TempFolder folder;
+  std::filesystem::create_directories(folder / "in/m");
+  for (const char* file : {"in/a.jsonl", "in/t.jinja", "in/m/config.json"}) folder.write(file, "");
+  folder.write("in/study.yaml",
+               "base_model: m\noutput_dir: o\n"
+               "tasks: [{name: a, train: a.jsonl, eval: a.jsonl}]\nheld: [{name: h, data: [a.jsonl, other.jsonl]}]\n"
+               "methods: [{name: sft, learning_rates: [1], training: {chat_template: t.jinja, osft: "
+               "{unfreeze_rank_ratio: 0.5, calibration: {data: [sample, a.jsonl]}}}}]\n");
+  const auto o = load_continual_options(folder / "in/study.yaml");
+  const std::string data = (folder / "in/a.jsonl").string();
+  EXPECT_EQ(o.base_model, (folder / "in/m").string());
+  EXPECT_EQ(o.output_dir, (folder / "in/o").string());
+  EXPECT_THAT(o.tasks[0].train, ElementsAre(data));
+  EXPECT_THAT(o.tasks[0].eval, ElementsAre(data));
+  EXPECT_THAT(o.held[0].data, ElementsAre(data, "other.jsonl")) << "what is nowhere stays as it was written";
+  EXPECT_EQ(o.methods[0].training[0].chat_template, (folder / "in/t.jinja").string());
+  EXPECT_THAT(o.methods[0].training[0].osft.calibration.data, ElementsAre("sample", data));
 }
 
 TEST(StudyOptions, RatesAreNamedBriefly) {

@@ -113,6 +113,23 @@ TEST(StudyResults, ThePageStandsAloneAndEscapesNames) {
   EXPECT_THAT(html, Not(HasSubstr("nan")));
 }
 
+// A method whose whole frontier lies far from the baseline's would press the others into a corner.
+TEST(StudyResults, WhatLiesFarFromTheBaselineIsNamedInsteadOfDrawn) {
+  Study study = study_of_three();
+  EXPECT_THAT(report_html(study, analyse(study), {}), Not(HasSubstr("Outside the chart")));
+  for (Sequence& sequence : study.sequences) {
+    if (sequence.method != 1) continue;
+    for (ScoreRow& row : sequence.rows) {
+      for (SetScore& score : row.tasks) score.loss += 9;
+    }
+  }
+  const std::string html = report_html(study, analyse(study), {});
+  const std::size_t named = html.find("Outside the chart: one&#39;s at ");
+  ASSERT_NE(named, html.npos);
+  EXPECT_EQ(html.find("<title>one&#39;s at "), html.npos) << "it is drawn, too";
+  EXPECT_NE(html.find("<title>sft at "), html.npos);
+}
+
 TEST(StudyResults, ThePageOfABarelyBegunStudyIsDrawnToo) {
   Study study = study_of_three();
   for (Sequence& sequence : study.sequences) sequence.rows.clear();
