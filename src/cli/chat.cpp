@@ -1,4 +1,5 @@
 #include <poll.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,14 +24,42 @@ namespace inlay::cli {
 namespace {
 
 struct ChatArguments : ModelArguments {
+  ChatArguments() { dtype = "auto"; }
+
   std::string system, chat_template;
   DrawingArguments drawing;
   std::int64_t count = 1024, context = 4096;
 };
 
+// Keeps a terminal from showing what is typed while it lives: it would stand within the answer that is printed.
+class SilentTerminal {
+ public:
+  SilentTerminal() : silenced_(::isatty(STDIN_FILENO) == 1 && ::tcgetattr(STDIN_FILENO, &before_) == 0) {
+    if (!silenced_) return;
+    termios silent = before_;
+    silent.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &silent);
+  }
+  ~SilentTerminal() {
+    if (silenced_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+  }
+  SilentTerminal(const SilentTerminal&) = delete;
+  SilentTerminal& operator=(const SilentTerminal&) = delete;
+
+ private:
+  termios before_{};
+  bool silenced_;
+};
+
 // Lines of standard input. Waiting for one ends when somebody wants the program to end.
 class Lines {
  public:
+  // Whether one is there already: it was typed while nobody asked, and was not shown.
+  bool waiting() const {
+    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    return text_.find('\n') != std::string::npos || ::poll(&input, 1, 0) > 0;
+  }
+
   std::optional<std::string> next() {
     for (;;) {
       if (const std::size_t end = text_.find('\n'); end != std::string::npos) {
@@ -66,8 +95,8 @@ class Conversation {
         exec_(engine.exec()),
         tokenizer_(tokenizer),
         template_(data::load_template(format_of(arguments), tokenizer, arguments.text_folder())),
-        drawing_(arguments.drawing.or_of_model(arguments.text_folder())),
-        stops_(stop_tokens(arguments.text_folder(), tokenizer)),
+        drawing_(arguments.drawing.or_of_model(arguments.model)),
+        stops_(data::stop_tokens(arguments.model, tokenizer)),
         text_(exec_, engine.decoder(), 1, engine.options().decode_length) {
     reset();
   }
@@ -156,12 +185,15 @@ int talk(const ChatArguments& arguments, Conversation& conversation, Console& co
   if (person) note("/reset begins anew, /exit or Ctrl-D ends; Ctrl-C ends an answer");
   Lines lines;
   bool hinted = false;
+  bool answered = true;  // or loaded: what was typed meanwhile is not to be seen any more
   for (;;) {
     if (person) {
       fmt::print("{}> {}", colour ? "\033[1m" : "", colour ? "\033[0m" : "");
       std::fflush(stdout);
     }
+    answered = answered && lines.waiting();
     const std::optional<std::string> line = lines.next();
+    if (person && answered && line) fmt::print("{}\n", *line);
     if (!line && interrupt_requested() && interrupt_exit_code() == 130 && person && !std::exchange(hinted, true)) {
       forget_interrupt();
       note("\n(/exit or Ctrl-D ends, and so does Ctrl-C once more)");
@@ -179,6 +211,8 @@ int talk(const ChatArguments& arguments, Conversation& conversation, Console& co
     } else if (line->starts_with('/') && person) {
       note("(known are /reset and /exit)");
     } else if (line->find_first_not_of(" \t") != std::string::npos) {
+      const SilentTerminal silence;
+      answered = true;
       if (!conversation.say(*line)) {
         note(
             fmt::format("the conversation has no room for this within {} tokens: /reset begins anew, and --context "
@@ -211,7 +245,7 @@ int run(ChatArguments arguments) {
 void add_chat(Program& program) {
   auto arguments = std::make_shared<ChatArguments>();
   CLI::App* command = program.app.add_subcommand("chat", "Talk with a model: a line is a message");
-  command->add_option("model", arguments->model, "Hugging Face model folder")->required();
+  command->add_option("model", arguments->model, ModelArguments::model_meaning)->required();
   command->add_option("--system", arguments->system, "The system message");
   command->add_option("--chat-template", arguments->chat_template, "A .jinja file in place of the model's own");
   command->add_option("--max-new-tokens", arguments->count, "Most tokens of an answer")->check(CLI::PositiveNumber);
@@ -220,7 +254,12 @@ void add_chat(Program& program) {
   arguments->drawing.add_to(*command);
   arguments->add_adapter_to(*command);
   arguments->add_machine_to(*command);
-  command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
+  command->callback([&program, arguments] {
+    program.action = [arguments] {
+      arguments->find_model();
+      return run(*arguments);
+    };
+  });
 }
 
 }  // namespace inlay::cli

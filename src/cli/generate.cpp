@@ -11,6 +11,7 @@
 #include "cli/prompts.h"
 #include "core/terminal.h"
 #include "data/tokenizer/text_stream.h"
+#include "jinja/chat_template.h"
 #include "model/families/family.h"
 #include "train/generate.h"
 
@@ -19,11 +20,13 @@ namespace inlay::cli {
 namespace {
 
 struct GenerateArguments : ModelArguments {
+  GenerateArguments() { dtype = "auto"; }  // to see what a model says its numbers need not be exact
+
   PromptArguments prompts;
   DrawingArguments drawing;
   std::vector<std::int32_t> ids;
   bool bos = false;
-  std::int64_t count = 32;
+  std::int64_t count = 256;
   std::int32_t stop = -1;
 };
 
@@ -50,8 +53,8 @@ std::vector<std::vector<std::int32_t>> prompt_ids(const GenerateArguments& argum
 class Answers {
  public:
   Answers(const GenerateArguments& arguments, const std::vector<std::vector<std::int32_t>>& prompts,
-          const std::optional<data::Tokenizer>& tokenizer)
-      : arguments_(arguments), prompts_(prompts), tokenizer_(tokenizer), ids_(prompts.size()) {
+          const std::optional<data::Tokenizer>& tokenizer, Console& console)
+      : arguments_(arguments), prompts_(prompts), tokenizer_(tokenizer), console_(console), ids_(prompts.size()) {
     for (const std::vector<std::int32_t>& prompt : prompts) {
       if (tokenizer) streams_.emplace_back(*tokenizer, prompt);
     }
@@ -70,6 +73,7 @@ class Answers {
     ended_[which] = true;
     while (turn_ < prompts_.size() && ended_[turn_]) {
       arguments_.json ? print_json(turn_) : print("\n");
+      if (!arguments_.json) explain_end(turn_);
       ++turn_;
       begin_turn();
     }
@@ -100,6 +104,14 @@ class Answers {
     print(texts_[turn_]);
   }
 
+  // To a person who may wonder.
+  void explain_end(std::size_t which) const {
+    if (!console_.live()) return;
+    if (ids_[which].empty()) console_.line("(the model ended its text at once)");
+    if (was_cut(which)) console_.line(fmt::format("(cut after {} tokens: --max-new-tokens)", arguments_.count));
+  }
+  bool was_cut(std::size_t which) const { return static_cast<std::int64_t>(ids_[which].size()) >= arguments_.count; }
+
   void print_json(std::size_t which) const {
     nlohmann::ordered_json object;
     if (tokenizer_) {
@@ -108,13 +120,14 @@ class Answers {
     }
     object["prompt_ids"] = prompts_[which];
     object["ids"] = ids_[which];
-    object["ended_by"] = static_cast<std::int64_t>(ids_[which].size()) < arguments_.count ? "stop" : "length";
+    object["ended_by"] = was_cut(which) ? "length" : "stop";
     print(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   }
 
   const GenerateArguments& arguments_;
   const std::vector<std::vector<std::int32_t>>& prompts_;
   const std::optional<data::Tokenizer>& tokenizer_;
+  Console& console_;
   std::vector<data::TextStream> streams_;
   std::vector<std::string> texts_;
   std::vector<std::vector<std::int32_t>> ids_;
@@ -131,7 +144,7 @@ int run(const GenerateArguments& arguments) {
   if (arguments.stop >= 0) {
     options.stops = {arguments.stop};
   } else if (text) {
-    options.stops = stop_tokens(arguments.text_folder(), *tokenizer);
+    options.stops = data::stop_tokens(arguments.model, *tokenizer);
   }
 
   Console console(arguments.quiet);
@@ -140,7 +153,10 @@ int run(const GenerateArguments& arguments) {
   const auto engine = load_generator(arguments, config, prompts, options.count,
                                      text ? "--prompt, by tokenizer.json" : "--ids", console);
   console.status("");  // what was loaded is no part of the answers' line
-  Answers answers(arguments, prompts, tokenizer);
+  if (text && !arguments.prompts.as && jinja::ChatTemplate::is_in(arguments.text_folder())) {
+    console.line("the prompt is continued as text; this is a chat model, which --as chat asks as its users do");
+  }
+  Answers answers(arguments, prompts, tokenizer, console);
   options.made = [&](std::size_t which, std::int32_t id) { answers.add(which, id); };
   options.ended = [&](std::size_t which) { answers.end(which); };
   train::generate(*engine, prompts, options);

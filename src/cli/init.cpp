@@ -55,9 +55,9 @@ void add_init(Program& program) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command =
       program.app.add_subcommand("init", "Make a small model with random weights and a byte-level tokenizer");
-  command->add_option(
-      "--preset", arguments->preset,
-      "tiny, small, or a published shape: llama-8b, gemma-3-4b, phi-4-mini, gpt-oss-20b, qwen3-30b-a3b");
+  command->add_option("--preset", arguments->preset,
+                      "tiny, small, or a published shape: llama-8b, qwen2.5-7b, qwen2.5-0.5b, gemma-3-4b, phi-4-mini, "
+                      "gpt-oss-20b, qwen3-30b-a3b");
   command->add_option("folder", arguments->folder, "New folder to write")->required();
   command->add_option("--seed", arguments->seed, "Seed of the random weights");
   command->add_flag("--no-weights", arguments->no_weights,

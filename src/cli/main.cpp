@@ -22,7 +22,7 @@ enum class Whose : std::uint8_t { everybody, mine };
 
 // Of an error that all processes of a run have, the first one speaks, and they end together. One that has an error of
 // its own says who it is, and ends the others: they would wait for it.
-int report(int code, Whose whose, const inlay::parallel::Place& place, const std::string& what) {
+int end_with(int code, Whose whose, const inlay::parallel::Place& place, const std::string& what) {
   const bool colour = inlay::wants_colour(STDERR_FILENO);
   std::string who;
   if (place.size > 1 && whose == Whose::mine) {
@@ -33,8 +33,12 @@ int report(int code, Whose whose, const inlay::parallel::Place& place, const std
     fmt::print(stderr, "{}inlay:{} {}{}\n", colour ? "\033[1;31m" : "", colour ? "\033[0m" : "", who, what);
     std::fflush(stderr);
   }
-  whose == Whose::mine ? inlay::parallel::abandon_processes(code) : inlay::parallel::leave_processes();
-  return code;
+  if (whose == Whose::mine) {
+    inlay::parallel::abandon_processes(code);
+    return code;
+  }
+  inlay::parallel::leave_processes();
+  return inlay::parallel::exit_code_for_launcher(code, place);
 }
 
 int run(inlay::cli::Program& program, int argc, char** argv, const inlay::parallel::Place& place) {
@@ -62,7 +66,7 @@ int run(inlay::cli::Program& program, int argc, char** argv, const inlay::parall
     const auto kind = static_cast<CLI::ExitCodes>(error.get_exit_code());
     if (kind == CLI::ExitCodes::ExtrasError || kind == CLI::ExitCodes::RequiredError) {
       if (const std::string unknown = cli::unknown_word(program.app, program.arguments); !unknown.empty()) {
-        return report(user_mistake, Whose::everybody, place, unknown);
+        return end_with(user_mistake, Whose::everybody, place, unknown);
       }
     }
     return program.app.exit(error) == 0 ? 0 : user_mistake;
@@ -73,7 +77,7 @@ int run(inlay::cli::Program& program, int argc, char** argv, const inlay::parall
   }
   const int code = program.action();
   parallel::leave_processes();
-  return code;
+  return parallel::exit_code_for_launcher(code, place);
 }
 
 }  // namespace
@@ -89,14 +93,14 @@ int main(int argc, char** argv) {
     cli::Program program;
     return run(program, argc, argv, place);
   } catch (const Interrupted& interruption) {
-    return report(interrupt_exit_code(), Whose::mine, place, interruption.what());
+    return end_with(interrupt_exit_code(), Whose::mine, place, interruption.what());
   } catch (const parallel::SharedError& error) {
-    return report(user_mistake, Whose::everybody, place, error.what());
+    return end_with(user_mistake, Whose::everybody, place, error.what());
   } catch (const UserError& error) {
-    return report(user_mistake, Whose::mine, place, error.what());
+    return end_with(user_mistake, Whose::mine, place, error.what());
   } catch (const std::bad_alloc&) {
-    return report(user_mistake, Whose::mine, place, "out of host memory");
+    return end_with(user_mistake, Whose::mine, place, "out of host memory");
   } catch (const std::exception& error) {
-    return report(our_mistake, Whose::mine, place, std::string("internal error: ") + error.what());
+    return end_with(our_mistake, Whose::mine, place, std::string("internal error: ") + error.what());
   }
 }

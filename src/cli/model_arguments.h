@@ -9,6 +9,7 @@
 
 #include "cli/hub_arguments.h"
 #include "core/console.h"
+#include "io/paths.h"
 #include "train/engine.h"
 #include "train/session.h"
 
@@ -39,7 +40,10 @@ struct ModelArguments {
   // Whose tokenizer and chat template texts are read by: an adapter may bring those that it was trained with.
   const std::string& text_folder() const;
   // Finds the model, which may be given by its name on the hub.
-  void find_model() { model = hub.model_folder(model, quiet); }
+  void find_model() {
+    model = hub.model_folder(model, quiet);
+    if (!io::exists(model)) user_error("{}: no such model folder", model);
+  }
   static constexpr const char* model_meaning = "Hugging Face model folder, or a name on the hub (org/name)";
   void add_machine_to(CLI::App& command) {
     hub.add_to(command);

@@ -90,8 +90,16 @@ pid_t parent_of(pid_t process) {
   return parent;
 }
 
+bool descends_from(pid_t ancestor, pid_t process) {
+  for (pid_t at = parent_of(process); at > 1; at = parent_of(at)) {
+    if (at == ancestor) return true;
+  }
+  return false;
+}
+
 // Asks the processes of the run to write a checkpoint and end; says whether there are any yet. They are asked
-// themselves: mpirun passes on nothing while it still starts them, and some builds of it nothing at all.
+// themselves, whatever stands between (mpirun may be a script): mpirun passes a signal on to those that it has started
+// by then, be it none, and some builds of it pass on nothing at all.
 bool ask_to_end(pid_t mpirun) {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -100,12 +108,42 @@ bool ask_to_end(pid_t mpirun) {
     const std::string name = entry.path().filename().string();
     pid_t process = 0;
     const auto [rest, wrong] = std::from_chars(name.data(), name.data() + name.size(), process);
-    if (wrong != std::errc() || rest != name.data() + name.size() || parent_of(process) != mpirun) continue;
-    if (std::filesystem::read_symlink(entry.path() / "exe", error) != program) continue;
+    if (wrong != std::errc() || rest != name.data() + name.size()) continue;
+    if (std::filesystem::read_symlink(entry.path() / "exe", error) != program || !descends_from(mpirun, process))
+      continue;
     found = ::kill(process, SIGUSR1) == 0 || found;
   }
   return found;
 }
+
+// The file in which the processes leave their exit code (parallel/processes.h), for as long as they run.
+class ExitCodeFile {
+ public:
+  ExitCodeFile() {
+    std::error_code error;
+    std::string name = (std::filesystem::temp_directory_path(error) / "inlay-exit-XXXXXX").string();
+    const int file = error ? -1 : ::mkstemp(name.data());
+    if (file < 0) return;  // then mpirun has more to say
+    ::close(file);
+    path_ = name;
+    ::setenv("INLAY_EXIT_CODE_FILE", path_.c_str(), 1);
+  }
+  ~ExitCodeFile() {
+    if (!path_.empty()) ::unlink(path_.c_str());
+  }
+  ExitCodeFile(const ExitCodeFile&) = delete;
+  ExitCodeFile& operator=(const ExitCodeFile&) = delete;
+
+  // 0: they have left none.
+  int code() const {
+    int code = 0;
+    std::ifstream(path_) >> code;
+    return code;
+  }
+
+ private:
+  std::string path_;
+};
 
 }  // namespace
 
@@ -114,8 +152,10 @@ std::optional<int> run_as_processes(const std::string& processes, std::vector<st
   if (parallel::place_in_environment().size > 1) {
     user_error("--processes starts mpirun, and this is one of mpirun's processes already; leave it out");
   }
+  parallel::refuse_other_launchers();  // each of its processes would start mpirun
   if (count == 1) return std::nullopt;
   drop_processes(arguments);
+  const ExitCodeFile left;
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) sigaddset(&signals, signal);
@@ -132,11 +172,15 @@ std::optional<int> run_as_processes(const std::string& processes, std::vector<st
       delivered = asked_by != 0;
       asked_by = signal;
     }
-    // Where there are none after a second they are not its children, and mpirun has to pass it on.
-    constexpr int patience = 20;
-    if (!delivered) delivered = ask_to_end(mpirun) || (++tries > patience && ::kill(mpirun, SIGUSR1) == 0);
+    if (delivered) continue;
+    delivered = ask_to_end(mpirun);
+    // None can be seen after ten seconds: perhaps they never will be, so mpirun shall pass it on. It may have none to
+    // pass it to either (a slow machine), so the search goes on.
+    constexpr int patience = 200;
+    if (!delivered && ++tries == patience) ::kill(mpirun, SIGUSR1);
   }
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (code == 0) code = left.code();
   if (code == 127) user_error("--processes needs mpirun, which is not on the PATH (Debian: openmpi-bin)");
   return code != 0 && asked_by != 0 ? 128 + asked_by : code;
 }

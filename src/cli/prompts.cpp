@@ -1,38 +1,36 @@
 #include "cli/prompts.h"
 
+#include <map>
+
 #include "core/error.h"
-#include "data/formats/format.h"
-#include "data/formats/text_formats.h"
+#include "io/json.h"
 #include "io/paths.h"
 
 namespace inlay::cli {
 
 void PromptArguments::add_to(CLI::App& command, const std::string& meaning) {
+  using data::PromptKind;
+  const std::map<std::string, PromptKind> kinds = {
+      {"text", PromptKind::text}, {"chat", PromptKind::chat}, {"alpaca", PromptKind::alpaca}};
   command.add_option("--prompt", prompts, meaning + "; may be repeated");
   command
       .add_option("--as", as,
-                  "What a prompt is: text to continue, a chat message (rendered by the model's chat template), or an "
+                  "What a prompt is: text to continue (unless told otherwise), a chat message (rendered by the model's "
+                  "chat template), or an "
                   "alpaca instruction")
-      ->check(CLI::IsMember({"text", "chat", "alpaca"}));
+      ->transform(CLI::CheckedTransformer(kinds));
   command.add_option("--system", system, "With --as chat: the system message");
   command.add_option("--chat-template", chat_template, "With --as chat: a .jinja file in place of the model's own");
 }
 
 std::vector<std::int32_t> PromptArguments::encode(const std::string& prompt, const data::Tokenizer& tokenizer,
                                                   const std::string& model) const {
-  if (as != "chat" && !(system.empty() && chat_template.empty())) {
+  data::Prompt one{.text = prompt, .kind = as.value_or(data::PromptKind::text), .system = system};
+  if (one.kind != data::PromptKind::chat && !(system.empty() && chat_template.empty())) {
     user_error("--system and --chat-template are for --as chat");
   }
-  if (as == "text") return tokenizer.encode(prompt);
-  if (as == "alpaca") return tokenizer.encode(data::alpaca_prompt(prompt, ""));
-  data::FormatOptions format;
-  if (!chat_template.empty()) format.chat_template = chat_template;
-  std::vector<jinja::Value> messages;
-  if (!system.empty()) messages.push_back(jinja::message("system", system));
-  messages.push_back(jinja::message("user", prompt));
-  const auto rendered = data::load_template(format, tokenizer, model)
-                            .render(jinja::make_list(nullptr, std::move(messages)), {.add_generation_prompt = true});
-  return tokenizer.encode(rendered.text, false);
+  if (!chat_template.empty()) one.chat_template = chat_template;
+  return data::encode_prompt(one, tokenizer, model);
 }
 
 void DrawingArguments::add_to(CLI::App& command) {
@@ -67,19 +65,6 @@ model::Drawing DrawingArguments::or_of_model(const std::filesystem::path& folder
     both.top_p = static_cast<float>(json.find_number("top_p", io::positive_number).value_or(1.0));
   }
   return both.checked();
-}
-
-std::vector<std::int32_t> stop_tokens(const std::filesystem::path& folder, const data::Tokenizer& tokenizer) {
-  std::vector<std::int32_t> stops;
-  if (const auto eos = tokenizer.eos()) stops.push_back(*eos);
-  const std::filesystem::path file = folder / "generation_config.json";
-  if (!io::exists(file)) return stops;
-  const auto named = io::Json::read(file).find("eos_token_id");
-  if (!named) return stops;
-  for (const io::Json& id : named->is_array() ? named->elements() : std::vector<io::Json>{*named}) {
-    stops.push_back(static_cast<std::int32_t>(id.as_integer({.min = 0, .max = 0x7fffffff})));
-  }
-  return stops;
 }
 
 }  // namespace inlay::cli

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
-#include "data/tokenizer/tokenizer.h"
+#include "data/prompts.h"
 #include "model/decoding.h"
 
 namespace inlay::cli {
@@ -14,12 +15,12 @@ namespace inlay::cli {
 // Prompts of the command line, in the words that a model was trained with.
 struct PromptArguments {
   std::vector<std::string> prompts;
-  std::string as = "text";  // text, chat, alpaca
+  std::optional<data::PromptKind> as;  // absent: text
   std::string system, chat_template;
 
   void add_to(CLI::App& command, const std::string& meaning);
   // Whether the prompt is part of the text that goes on.
-  bool continues() const { return as == "text"; }
+  bool continues() const { return as.value_or(data::PromptKind::text) == data::PromptKind::text; }
   std::vector<std::int32_t> encode(const std::string& prompt, const data::Tokenizer& tokenizer,
                                    const std::string& model) const;
 };
@@ -35,8 +36,5 @@ struct DrawingArguments {
   // What generation_config.json in the folder says, where the command line says nothing.
   model::Drawing or_of_model(const std::filesystem::path& folder) const;
 };
-
-// What ends an answer: eos_token of the tokenizer, and what generation_config.json names, where the folder has one.
-std::vector<std::int32_t> stop_tokens(const std::filesystem::path& folder, const data::Tokenizer& tokenizer);
 
 }  // namespace inlay::cli

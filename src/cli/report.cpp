@@ -6,7 +6,6 @@
 #include "cli/prompts.h"
 #include "core/error.h"
 #include "core/interrupt.h"
-#include "data/tokenizer/text_stream.h"
 #include "io/file.h"
 #include "io/paths.h"
 #include "model/families/family.h"
@@ -35,7 +34,7 @@ std::vector<std::string> continuations(const ReportArguments& arguments, Console
   const data::Tokenizer tokenizer = data::Tokenizer::load(arguments.text_folder());
   const model::ModelConfig config = model::load_config(arguments.model);
   train::GenerateOptions generation = arguments.generation;
-  if (const auto eos = tokenizer.eos()) generation.stops = {*eos};
+  generation.stops = data::stop_tokens(arguments.model, tokenizer);
   std::vector<std::vector<std::int32_t>> prompts;
   for (const std::string& prompt : arguments.prompts.prompts) {
     prompts.push_back(arguments.prompts.encode(prompt, tokenizer, arguments.text_folder()));
@@ -44,10 +43,7 @@ std::vector<std::string> continuations(const ReportArguments& arguments, Console
       load_generator(arguments, config, prompts, generation.count, "--prompt, by tokenizer.json", console);
   std::vector<std::string> texts;
   for (const std::vector<std::int32_t>& ids : train::generate(*engine, prompts, generation)) {
-    data::TextStream stream(tokenizer, prompts[texts.size()]);
-    std::string text;
-    for (const std::int32_t id : ids) text += stream.add(id);
-    texts.push_back(text + stream.finish());
+    texts.push_back(data::answer_text(tokenizer, prompts[texts.size()], ids));
   }
   return texts;
 }

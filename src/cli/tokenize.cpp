@@ -18,7 +18,7 @@ namespace inlay::cli {
 
 namespace {
 
-struct Arguments {
+struct TokenizeArguments {
   HubArguments hub;
   std::string model, file = "-";
   bool decode = false, no_special = false, json = false;
@@ -78,7 +78,7 @@ std::vector<std::int32_t> parse_ids(const std::string& text, const std::string& 
   return ids;
 }
 
-int run(const Arguments& arguments) {
+int run(const TokenizeArguments& arguments) {
   const data::Tokenizer tokenizer = data::Tokenizer::load(arguments.model);
   const std::string input = read_all(arguments.file);
   using Json = nlohmann::ordered_json;
@@ -107,7 +107,7 @@ int run(const Arguments& arguments) {
 }  // namespace
 
 void add_tokenize(Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TokenizeArguments>();
   CLI::App* command = program.app.add_subcommand("tokenize", "Token ids of a text, or the text of token ids");
   command->add_option("model", arguments->model, "Hugging Face model folder, its tokenizer.json, or a name on the hub")
       ->required();

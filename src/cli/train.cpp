@@ -17,7 +17,7 @@ namespace inlay::cli {
 
 namespace {
 
-struct Arguments {
+struct TrainArguments {
   std::string config, processes;
   HubArguments hub;
   bool resume = false, quiet = false, json = false;
@@ -49,7 +49,7 @@ class JsonOutput {
   bool closed_ = false;
 };
 
-int run(const Arguments& arguments, const options::Overrides& overrides) {
+int run(const TrainArguments& arguments, const options::Overrides& overrides) {
   install_interrupt_handler();  // first: mpirun may pass a signal on while the processes still find each other
   const std::shared_ptr<parallel::Communicator> world = parallel::join_processes();
   Console console(arguments.quiet || !world->leads());
@@ -57,6 +57,7 @@ int run(const Arguments& arguments, const options::Overrides& overrides) {
   together(*world, "reading the configuration", [&] {
     options =
         options::load_options(arguments.config, overrides, arguments.hub.access(arguments.quiet || !world->leads()));
+    options.source = arguments.config;
   });
   for (const std::string& note : options.notes) console.line(note);
   parallel::set_watchdog_timeout(options.parallel.timeout);
@@ -83,7 +84,7 @@ int run(const Arguments& arguments, const options::Overrides& overrides) {
 }  // namespace
 
 void add_train(Program& program) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command =
       program.app.add_subcommand("train", "Train a model as described in a YAML file; --key value overrides a key");
   command->add_option("config", arguments->config, "YAML file")->required();

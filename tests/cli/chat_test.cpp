@@ -9,6 +9,7 @@ namespace inlay::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A random model that speaks in bytes, and has a chat template.
 class CliChat : public ::testing::Test {
@@ -48,6 +49,22 @@ TEST_F(CliChat, SaysWhenThereIsNoRoom) {
   const CommandResult result = say("hello, this is too long for it\n", {"--context", "20"});
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.err, HasSubstr("no room for this within 20 tokens"));
+}
+
+// Whoever asks a chat model a bare question is told how it wants to be asked; whoever knows is not.
+TEST_F(CliChat, GenerateSaysHowAChatModelIsAsked) {
+  const auto said = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", folder_ / "m", "--device", "cpu", "--max-new-tokens", "2", "--prompt", "x"});
+    const CommandResult result = inlay(more);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.err;
+  };
+  const std::string hint = "--as chat asks as its users do";
+  EXPECT_THAT(said({}), HasSubstr(hint));
+  for (const char* as : {"text", "chat"}) EXPECT_THAT(said({"--as", as}), Not(HasSubstr(hint)));
+  EXPECT_THAT(said({"--quiet"}), Not(HasSubstr(hint)));
+  std::filesystem::remove(folder_ / "m/chat_template.jinja");
+  EXPECT_THAT(said({}), Not(HasSubstr(hint)));
 }
 
 TEST_F(CliChat, GenerateAnswersPromptsAtOnceAndSaysItInJson) {

@@ -162,10 +162,34 @@ TEST(CliCommands, PlanOfManyProcesses) {
   EXPECT_THAT(plan({"--processes", "16", "--parallel.zero", "3"}).out,
               HasSubstr("16 processes on 2 nodes, ZeRO 3, cut among all"));
 
+  // Less memory, more to divide.
+  int least = 0;
+  for (const auto& [device, zero] : {std::pair{"80", 1}, {"60", 1}, {"45", 2}, {"30", 3}}) {
+    const auto team = json({"--processes", "8", "--memory.device", device})["team"];
+    EXPECT_EQ(team["zero"], zero) << device;
+    least = team["smallest_number_of_processes"];
+  }
+  // The fewest that hold everything are no power of two, and one less does not; beyond a node, nodes are whole.
+  EXPECT_NE(least & (least - 1), 0) << least;
+  const auto fits_on_devices = [&](int processes) {
+    return plan({"--processes", std::to_string(processes), "--nodes", "1", "--memory.device", "30", "--memory.host",
+                 "0.001"})
+               .code == 0;
+  };
+  EXPECT_TRUE(fits_on_devices(least));
+  EXPECT_FALSE(fits_on_devices(least - 1));
+  const auto nodes = json({"--processes", "16", "--nodes", "4", "--memory.device", "30"})["team"];
+  EXPECT_EQ(nodes["smallest_number_of_processes"], (least + 3) / 4 * 4);
+  const CommandResult unlimited = plan({"--processes", "2", "--memory.device", "auto"});
+  EXPECT_THAT(unlimited.out, HasSubstr("fewest processes"));
+
   const CommandResult uneven = plan({"--processes", "16", "--nodes", "3"});
   EXPECT_EQ(uneven.code, 2);
   EXPECT_THAT(uneven.err, HasSubstr("--nodes: 16 processes cannot be spread evenly over 3 nodes"));
   EXPECT_THAT(plan({"--processes", "16", "--link", "string"}).err, HasSubstr("--link: expected nvlink, pcie"));
+  EXPECT_THAT(plan({"--link", "nvlink"}).err, HasSubstr("give their number, too: --processes N"));
+  EXPECT_THAT(plan({"--nodes", "2"}).err, HasSubstr("--processes N"));
+  EXPECT_THAT(plan({"--processes", "3", "--nodes", "2"}).err, HasSubstr("make --processes a multiple of --nodes"));
 }
 
 TEST(CliCommands, PlanKeepsWhatItMeasuredOfTheMachine) {
@@ -186,6 +210,27 @@ TEST(CliCommands, PlanKeepsWhatItMeasuredOfTheMachine) {
   std::ofstream(known.substr(before.size())) << "{";
   EXPECT_EQ(source({}), "measured now") << "the file was damaged";
   EXPECT_EQ(source({}), known);
+}
+
+// Not what the last layer happens to have.
+TEST(CliCommands, InfoTellsWhatLayersHaveInTurn) {
+  const auto info = [](const std::string& fixture) {
+    const CommandResult result = inlay({"info", model_fixture(fixture), "--json"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return nlohmann::json::parse(result.out);
+  };
+  const nlohmann::json gemma2 = info("gemma2_softcaps"), gemma3 = info("gemma3_images");
+  EXPECT_EQ(gemma2.at("window"), 5);
+  EXPECT_EQ(gemma2.at("window_layers"), 2);
+  EXPECT_EQ(gemma2.at("score_softcap"), 3.0);
+  EXPECT_EQ(gemma2.at("logit_softcap"), 4.0);
+  EXPECT_EQ(gemma3.at("family"), "gemma3_text");
+  EXPECT_EQ(gemma3.at("window_layers"), 2);
+  EXPECT_EQ(gemma3.at("local_rope").at("theta"), 10000.0);
+  EXPECT_EQ(gemma3.at("local_rope_layers"), 2);
+  EXPECT_NEAR(info("granite_multipliers").at("residual_scale").get<double>(), 0.43, 1e-6);
+  EXPECT_EQ(info("smollm3_no_rope").at("layers_without_rope"), 2);
+  EXPECT_EQ(info("llama_linear_sharded").at("window"), 0);
 }
 
 TEST(CliCommands, InitMakesAModelThatLoadsAndNeverOverwrites) {

@@ -49,10 +49,50 @@ TEST_F(CliFp8, TrainsToAboutTheSameLoss) {
 
 TEST_F(CliFp8, WhatWouldDoNothingIsAnError) {
   EXPECT_THAT(train("a", "matmul_dtype: fp8\nfp8: {skip_first: 100}\n").err, HasSubstr("fp8.skip_first"));
-  EXPECT_THAT(train("b", "fp8: {recipe: row}\n").err, HasSubstr("these keys want matmul_dtype: fp8"));
+  EXPECT_THAT(train("b", "fp8: {recipe: row}\n").err, HasSubstr("these keys need matmul_dtype: fp8"));
   EXPECT_THAT(train("c", "matmul_dtype: bf16\n").err, HasSubstr("leave matmul_dtype out, or change dtype"));
   EXPECT_THAT(train("d", "matmul_dtype: fp8\nfp8: {recipe: rows}\n").err, HasSubstr("one of auto, block, row, tensor"));
   EXPECT_EQ(train("e", "matmul_dtype: fp8\nfp8: {skip_first: 100}\n").code, 2);
+  EXPECT_THAT(train("f", "matmul_dtype: fp8\nfp8: {layers: [1, 4]}\n").err,
+              HasSubstr("fp8.layers: '4' names no matrix of a layer; expected the number of one, 0 to 3"));
+  EXPECT_THAT(train("g", "fp8: {layers: [1]}\n").err, HasSubstr("these keys need matmul_dtype: fp8"));
+}
+
+// Directions of the weights, and processes, whose scales span the tokens of their own micro-batches.
+TEST_F(CliFp8, OsftByWeightsAndProcessesComeToAboutTheSameLoss) {
+  const std::string osft = "osft: {unfreeze_rank_ratio: 0.5, basis: weights, cache: off}\n";
+  ASSERT_EQ(train("plain", osft).code, 0);
+  const CommandResult eight = train("eight", osft + "matmul_dtype: fp8\n");
+  ASSERT_EQ(eight.code, 0) << eight.err;
+  EXPECT_NE(loss_of("eight"), loss_of("plain"));
+  EXPECT_NEAR(loss_of("eight"), loss_of("plain"), 0.02 * loss_of("plain"));
+  const auto summary = nlohmann::json::parse(read_text(std::filesystem::path(folder / "eight") / "summary.json"));
+  EXPECT_LE(summary.at("osft").at("leak").get<double>(), 1e-5);
+  if (!has_mpirun()) GTEST_SKIP() << "mpirun is not installed (Debian: openmpi-bin)";
+  const std::string two = "micro_batch_size: 1\nmatmul_dtype: fp8\ngradient_accumulation_steps: ";
+  ASSERT_EQ(train("alone", two + "2\n").code, 0);
+  const CommandResult ranks =
+      train("ranks", two + "1\nactivation_policy: offload\nparallel: {zero: 3}\n", {"--processes", "2"});
+  ASSERT_EQ(ranks.code, 0) << ranks.err;
+  EXPECT_NEAR(loss_of("ranks"), loss_of("alone"), 0.01 * loss_of("alone"));
+}
+
+TEST(CliBench, OptionsThatWouldBeIgnoredAreRefused) {
+  const std::vector<std::string> step = {"bench",   "train-step", "--device", "cpu",
+                                         "--dtype", "fp32",       "--config", "llama-8b"};
+  const auto refused = [](std::vector<std::string> command, const std::vector<std::string>& more) {
+    command.insert(command.end(), more.begin(), more.end());
+    const CommandResult result = inlay(command);
+    EXPECT_EQ(result.code, 2) << result.out;
+    return result.err;
+  };
+  EXPECT_THAT(refused({"bench", "quantise-fp8", "--device", "cpu", "--matmul-dtype", "auto"}, {}),
+              HasSubstr("leave --matmul-dtype auto out"));
+  EXPECT_THAT(refused(step, {"--fp8-recipe", "row"}), HasSubstr("--fp8-recipe wants --matmul-dtype fp8"));
+  EXPECT_THAT(refused(step, {"--fp8-gradients", "e4m3"}), HasSubstr("--fp8-gradients wants --matmul-dtype fp8"));
+  for (const std::string option : {"--zero", "--bandwidth", "--latency"}) {
+    EXPECT_THAT(refused(step, {option, "1"}), HasSubstr(option + " is about one of several processes"));
+  }
 }
 
 // To go on in other arithmetic is allowed, and said.

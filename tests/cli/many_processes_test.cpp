@@ -23,12 +23,6 @@ using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 using Words = std::vector<std::string>;
 
-std::size_t times(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
-
 class CliManyProcesses : public ::testing::Test {
  protected:
   CliManyProcesses() {
@@ -143,7 +137,7 @@ const Words osft_weights = {"--osft.unfreeze_rank_ratio", "0.5", "--osft.cache",
 const Words osft_activations = {
     "--osft.unfreeze_rank_ratio", "0.5", "--osft.cache", "off", "--osft.calibration.samples", "6",
     "--osft.calibration.length",  "16"};
-const Words lora = {"--adapter", "lora", "--lora_r", "4", "--lora_alpha", "8", "--lora_target_linear", "true"};
+const Words with_lora = {"--adapter", "lora", "--lora_r", "4", "--lora_alpha", "8", "--lora_target_linear", "true"};
 
 Words with(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
@@ -154,7 +148,7 @@ Words accumulation(int count) { return {"--gradient_accumulation_steps", std::to
 
 TEST_F(CliManyProcesses, LearnWhatOneProcessLearns) {
   const std::vector<std::pair<std::string, Words>> methods = {
-      {"full", {}}, {"osft weights", osft_weights}, {"osft activations", osft_activations}, {"lora", lora}};
+      {"full", {}}, {"osft weights", osft_weights}, {"osft activations", osft_activations}, {"lora", with_lora}};
   const std::vector<std::vector<std::pair<int, int>>> worlds = {
       {{2, 0}, {3, 1}, {2, 2}, {3, 3}}, {{3, 1}}, {{2, 3}}, {{3, 2}}};  // processes and stage
   for (std::size_t m = 0; m < methods.size(); ++m) {
@@ -174,7 +168,45 @@ TEST_F(CliManyProcesses, LearnWhatOneProcessLearns) {
         EXPECT_EQ(times(many.out + many.err, line), 1u) << line << many.out << many.err;
       }
       EXPECT_THAT(many.err, HasSubstr("ZeRO " + std::to_string(stage)));
-      if (name.starts_with("osft")) EXPECT_LE(summary(among).at("osft").at("leak").get<double>(), 1e-6);
+      if (name.starts_with("osft")) {
+        EXPECT_LE(summary(among).at("osft").at("leak").get<double>(), 1e-6);
+      }
+    }
+  }
+}
+
+// As many as there are usually, and activations that leave the device meanwhile.
+TEST_F(CliManyProcesses, FourAndEightLearnWhatOneLearns) {
+  const CommandResult single = train(1, "alone", accumulation(8));
+  ASSERT_EQ(single.code, 0) << single.err;
+  for (const int processes : {4, 8}) {
+    const std::string name = std::to_string(processes);
+    SCOPED_TRACE(name);
+    const Words offload = {"--activation_policy", "offload"};
+    const CommandResult many = train(processes, name, with(with(accumulation(8 / processes), zero(3)), offload));
+    ASSERT_EQ(many.code, 0) << many.err;
+    expect_same(name, "alone");
+  }
+}
+
+// The same over NCCL, by ranks that share the GPU that there is: each seems to be on a host of its own.
+TEST_F(CliManyProcesses, OverNcclLearnWhatOneProcessLearns) {
+  const std::vector<Device> all = devices();
+  if (std::ranges::find(all, Device::cuda) == all.end()) GTEST_SKIP() << "there is no GPU";
+  const Words on_gpu = {"--device", "cuda"};
+  for (const auto& [name, method] : {std::pair{std::string("full"), Words{}}, {"osft", osft_weights}}) {
+    const CommandResult single = train(1, name + " alone", with(with(method, accumulation(4)), on_gpu));
+    ASSERT_EQ(single.code, 0) << single.err;
+    for (const auto& [processes, stage] : {std::pair{2, 0}, {2, 3}, {4, 1}, {4, 3}}) {
+      const std::string among = name + " " + std::to_string(processes) + " " + std::to_string(stage);
+      SCOPED_TRACE(among);
+      Words command = {"bash", "-c", "NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK exec \"$@\"", "bash", program().string()};
+      command = with(command, arguments(among, with(with(method, accumulation(4 / processes)), zero(stage))));
+      const CommandResult many =
+          mpirun(processes, with(command, on_gpu),
+                 {.environment = {{"INLAY_SHARE_GPU", "1"}, {"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_IB_DISABLE", "1"}}});
+      ASSERT_EQ(many.code, 0) << many.err;
+      expect_same(among, name + " alone");
     }
   }
 }
@@ -196,6 +228,7 @@ TEST_F(CliManyProcesses, GiveTheSameBitsAgain) {
   for (const char* name : {"one", "two"}) {
     const CommandResult result = train(3, name, with(with(osft_weights, zero(2)), {"--save_steps", "2"}));
     ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("checkpoints: written beside the steps"));
   }
   EXPECT_EQ(losses("one"), losses("two"));
   EXPECT_EQ(weights("one"), weights("two"));
@@ -204,8 +237,10 @@ TEST_F(CliManyProcesses, GiveTheSameBitsAgain) {
 
 // Each part of the run on another number of processes, with another stage; steps stay as large as they were.
 TEST_F(CliManyProcesses, GoOnOnAnyNumberOfProcesses) {
-  const std::vector<std::pair<int, int>> worlds = {{4, 3}, {3, 1}, {1, 0}, {2, 2}};
-  for (const auto& [name, method] : {std::pair{std::string("full"), Words{}}, {"osft", osft_weights}, {"lora", lora}}) {
+  using Worlds = std::vector<std::pair<int, int>>;
+  const Worlds few = {{4, 3}, {3, 1}, {1, 0}, {2, 2}}, many = {{8, 3}, {3, 1}, {1, 0}, {4, 2}};
+  for (const auto& [name, method, worlds] :
+       {std::tuple{std::string("full"), Words{}, many}, {"osft", osft_weights, few}, {"lora", with_lora, few}}) {
     SCOPED_TRACE(name);
     const std::string broken = name + " broken", whole = name + " whole";
     for (int part = 0; part < 4; ++part) {
@@ -214,9 +249,11 @@ TEST_F(CliManyProcesses, GoOnOnAnyNumberOfProcesses) {
       if (part > 0) more.emplace_back("--resume");
       const CommandResult result = train(processes, broken, with(with(more, method), zero(stage)));
       ASSERT_EQ(result.code, 0) << result.err;
-      if (part > 0) EXPECT_THAT(result.err, HasSubstr("resuming after step " + std::to_string(2 * part)));
+      if (part > 0) {
+        EXPECT_THAT(result.err, HasSubstr("resuming after step " + std::to_string(2 * part)));
+      }
     }
-    const CommandResult unbroken = train(4, whole, with(method, {"--max_steps", "8"}));
+    const CommandResult unbroken = train(worlds[0].first, whole, with(method, {"--max_steps", "8"}));
     ASSERT_EQ(unbroken.code, 0) << unbroken.err;
     expect_same(broken, whole);
   }
@@ -278,6 +315,20 @@ TEST_F(CliManyProcessesSignals, BeforeThereAreRanks) {
   }
 }
 
+// However long that takes, and whatever mpirun is: what is asked for meanwhile is not forgotten.
+TEST_F(CliManyProcessesSignals, ReachProcessesThatStartLate) {
+  const fs::path begun = folder() / "begun";
+  fs::create_directory(folder() / "bin");
+  const fs::path late = folder().write("bin/mpirun", "#!/bin/sh\ntrap : USR1\nPATH=${PATH#*:}\ntouch '" +
+                                                         begun.string() + "'\nsleep 2\nmpirun \"$@\"\n");
+  fs::permissions(late, fs::perms::owner_all);
+  const Setting first("PATH", late.parent_path().string() + ":" + std::getenv("PATH"));
+  const auto has_begun = [&] { return fs::exists(begun); };
+  const CommandResult result = train(3, "late", endless, {.interrupt_when = has_begun, .signal = SIGTERM});
+  EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(process_of_rank(run("late"), rank), 0);
+}
+
 TEST_F(CliManyProcesses, ARankThatStopsIsNamed) {
   for (const int rank : {0, 2}) {
     const std::string name = "rank " + std::to_string(rank);
@@ -328,6 +379,51 @@ TEST_F(CliManyProcesses, ARankThatWouldDoSomethingElseIsNamed) {
   };
   expect_named("configuration", "--learning_rate 2.0e-3", "learning_rate: 0.002, not learning_rate: 0.001");
   expect_named("configuration", "--parallel.zero 2", "zero: ");
+}
+
+// Each rank has what its own folder holds, under the same names: a host to which the wrong files were copied.
+TEST_F(CliManyProcesses, ARankWithOtherFilesIsNamed) {
+  const auto here = [](const std::string& name) { return "/proc/self/cwd/" + name; };
+  for (const char* host : {"same", "odd"}) {
+    fs::create_directory(folder() / host);
+    for (const char* model : {"base", "teacher"}) fs::copy(folder() / "base", folder() / host / model);
+    for (const char* data : {"data.jsonl", "test.jsonl"}) fs::copy(folder() / "data.jsonl", folder() / host / data);
+  }
+  const fs::path script =
+      folder().write("host.sh", "#!/bin/sh\ncd '" + folder().path().string() +
+                                    "'/$([ \"$OMPI_COMM_WORLD_RANK\" = 2 ] && echo odd || echo same)\nexec " +
+                                    program().string() + " \"$@\"\n");
+  fs::permissions(script, fs::perms::owner_all);
+  Words command = arguments(
+      "out", {"--base_model", here("base"), "--datasets", "[{path: " + here("data.jsonl") + "}]", "--test_datasets",
+              "[{path: " + here("test.jsonl") + "}]", "--kd_trainer", "true", "--kd_teacher", here("teacher")});
+  command.insert(command.begin(), script);
+  const auto expect_named = [&](const std::string& what, const fs::path& file, const std::string& from,
+                                const std::string& to) {
+    SCOPED_TRACE(what);
+    const std::string whole = read_text(file);
+    std::string other = whole;
+    other.replace(other.rfind(from), from.size(), to);
+    std::ofstream(file) << other;
+    const CommandResult result = mpirun(3, command);
+    std::ofstream(file) << whole;
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.err, ::testing::ContainsRegex("inlay: rank 2 on [^ ]+ has another " + what + " than most: "));
+    EXPECT_EQ(times(result.err, "inlay: "), 1u) << result.err;
+  };
+  const fs::path odd = folder() / "odd";
+  const auto last = [](const fs::path& file) { return read_text(file).substr(read_text(file).size() - 64); };
+  for (const auto& [what, model] : {std::pair{"base model", "base"}, {"teacher", "teacher"}}) {
+    const fs::path weights = odd / model / "model.safetensors";
+    expect_named(what, weights, last(weights), std::string(64, '\x01'));
+  }
+  for (const auto& [what, data] : {std::pair{"data", "data.jsonl"}, {"test data", "test.jsonl"}}) {
+    expect_named(std::string("set of ") + what + " files", odd / data, "]}", ", 7]}");
+    EXPECT_FALSE(fs::exists(run("out"))) << "said before anything was done";
+    const std::string text = read_text(odd / data), end = text.substr(text.rfind("]}") - 1, 3);
+    expect_named(what, odd / data, end, end[0] == '1' ? "2]}" : "1]}");  // as many bytes
+    fs::remove_all(run("out"));
+  }
 }
 
 }  // namespace

@@ -1,8 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <numeric>
+
 #include <nlohmann/json.hpp>
 
+#include "io/safetensors.h"
 #include "support/chat_model.h"
 #include "support/command.h"
 #include "support/device_tensors.h"
@@ -96,6 +100,34 @@ TEST_P(CliObjectives, TheReferenceIsComputedOnceAndStays) {
   }
 }
 
+// What the summary says of the result is one evaluation's, also where the best is not the last, and after a resume.
+TEST_P(CliObjectives, TheBestModelHasItsOwnMetrics) {
+  const std::string worse =
+      "rl: dpo\nval_set_size: 3\neval_steps: 2\nsave_steps: 2\nload_best_model_at_end: true\n"
+      "metric_for_best_model: loss\ngreater_is_better: true\n";
+  ASSERT_EQ(train("run", "pairs.jsonl", worse).code, 0);
+  const auto check = [&] {
+    const auto summary = nlohmann::json::parse(read_text(folder / "run/summary.json"));
+    ASSERT_EQ(summary.at("result_step"), 2);
+    int checked = 0;
+    for (const nlohmann::json& record : metrics("run")) {
+      if (record.at("step") != 2 || !record.contains("eval_loss")) continue;
+      for (const auto& [key, value] : record.items()) {
+        if (!key.starts_with("eval_") || key == "eval_tokens") continue;
+        EXPECT_EQ(summary.at(key), value) << key;
+        ++checked;
+      }
+    }
+    EXPECT_GT(checked, 3);
+    EXPECT_FALSE(summary.contains("eval_accuracy"));
+  };
+  check();
+  for (const char* name : {"checkpoint-8", "checkpoint-6", "summary.json"}) fs::remove_all(folder / "run" / name);
+  const CommandResult resumed = train("run", "pairs.jsonl", worse, {"--resume"});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  check();
+}
+
 // A teacher on the device or the host says the same, and so do its log-probabilities in the data.
 TEST_P(CliObjectives, DistillationComesFromAFolderOrFromTheData) {
   ASSERT_EQ(inlay({"init", "--preset", "tiny", "--seed", "5", folder / "teacher"}).code, 0);
@@ -124,6 +156,41 @@ TEST_P(CliObjectives, TokensThatSurpriseTheBaseModelAreMasked) {
   EXPECT_LT(metrics("some").front().at("valid_tokens").get<int>(),
             metrics("plain").front().at("valid_tokens").get<int>());
   EXPECT_LT(metrics("some").front().at("loss").get<double>(), metrics("plain").front().at("loss").get<double>());
+}
+
+// Which tokens those are, found from the base model's logits: the first step's loss is the mean over the others.
+TEST_P(CliObjectives, MaskedTokensAreThoseThatTheLogitsSay) {
+  const std::vector<std::vector<std::int32_t>> texts = {{5, 9, 2, 17, 30, 8, 21, 4}, {40, 3, 3, 12, 7}, {11, 60}};
+  std::string rows;
+  for (const auto& ids : texts) rows += nlohmann::json({{"input_ids", ids}}).dump() + "\n";
+  folder.write("tokens.jsonl", rows);
+  const CommandResult grad = inlay({"grad", folder / "base", "--data", folder / "tokens.jsonl", "--out", folder / "g",
+                                    "--logits", "--device", std::string(name_of(GetParam())), "--dtype", "fp32"});
+  ASSERT_EQ(grad.code, 0) << grad.err;
+  const io::SafetensorsFile file(folder / "g");
+  std::vector<double> losses;
+  for (std::size_t d = 0; d < texts.size(); ++d) {
+    const ConstView logits = file.tensor("logits." + std::to_string(d));
+    const auto vocab = static_cast<std::size_t>(logits.size()) / texts[d].size();
+    for (std::size_t i = 1; i < texts[d].size(); ++i) {
+      const float* row = logits.as<float>() + (i - 1) * vocab;
+      double sum = 0;
+      for (std::size_t v = 0; v < vocab; ++v) sum += std::exp(static_cast<double>(row[v]));
+      losses.push_back(std::log(sum) - static_cast<double>(row[texts[d][i]]));
+    }
+  }
+  std::ranges::sort(losses);
+  const std::size_t kept = losses.size() / 2;
+  const double between = (losses[kept - 1] + losses[kept]) / 2;
+  ASSERT_GT(losses[kept] - losses[kept - 1], 1e-4) << "choose other texts";
+  const CommandResult result = train(
+      "masked", "tokens.jsonl", fmt::format("loss: {{token_weight: stm, stm_perplexity: {}}}\n", std::exp(between)));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const nlohmann::json first = metrics("masked").front();
+  EXPECT_EQ(first.at("valid_tokens").get<std::size_t>(), kept);
+  const double mean = std::accumulate(losses.begin(), losses.begin() + static_cast<std::ptrdiff_t>(kept), 0.0) /
+                      static_cast<double>(kept);
+  EXPECT_NEAR(first.at("loss").get<double>(), mean, 1e-5);
 }
 
 TEST_P(CliObjectives, WrongDataIsAMistakeThatSaysWhatIsWanted) {

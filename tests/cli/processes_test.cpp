@@ -11,12 +11,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::size_t times(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
-
 TEST(CliProcesses, AnErrorThatAllHaveIsSaidOnce) {
   if (!has_mpirun()) GTEST_SKIP() << "mpirun is not installed (Debian: openmpi-bin)";
   const CommandResult missing = mpirun(3, {program().string(), "train", "/nowhere/run.yaml"});
@@ -25,7 +19,18 @@ TEST(CliProcesses, AnErrorThatAllHaveIsSaidOnce) {
   EXPECT_EQ(times(missing.err, "inlay: "), 1u) << missing.err;
   const CommandResult started = inlay({"train", "/nowhere/run.yaml", "--processes", "2"});
   EXPECT_EQ(started.code, 2);
-  EXPECT_EQ(times(started.err, "inlay: /nowhere/run.yaml: no such file"), 1u) << started.err;
+  EXPECT_TRUE(started.err.starts_with("inlay: /nowhere/run.yaml: no such file")) << started.err;
+  EXPECT_EQ(times(started.err, "\n"), 1u) << "mpirun has nothing to add to it: " << started.err;
+}
+
+// What is wrong with mpirun itself is still said.
+TEST(CliProcesses, WhatMpirunSaysOfItselfIsSeen) {
+  if (!has_mpirun()) GTEST_SKIP() << "mpirun is not installed (Debian: openmpi-bin)";
+  const CommandResult result = inlay({"train", "/nowhere/run.yaml", "--processes", "2"},
+                                     {.environment = {{"OMPI_MCA_orte_tmpdir_base", "/proc/nowhere"}}});
+  EXPECT_NE(result.code, 0);
+  EXPECT_GT(times(result.err, "\n"), 1u) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("/proc/nowhere"));
 }
 
 TEST(CliProcesses, WhatRunsInOneProcessSaysSo) {
@@ -46,11 +51,15 @@ TEST(CliProcesses, MistakesAreNamed) {
   EXPECT_THAT(inlay({"train", "x.yaml", "--processes", "none"}).err,
               HasSubstr("--processes: expected a number of at least 1 or auto, got 'none'"));
   EXPECT_THAT(inlay({"bench", "collectives"}).err, HasSubstr("mpirun -n N inlay bench collectives"));
-  const CommandResult torchrun =
-      inlay({"train", "x.yaml"},
-            {.environment = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "host"}}});
-  EXPECT_EQ(torchrun.code, 2);
-  EXPECT_THAT(torchrun.err, HasSubstr("mpirun -n N inlay train"));
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"train", "x.yaml"}, {"train", "x.yaml", "--processes", "2"}}) {
+    const CommandResult torchrun = inlay(
+        words, {.environment = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "host"}}});
+    EXPECT_EQ(torchrun.code, 2);
+    EXPECT_TRUE(torchrun.err.starts_with("inlay: torchrun (WORLD_SIZE in the environment) cannot start"))
+        << torchrun.err;
+    EXPECT_THAT(torchrun.err, HasSubstr("mpirun -n N inlay train"));
+  }
 }
 
 // In place of mpirun stands what shows how it was called, and what came of a signal.
@@ -75,11 +84,20 @@ TEST(CliProcesses, SignalsReachMpirunInAFormThatItPassesOn) {
 
 TEST(CliProcesses, TheNetworkIsMeasured) {
   if (!has_mpirun()) GTEST_SKIP() << "mpirun is not installed (Debian: openmpi-bin)";
-  const CommandResult result = mpirun(2, {program().string(), "bench", "collectives", "--json", "--device", "cpu",
-                                          "--largest", "1", "--iterations", "1"});
+  const TempFolder folder;
+  const auto measure = [&](const char* iterations) {
+    return mpirun(2,
+                  {program().string(), "bench", "collectives", "--json", "--device", "cpu", "--largest", "1",
+                   "--iterations", iterations},
+                  {.environment = {{"XDG_CACHE_HOME", folder.path().string()}}});
+  };
+  const CommandResult result = measure("2");
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("\"network_gb_per_s\":"));
-  EXPECT_EQ(times(result.out, "\"processes\":2"), 1u) << result.out;
+  EXPECT_EQ(times(result.out, "\"processes\":2,\"nodes\":1"), 1u) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("\"kept\":\"yes\""));
+  EXPECT_THAT(measure("1").out,
+              HasSubstr("\"kept\":\"no: a measurement with larger tensors or more iterations is kept"));
 }
 
 }  // namespace

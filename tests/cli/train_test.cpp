@@ -19,12 +19,12 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
 
-const fs::path golden = source_folder() / "tests/golden/models";
+const fs::path golden_models = source_folder() / "tests/golden/models";
 
 class CliTrain : public ::testing::TestWithParam<Device> {
  protected:
   CliTrain() {
-    fs::copy(golden / "llama_llama3_tied", folder / "base");
+    fs::copy(golden_models / "llama_llama3_tied", folder / "base");
     config = "base_model: " + (folder / "base").string() + "\noutput_dir: " + (folder / "run").string() +
              "\ndatasets: [{path: " + (folder / "base/data.jsonl").string() +
              "}]\nlearning_rate: 1.0e-3\nsequence_len: 64\nmicro_batch_size: 2\nsample_packing: false\n"
@@ -111,7 +111,7 @@ TEST_P(CliTrain, ResumesBitForBit) {
   const std::string osft =
       "osft: {unfreeze_rank_ratio: 0.5, cache: off, calibration: {samples: 4, length: 16}, basis: ";
   for (const std::string how : {"dtype: fp32", "dtype: bf16"})
-    for (const std::string method : {std::string(), osft + "activations}\n", osft + "weights}\n"}) {
+    for (const std::string& method : {std::string(), osft + "activations}\n", osft + "weights}\n"}) {
       const std::string more = "save_steps: 2\n" + how + "\n" + method;
       ASSERT_EQ(train(more).code, 0);
       const std::string whole = read_text(folder / "run/model.safetensors");
@@ -179,6 +179,15 @@ TEST_P(CliTrain, ResumingWithOtherDirectionsIsRefused) {
   const CommandResult other = train(osft + "0.5, tokens: all, basis: weights}\n", {"--resume"});
   EXPECT_EQ(other.code, 2);
   EXPECT_THAT(other.err, HasSubstr("directions found now are not those of the run"));
+  const CommandResult without = train("save_steps: 2\n", {"--resume"});
+  EXPECT_EQ(without.code, 2);
+  EXPECT_THAT(without.err, HasSubstr("the run uses osft, but now it is off; resume with the run's own osft keys"));
+  fs::remove_all(folder / "run");
+  ASSERT_EQ(train("save_steps: 2\n").code, 0);
+  fs::remove_all(folder / "run/checkpoint-6");
+  const CommandResult with = train(osft + "0.5}\n", {"--resume"});
+  EXPECT_EQ(with.code, 2);
+  EXPECT_THAT(with.err, HasSubstr("the run does not use osft, but now it is on; resume without the osft keys"));
 }
 
 TEST_P(CliTrain, AFolderWithARunIsNotTouched) {
