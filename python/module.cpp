@@ -10,6 +10,7 @@
 #include <inlay/inlay.h>
 
 #include "arrays.h"
+#include "json_text.h"
 
 // The Python module below python/inlay, over the public C++ surface. Nothing here computes: it moves arguments, and
 // lets go of Python's lock where work begins.
@@ -42,7 +43,12 @@ void add_tokenizer(nb::module_& m) {
             std::vector<std::int64_t> places = {0};
             {
               const Released released;
-              for (const auto& part : self.encode(all, special, threads)) {
+              const std::vector<std::vector<std::int32_t>> parts = self.encode(all, special, threads);
+              std::size_t total = 0;
+              for (const auto& part : parts) total += part.size();
+              ids.reserve(total);
+              places.reserve(parts.size() + 1);
+              for (const auto& part : parts) {
                 ids.insert(ids.end(), part.begin(), part.end());
                 places.push_back(static_cast<std::int64_t>(ids.size()));
               }
@@ -80,7 +86,12 @@ void add_tokenizer(nb::module_& m) {
           "render",
           [](const ChatTemplate& self, const nb::list& conversations, bool add_generation_prompt, std::string tools,
              std::string documents, std::string variables, int threads) {
-            const std::vector<std::string_view> all = views(conversations);
+            std::vector<JsonText> texts(conversations.size());
+            std::vector<std::string_view> all;
+            for (std::size_t i = 0; i < texts.size(); ++i) {
+              texts[i].append(conversations[i]);
+              all.emplace_back(texts[i].text);
+            }
             const ChatTemplate::Options options{.add_generation_prompt = add_generation_prompt,
                                                 .tools = std::move(tools),
                                                 .documents = std::move(documents),
@@ -172,13 +183,15 @@ void add_model(nb::module_& m) {
           "folder"_a, "device"_a, "dtype"_a, "adapter"_a)
       .def_prop_ro("vocab_size", &Model::vocab_size)
       .def_prop_ro("parameter_count", &Model::parameter_count)
+      .def_prop_ro("stop_tokens", &Model::stop_tokens)
       .def(
           "generate",
-          [](Model& self, const Ids& prompt, std::int64_t max_new_tokens, std::int32_t stop, float temperature,
-             float top_p, std::uint64_t seed, std::int64_t sequence, std::optional<std::function<bool(int)>> on_token) {
+          [](Model& self, const Ids& prompt, std::int64_t max_new_tokens, std::vector<std::int32_t> stops,
+             float temperature, float top_p, std::uint64_t seed, std::int64_t sequence,
+             std::optional<std::function<bool(int)>> on_token) {
             const Model::Sampling sampling{
                 .max_new_tokens = max_new_tokens,
-                .stop = stop,
+                .stops = std::move(stops),
                 .temperature = temperature,
                 .top_p = top_p,
                 .seed = seed,
@@ -193,7 +206,7 @@ void add_model(nb::module_& m) {
             if (PyErr_CheckSignals() != 0) throw nb::python_error();
             return array(std::move(made));
           },
-          "prompt"_a, "max_new_tokens"_a, "stop"_a, "temperature"_a, "top_p"_a, "seed"_a, "sequence"_a,
+          "prompt"_a, "max_new_tokens"_a, "stops"_a, "temperature"_a, "top_p"_a, "seed"_a, "sequence"_a,
           "on_token"_a.none())
       .def(
           "logits",

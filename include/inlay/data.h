@@ -15,8 +15,9 @@ struct TrainingDocument {
   std::vector<float> weights;  // of the labels; empty: all of them are 1
 };
 
-// The documents of a file (.jsonl, .json, .txt, .parquet), as `inlay train` prepares them. They stay on disk and are
-// read when they are asked for; threads may share one.
+// The documents of a file (.jsonl, .json, .txt, .csv, .tsv, all of them also with .gz or .zst behind it; .parquet), of
+// a folder of such files or of a pattern, as `inlay train` prepares them. They stay on disk and are read when they are
+// asked for; threads may share one.
 class INLAY_API Dataset {
  public:
   struct Options {

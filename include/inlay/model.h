@@ -29,11 +29,14 @@ class INLAY_API Model {
   const std::string& folder() const;
   std::int64_t vocab_size() const;
   std::int64_t parameter_count() const;
+  // What ends an answer, as `inlay generate` has it: the tokenizer's eos, and what generation_config.json names. Chat
+  // models often end a turn by another token than a text.
+  std::vector<std::int32_t> stop_tokens() const;
 
   struct Sampling {
     std::int64_t max_new_tokens = 32;
-    std::int32_t stop = -1;  // ends the answer and is not part of it; -1: nothing does
-    float temperature = 0;   // 0: always the likeliest token
+    std::vector<std::int32_t> stops;  // each ends the answer and is not part of it; stop_tokens() are the model's own
+    float temperature = 0;            // 0: always the likeliest token
     float top_p = 1;
     std::uint64_t seed = 0;
     std::int64_t sequence = 0;  // one prompt under two numbers goes on in two ways

@@ -1,10 +1,10 @@
-import json
 import os
 from typing import NamedTuple, Optional
 
 import numpy as np
 
 from . import _inlay
+from ._text import json_of
 
 
 class Document(NamedTuple):
@@ -45,10 +45,11 @@ class Dataset:
 
 
 def read(path, model=None, *, skip_bad_rows=False, threads=0, **keys):
-    """The documents of a .jsonl, .json, .txt or .parquet file, as `inlay train` prepares them.
+    """The documents of a .jsonl, .json, .txt, .csv, .tsv or .parquet file, as `inlay train` prepares them.
 
+    All but the last may be compressed (.gz, .zst). path may also be a folder of such files, or a pattern.
     model: the folder whose tokenizer and chat template make them; rows of token ids need none. keys: those that an entry
     of `datasets` may have in a configuration, such as type="alpaca".
     """
-    return Dataset(_inlay.Dataset(os.fspath(path), os.fspath(model or ""), json.dumps(keys) if keys else "",
+    return Dataset(_inlay.Dataset(os.fspath(path), os.fspath(model or ""), json_of(keys) if keys else "",
                                   skip_bad_rows, threads))

@@ -1,3 +1,4 @@
+import numbers
 import os
 from typing import Dict, NamedTuple
 
@@ -43,14 +44,19 @@ class Model:
     vocab_size = property(lambda self: self._model.vocab_size)
     parameter_count = property(lambda self: self._model.parameter_count)
 
+    @property
+    def stop_tokens(self):
+        """What ends an answer: the tokenizer's eos, and what generation_config.json names."""
+        return self._model.stop_tokens
+
     def generate(self, prompt, max_new_tokens=32, *, temperature=0.0, top_p=1.0, seed=0, stop=None, sequence=0,
                  on_token=None):
         """What the model makes of a prompt.
 
         A text, or a conversation (a list of messages, rendered by the model's chat template), is answered by a text that
-        ends at the model's end-of-text token; token ids by an array of them. temperature 0 always takes the likeliest
-        token. stop: the id of a token that ends the answer. on_token is called with every id as it is made; where it
-        returns True, the answer ends.
+        ends where the model ends it (stop_tokens); token ids by an array of them. temperature 0 always takes the likeliest
+        token. stop: the id of a token, or several ids, each of which ends the answer, in the place of the model's own.
+        on_token is called with every id as it is made; where it returns True, the answer ends.
         """
         text = isinstance(prompt, str)
         chat = isinstance(prompt, list) and len(prompt) > 0 and isinstance(prompt[0], dict)
@@ -61,11 +67,12 @@ class Model:
             ids = self.tokenizer.encode(rendered, special=False)
         else:
             ids = ids_of(prompt)
-        if stop is None and (text or chat):
-            stop = self.tokenizer.eos
+        if stop is None:
+            stops = self.stop_tokens if text or chat else []
+        else:
+            stops = [stop] if isinstance(stop, numbers.Integral) else [int(id) for id in stop]
         listener = None if on_token is None else lambda id: not on_token(id)
-        made = self._model.generate(ids, max_new_tokens, -1 if stop is None else stop, temperature, top_p, seed,
-                                    sequence, listener)
+        made = self._model.generate(ids, max_new_tokens, stops, temperature, top_p, seed, sequence, listener)
         return self.tokenizer.decode(made) if text or chat else made
 
     def logits(self, tokens):

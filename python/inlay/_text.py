@@ -49,6 +49,11 @@ class Tokenizer:
     pad = property(lambda self: self._tokenizer.pad)
 
 
+def json_of(value):
+    """With paths as their texts."""
+    return json.dumps(value, ensure_ascii=False, default=os.fspath)
+
+
 def _json(value):
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
@@ -75,5 +80,5 @@ class ChatTemplate:
     def render_batch(self, conversations, *, add_generation_prompt=False, tools=None, documents=None, threads=0,
                      **variables):
         """Texts of many conversations, worked on at once."""
-        return self._template.render([_json(messages) for messages in conversations], add_generation_prompt,
+        return self._template.render(list(conversations), add_generation_prompt,
                                      _json(tools), _json(documents), _json(variables or None), threads)

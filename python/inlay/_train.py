@@ -4,13 +4,13 @@ import queue
 import threading
 
 from . import _inlay
+from ._text import json_of
 
 
 def _configuration(config, overrides):
-    changes = [(key, json.dumps(value, ensure_ascii=False)) for key, value in overrides.items()]
+    changes = [(key, json_of(value)) for key, value in overrides.items()]
     if isinstance(config, dict):
-        lines = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False, default=os.fspath)}\n"
-                 for key, value in config.items())
+        lines = (f"{json.dumps(key)}: {json_of(value)}\n" for key, value in config.items())
         return _inlay.Configuration("".join(lines), "configuration", changes)
     if isinstance(config, str) and ("\n" in config or config.lstrip().startswith("{")):
         return _inlay.Configuration(config, "configuration", changes)

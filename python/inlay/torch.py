@@ -1,7 +1,8 @@
 """Inlay's operations as PyTorch autograd functions, on the caller's stream and in the caller's memory.
 
 Activations and weights are float32 or bfloat16 (the loss takes float16, too) and contiguous in their last dimension;
-gradients of weights are summed up in float32 and rounded once. All work on CPUs and, where Inlay was built with CUDA,
+gradients of weights are summed up in float32 and rounded once. Under autocast all of them are what autocast says; where
+that is float16, only the loss is, and the others compute in float32. All work on CPUs and, where Inlay was built with CUDA,
 on GPUs.
 """
 
@@ -30,7 +31,12 @@ def _ops(device):
 
 
 def _tensor(tensor):
-    return None if tensor is None else (tensor.data_ptr(), _types[tensor.dtype], tuple(tensor.shape), tensor.stride())
+    if tensor is None:
+        return None
+    if tensor.dtype not in _types:
+        raise TypeError(f"a tensor {tuple(tensor.shape)} of {tensor.dtype}: expected float32 or bfloat16; quantised weights "
+                        "must be dequantised first")
+    return tensor.data_ptr(), _types[tensor.dtype], tuple(tensor.shape), tensor.stride()
 
 
 def _run(name, device, *arguments, **tensors):
@@ -47,6 +53,18 @@ def _run(name, device, *arguments, **tensors):
         return getattr(_ops(device), name)(0, take, *arguments, **named)
     with torch.cuda.device(device):
         return getattr(_ops(device), name)(torch.cuda.current_stream().cuda_stream, take, *arguments, **named)
+
+
+def _autocast(*tensors, half=False):
+    """In the type that autocast says, where it is on. half: float16 will do."""
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    if dtype == torch.float16 and not half:
+        dtype = torch.float32
+    wanted = lambda x: x is not None and x.is_floating_point() and x.dtype != torch.float64
+    return tuple(x.to(dtype) if wanted(x) else x for x in tensors)
 
 
 def _rows(tensor):
@@ -148,7 +166,8 @@ def fused_linear_cross_entropy(input, weight, target, bias=None, ce_weight=None,
         raise _inlay.UserError(f"reduction: expected mean, sum or none, got {reduction!r}")
     if softcap is not None and not softcap > 0:
         raise _inlay.UserError(f"softcap: expected a number above 0, or None, got {softcap}")
-    hidden, weight = _rows(input), _rows(weight)
+    hidden, weight, bias = _autocast(input, weight, bias, half=True)
+    hidden, weight = _rows(hidden), _rows(weight)
     if target.shape != hidden.shape[:1]:
         raise _inlay.UserError(f"target is {tuple(target.shape)}, expected {tuple(hidden.shape[:1])}")
     counted = target != ignore_index
@@ -221,7 +240,7 @@ def swiglu_mlp(x, gate, up, down, tile=0):
     tile: rows that are worked on at a time (0: all); what lies between exists for one tile only. Nothing but x is kept
     for the way back, which computes the rest once more.
     """
-    return _SwigluMlp.apply(x, gate, up, down, tile)
+    return _SwigluMlp.apply(*_autocast(x, gate, up, down), tile)
 
 
 class _Experts(torch.autograd.Function):
@@ -256,7 +275,7 @@ def moe(x, router, gate_up, down, top_k, *, normalized=True, tile=0):
     experts' weights sum to 1 (Mixtral, Qwen3); else they are what the softmax over all experts gives them. Router logits
     are in float32.
     """
-    return _Experts.apply(x, router, gate_up, down, {"chosen": top_k, "normalized": normalized, "tile": tile})
+    return _Experts.apply(*_autocast(x, router, gate_up, down), {"chosen": top_k, "normalized": normalized, "tile": tile})
 
 
 # ---- attention ----------------------------------------------------------------------------------------------------
@@ -290,8 +309,11 @@ def attention(q, k, v, cu_seqlens=None, *, scale=None, window=0, mask="", score=
     cu_seqlens: where documents begin, and the end (a list, or a tensor); without, all tokens are one. Causal within a
     document, over at most `window` tokens where that is given; or by rules as text (docs/attention.md): mask="causal and
     q - k < 1024", score="20 * tanh(s / 20)". sinks [heads]: a learned logit beside each head's scores. prefix_lengths and
-    head_bias: for masks and scores that speak of them.
+    head_bias: for masks and scores that speak of them; they have no gradients.
     """
+    if head_bias is not None and head_bias.requires_grad:
+        raise _inlay.UserError("head_bias has no gradient here: pass head_bias.detach() where it is not to be learned")
+    q, k, v, sinks = _autocast(q, k, v, sinks)
     places = [0, q.shape[0]] if cu_seqlens is None else (
         cu_seqlens.tolist() if isinstance(cu_seqlens, torch.Tensor) else list(cu_seqlens))
     settings = {"cu_seqlens": places, "scale": scale or 0.0, "window": window, "mask": mask, "score": score,
@@ -301,7 +323,7 @@ def attention(q, k, v, cu_seqlens=None, *, scale=None, window=0, mask="", score=
     if prefix_lengths is not None:
         settings["prefix_lengths"] = torch.as_tensor(prefix_lengths, dtype=torch.int32, device=q.device)
     if head_bias is not None:
-        settings["head_bias"] = head_bias.detach().float().contiguous()
+        settings["head_bias"] = head_bias.float().contiguous()
     return _Attention.apply(_rows(q), _rows(k), _rows(v), sinks, settings)
 
 
@@ -367,7 +389,8 @@ class OsftLinear(torch.nn.Module):
             with torch.no_grad():
                 self.weight.copy_(self.start + (self.factor @ self.free.float()).to(self.start.dtype))
             self._made_of = self.factor._version
-        y = _OsftProduct.apply(x, self.factor, self.weight, self.free)
+        x, weight, free = _autocast(x, self.weight, self.free)
+        y = _OsftProduct.apply(x, self.factor, weight, free)
         return y if self.bias is None else y + self.bias
 
     def merged(self):
@@ -385,44 +408,12 @@ class OsftLinear(torch.nn.Module):
 
 
 def patch_llama(model, *, loss=True, mlp=True, tile=0):
-    """Gives a transformers model of the Llama family (LlamaForCausalLM, Mistral, Qwen2, Qwen3) Inlay's loss and MLP.
+    """Gives a transformers model of the Llama family Inlay's loss and MLP: Llama, Mistral, Qwen2, Qwen3, SmolLM3, OLMo 2 and
+    3, Granite, and with mlp=False Gemma 1 to 3 and Phi-3. Others are refused, for their loss may be another one.
 
-    With labels the model then returns the loss and no logits. Returns the model.
+    With labels the model then returns the loss and no logits. PEFT's adapters may come before or after; what they change is
+    computed by the model's own code: an MLP with adapters, or all of the loss where the head has one. Returns the model.
     """
-    if mlp:
-        for module in model.modules():
-            if all(hasattr(module, name) for name in ("gate_proj", "up_proj", "down_proj", "act_fn")):
-                _patch_mlp(module, tile)
-    if loss:
-        _patch_loss(model)
-    return model
+    from . import _llama
 
-
-def _patch_mlp(module, tile):
-    linears = module.gate_proj, module.up_proj, module.down_proj
-    silu = type(module.act_fn).__name__ in ("SiLU", "SiLUActivation")
-    if not silu or any(linear.bias is not None for linear in linears):
-        raise _inlay.UserError(f"{type(module).__name__}: only SwiGLU without biases can be patched")
-    module.forward = lambda x: swiglu_mlp(x, *(linear.weight for linear in linears), tile)
-
-
-def _patch_loss(model):
-    plain = model.forward
-
-    def forward(*args, labels=None, num_items_in_batch=None, **kwargs):
-        if labels is None:
-            return plain(*args, **kwargs)
-        kwargs.pop("logits_to_keep", None)
-        out = model.model(*args, **kwargs)
-        hidden = out.last_hidden_state
-        targets = torch.nn.functional.pad(labels, (0, 1), value=-100)[..., 1:].reshape(-1)
-        reduction = "mean" if num_items_in_batch is None else "sum"
-        total = fused_linear_cross_entropy(hidden.reshape(-1, hidden.shape[-1]), model.lm_head.weight, targets,
-                                           model.lm_head.bias, reduction=reduction)
-        if num_items_in_batch is not None:
-            total = total / num_items_in_batch
-        from transformers.modeling_outputs import CausalLMOutputWithPast
-
-        return CausalLMOutputWithPast(loss=total, past_key_values=getattr(out, "past_key_values", None))
-
-    model.forward = forward
+    return _llama.patch(model, loss, mlp, tile)

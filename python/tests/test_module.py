@@ -1,5 +1,6 @@
 """The module with NumPy alone: python3 -m unittest python/tests/test_module.py, against whichever inlay is installed."""
 
+import gzip
 import json
 import os
 import signal
@@ -54,6 +55,25 @@ class Text(unittest.TestCase):
         with self.assertRaisesRegex(inlay.UserError, "^chat template:1:7: "):
             inlay.ChatTemplate.from_text("{% if %}").render([])
 
+    def test_values_come_to_a_template_as_they_are(self):
+        class Text(str):
+            pass
+
+        template = inlay.ChatTemplate.from_text("{{ messages[0] | tojson }}")
+        message = {"role": "a", "content": "\"\\\n\r\t\x01\x1f\x7f é 🙂 \u2028", "more": [1, -2.5, 10**30, True, None, (1, 2), []],
+                   "inside": {"k": {}, "l": [[{"m": ""}]]}, 3: Text("t")}
+        self.assertEqual(json.loads(template.render([message])), json.loads(json.dumps(message)))
+        with self.assertRaisesRegex(TypeError, "not JSON serializable"):
+            template.render([{"role": object()}])
+        without_end = []
+        without_end.append(without_end)
+        with self.assertRaisesRegex(ValueError, "Circular"):
+            template.render(without_end)
+        with self.assertRaises(UnicodeError):
+            template.render([{"role": "\ud800"}])
+        with self.assertRaisesRegex(inlay.UserError, "messages: expected an array"):
+            template.render(None)
+
     def test_errors_are_value_errors_with_the_words_of_the_program(self):
         with self.assertRaisesRegex(ValueError, "/nowhere") as caught:
             inlay.Tokenizer("/nowhere/tokenizer.json")
@@ -74,6 +94,35 @@ class Data(unittest.TestCase):
             data[len(data)]
         with self.assertRaisesRegex(inlay.UserError, "did you mean"):
             inlay.read(model / "data.jsonl", typ="alpaca")
+
+    def test_every_kind_of_file(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            subprocess.run([sys.executable, "-m", "inlay", "init", folder / "m", "--preset", "tiny"], check=True,
+                           stdout=subprocess.DEVNULL)
+            rows = [{"instruction": f"Say {word}.", "output": word} for word in ("yes", "no")]
+            lines = "".join(json.dumps(row) + "\n" for row in rows)
+            (folder / "rows.jsonl").write_text(lines)
+            (folder / "rows.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+            for ending, comma in ((".csv", ","), (".tsv", "\t")):
+                table = [list(rows[0])] + [list(row.values()) for row in rows]
+                (folder / f"rows{ending}").write_text("".join(comma.join(line) + "\n" for line in table))
+            expected = [d.input_ids.tolist() for d in inlay.read(folder / "rows.jsonl", folder / "m", type="alpaca")]
+            self.assertEqual(len(expected), 2)
+            for ending in (".jsonl.gz", ".csv", ".tsv"):
+                data = inlay.read(folder / f"rows{ending}", folder / "m", type="alpaca")
+                self.assertEqual([d.input_ids.tolist() for d in data], expected, ending)
+            (folder / "more").mkdir()
+            (folder / "rows.jsonl").rename(folder / "more/rows.jsonl")
+            for path in (folder / "more", folder / "more/*.jsonl"):
+                self.assertEqual(len(inlay.read(path, folder / "m", type="alpaca")), 2, path)
+            # A path among the keys is its text.
+            template = folder / "chat.jinja"
+            template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+            (folder / "chat.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": "a"},
+                                                                        {"role": "assistant", "content": "b"}]}) + "\n")
+            data = inlay.read(folder / "chat.jsonl", folder / "m", type="chat_template", chat_template=template)
+            self.assertEqual(len(data), 1)
 
 
 class Models(unittest.TestCase):
@@ -105,6 +154,26 @@ class Models(unittest.TestCase):
         self.assertEqual(seen, made.tolist()[:3])
         with self.assertRaisesRegex(inlay.UserError, "not a token of this model"):
             self.model.generate([10**6])
+
+    def test_answers_end_where_the_program_ends_them(self):
+        with tempfile.TemporaryDirectory() as name:
+            base = Path(name, "m")
+            subprocess.run([sys.executable, "-m", "inlay", "init", base, "--preset", "tiny"], check=True,
+                           stdout=subprocess.DEVNULL)
+            drawn = {"max_new_tokens": 6, "temperature": 1.0, "seed": 3}  # the likeliest token is always the same one
+            speaker = inlay.load(base, device="cpu", dtype="fp32")
+            ids = speaker.tokenizer.encode("one")
+            whole = speaker.generate(ids, **drawn).tolist()
+            self.assertEqual(speaker.stop_tokens, [speaker.tokenizer.eos])
+            end = max(i for i in range(6) if whole[i] not in whole[:i])
+            self.assertGreater(end, 0)
+            stop = whole[end]
+            (base / "generation_config.json").write_text(json.dumps({"eos_token_id": [stop]}))
+            self.assertEqual(speaker.stop_tokens, [speaker.tokenizer.eos, stop])
+            self.assertEqual(speaker.generate("one", **drawn), speaker.tokenizer.decode(whole[:end]))
+            self.assertEqual(speaker.generate(ids, stop=stop, **drawn).tolist(), whole[:end])
+            self.assertEqual(speaker.generate(ids, stop=[999, stop], **drawn).tolist(), whole[:end])
+            self.assertEqual(speaker.generate(ids, **drawn).tolist(), whole)
 
     def test_arrays_come_by_dlpack(self):
         class Foreign:
@@ -175,7 +244,11 @@ class Training(unittest.TestCase):
         for config in (text, file, str(file)):
             plan = inlay.plan(config, sequence_len=512)
             self.assertTrue(plan["fits"])
-        self.assertEqual([r["step"] for r in inlay.train(file, max_steps=1)], [1])
+        other = Path(self.folder.name, "other")
+        self.assertEqual([r["step"] for r in inlay.train(file, max_steps=1, output_dir=other)], [1])
+        self.assertTrue((other / "metrics.jsonl").exists())
+        data = [{"path": model / "data.jsonl"}]
+        self.assertTrue(inlay.plan(file, output_dir=other / "more", datasets=data)["fits"])
         with self.assertRaisesRegex(inlay.UserError, "learning_rate"):
             inlay.plan(dict(self.config, learning_rat=1))
         with self.assertRaisesRegex(inlay.UserError, "base_model"):
@@ -183,7 +256,9 @@ class Training(unittest.TestCase):
 
     def test_ctrl_c_ends_a_run_after_its_step(self):
         config = json.dumps(dict(self.config, max_steps=100000), default=str)
-        code = ("import inlay, json, sys\nrun = inlay.train(json.loads(sys.argv[1]))\ntry:\n"
+        # What a shell starts in the background ignores the signal, and so would this.
+        code = ("import inlay, json, signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+                "run = inlay.train(json.loads(sys.argv[1]))\ntry:\n"
                 "    for record in run:\n        print(record['step'], flush=True)\n"
                 "except KeyboardInterrupt:\n    print('interrupted', run.last['step'], flush=True)\n")
         process = subprocess.Popen([sys.executable, "-c", code, config], stdout=subprocess.PIPE, text=True)

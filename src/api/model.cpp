@@ -4,6 +4,8 @@
 #include <numeric>
 
 #include "core/interrupt.h"
+#include "data/prompts.h"
+#include "io/paths.h"
 #include "model/families/family.h"
 #include "train/generate.h"
 #include "train/gradients.h"
@@ -12,16 +14,6 @@
 namespace inlay {
 
 namespace {
-
-// What an engine has memory for.
-enum class Use : std::uint8_t { generation, logits, gradients };
-
-std::int64_t rounded_up(std::int64_t tokens, Use use) {
-  if (use != Use::generation) return (tokens + 63) / 64 * 64;
-  std::int64_t room = 256;  // a cache of keys and values is small
-  while (room < tokens) room *= 2;
-  return room;
-}
 
 void check_tokens(const std::vector<std::int32_t>& tokens, std::int64_t vocab, const std::string& what) {
   if (tokens.empty()) user_error("{}: expected token ids, got none", what);
@@ -33,6 +25,9 @@ void check_tokens(const std::vector<std::int32_t>& tokens, std::int64_t vocab, c
 }  // namespace
 
 struct Model::Parts {
+  // What an engine has memory for.
+  enum class Use : std::uint8_t { generation, logits, gradients };
+
   std::string folder;
   Options options;
   model::ModelConfig config;
@@ -40,6 +35,13 @@ struct Model::Parts {
   std::unique_ptr<train::Engine> engine;
   Use use = Use::generation;
   std::int64_t room = 0;
+
+  static std::int64_t rounded_up(std::int64_t tokens, Use use) {
+    if (use != Use::generation) return (tokens + 63) / 64 * 64;
+    std::int64_t room = 256;  // a cache of keys and values is small
+    while (room < tokens) room *= 2;
+    return room;
+  }
 
   // An engine that has memory for so many tokens of this use.
   train::Engine& ready(Use wanted, std::int64_t tokens) {
@@ -76,6 +78,12 @@ const std::string& Model::folder() const { return parts_->folder; }
 std::int64_t Model::vocab_size() const { return parts_->config.vocab; }
 std::int64_t Model::parameter_count() const { return parts_->config.parameter_count(); }
 
+std::vector<std::int32_t> Model::stop_tokens() const {
+  const std::string& adapter = parts_->options.adapter;
+  const bool own = !adapter.empty() && io::exists(std::filesystem::path(adapter) / "tokenizer.json");
+  return data::stop_tokens(parts_->folder, data::Tokenizer::load(own ? adapter : parts_->folder));
+}
+
 std::vector<std::int32_t> Model::generate(const std::vector<std::int32_t>& prompt, const Sampling& sampling) {
   check_tokens(prompt, vocab_size(), "prompt");
   if (sampling.max_new_tokens < 1) user_error("max_new_tokens: expected at least 1, got {}", sampling.max_new_tokens);
@@ -90,17 +98,17 @@ std::vector<std::int32_t> Model::generate(const std::vector<std::int32_t>& promp
   struct Enough {};
   std::vector<std::int32_t> made;
   train::GenerateOptions options{.count = sampling.max_new_tokens,
+                                 .stops = sampling.stops,
                                  .drawing = {.temperature = temperature,
                                              .top_p = sampling.top_p,
                                              .seed = sampling.seed,
                                              .first_sequence = sampling.sequence}};
-  if (sampling.stop >= 0) options.stops = {sampling.stop};
   options.made = [&](std::size_t, std::int32_t id) {
     made.push_back(id);
     if (sampling.made && !sampling.made(id)) throw Enough{};
   };
   train::Engine& engine =
-      parts_->ready(Use::generation, static_cast<std::int64_t>(prompt.size()) + sampling.max_new_tokens);
+      parts_->ready(Parts::Use::generation, static_cast<std::int64_t>(prompt.size()) + sampling.max_new_tokens);
   try {
     train::generate(engine, prompt, options);
   } catch (const Enough&) {
@@ -112,7 +120,7 @@ std::vector<std::int32_t> Model::generate(const std::vector<std::int32_t>& promp
 std::vector<float> Model::logits(const std::vector<std::int32_t>& tokens) {
   check_tokens(tokens, vocab_size(), "tokens");
   const SignalShield shield;
-  train::Engine& engine = parts_->ready(Use::logits, static_cast<std::int64_t>(tokens.size()));
+  train::Engine& engine = parts_->ready(Parts::Use::logits, static_cast<std::int64_t>(tokens.size()));
   const std::vector<Document> alone{{.input_ids = tokens, .labels = tokens}};
   std::vector<std::int32_t> rows(tokens.size());
   std::iota(rows.begin(), rows.end(), 0);
@@ -143,7 +151,7 @@ Model::Gradients Model::gradients(const std::vector<TrainingDocument>& documents
   const PackedBatch batch = pack(ours);
   if (batch.valid_count() == 0) user_error("gradients: no token of these documents is to be learned");
   const SignalShield shield;
-  train::Engine& engine = parts_->ready(Use::gradients, tokens);
+  train::Engine& engine = parts_->ready(Parts::Use::gradients, tokens);
   const train::StepResult step = engine.gradients({batch});
   Gradients result{.loss = engine.decoder().read_loss(engine.exec()).loss, .labels = step.valid};
   for (train::NamedTensor& tensor : train::gradients_of(engine)) {

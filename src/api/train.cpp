@@ -12,7 +12,10 @@ namespace inlay {
 namespace {
 
 options::TrainOptions options_of(const Configuration& configuration) {
-  return options::parse_run_options(configuration.yaml, configuration.name, configuration.overrides);
+  options::TrainOptions options =
+      options::parse_run_options(configuration.yaml, configuration.name, configuration.overrides);
+  options.source = configuration.name;
+  return options;
 }
 
 // Interrupts are the process's own, so there is one run at a time.

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -9,6 +10,8 @@
 // What another project gets: an installation into an empty folder, and a program of its own against it.
 namespace inlay {
 namespace {
+
+using ::testing::HasSubstr;
 
 namespace fs = std::filesystem;
 using testing::CommandResult;
@@ -37,6 +40,17 @@ TEST(ApiInstall, HeadersIncludeOnlyTheStandardLibraryAndEachOther) {
   }
 }
 
+void expect_the_example_works(const fs::path& program, const testing::CommandLimits& options = {}) {
+  CommandResult result = run(program, {}, options);
+  ASSERT_EQ(result.code, 0) << result.err;
+  // Logits are [1, 2, 3] and [3, 4, 7]: losses 0.407606 and 3.065884.
+  EXPECT_THAT(result.out, HasSubstr("loss 1.736745, gradient -0.122364 "));
+  // An error of ours is one that the other program can catch.
+  result = run(program, {"/nowhere", "text"}, options);
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("/nowhere"));
+}
+
 TEST(ApiInstall, AnotherProjectFindsItAndRuns) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "a program without the sanitizer cannot load a library with it";
@@ -52,15 +66,30 @@ TEST(ApiInstall, AnotherProjectFindsItAndRuns) {
   ASSERT_EQ(result.code, 0) << result.out << result.err;
   result = run("cmake", {"--build", build});
   ASSERT_EQ(result.code, 0) << result.out << result.err;
+  expect_the_example_works(fs::path(build) / "example");
+}
 
-  result = run(fs::path(build) / "example", {});
+// The installation may be moved: the paths are those of where inlay.pc lies.
+TEST(ApiInstall, PkgConfigFindsItAsWell) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "a program without the sanitizer cannot load a library with it";
+#endif
+  if (run("pkg-config", {"--version"}).code != 0) GTEST_SKIP() << "pkg-config is not installed";
+  const TempFolder folder;
+  CommandResult result =
+      run("cmake", {"--install", build_folder(), "--prefix", folder / "first", "--component", "library"});
   ASSERT_EQ(result.code, 0) << result.err;
-  // Logits are [1, 2, 3] and [3, 4, 7]: losses 0.407606 and 3.065884.
-  EXPECT_NE(result.out.find("loss 1.736745, gradient -0.122364 "), std::string::npos) << result.out;
-  // An error of ours is one that the other program can catch.
-  result = run(fs::path(build) / "example", {"/nowhere", "text"});
-  EXPECT_EQ(result.code, 2) << result.err;
-  EXPECT_NE(result.err.find("/nowhere"), std::string::npos) << result.err;
+  fs::rename(folder / "first", folder / "prefix");
+  const fs::path library = fs::path(folder / "prefix") / "lib", program = folder / "example";
+  const std::string files = (library / "pkgconfig").string();
+  result = run("pkg-config", {"--cflags", "--libs", "inlay"}, {.environment = {{"PKG_CONFIG_PATH", files}}});
+  ASSERT_EQ(result.code, 0) << result.err;
+  std::vector<std::string> words = {"-std=c++20", testing::source_folder() / "examples/cpp/main.cpp", "-o", program};
+  std::istringstream found(result.out);
+  for (std::string word; found >> word;) words.push_back(word);
+  result = run("c++", words);
+  ASSERT_EQ(result.code, 0) << result.out << result.err;
+  expect_the_example_works(program, {.environment = {{"LD_LIBRARY_PATH", library.string()}}});
 }
 
 // Symbols of libraries that are linked in, and of everything that is not in include/, stay inside.

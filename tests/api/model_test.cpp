@@ -2,7 +2,11 @@
 #include <inlay/tokenizer.h>
 #include <inlay/train.h>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "support/command.h"
 #include "support/fixtures.h"
@@ -60,6 +64,49 @@ TEST(ApiModel, GeneratesWhatTheProgramGenerates) {
   sampling.max_new_tokens = 400;
   sampling.made = [](std::int32_t) { return false; };
   EXPECT_EQ(model.generate({1, 2, 3}, sampling), std::vector<std::int32_t>(made.begin(), made.begin() + 1));
+}
+
+// A turn of a chat often ends by another token than a text: generation_config.json of the base model names it, also
+// where an adapter brings a tokenizer.
+TEST(ApiModel, AnswersEndWhereTheProgramEndsThem) {
+  const TempFolder folder;
+  const std::string base = folder / "m", adapter = folder / "a",
+                    data = folder.write("text.jsonl", "{\"text\": \"one\"}\n");
+  ASSERT_EQ(testing::inlay({"init", "--preset", "tiny", base}).code, 0);
+  const std::vector<std::int32_t> prompt = Tokenizer(base).encode("one");
+  // Drawn: the likeliest token of a random model is always the same one.
+  Model::Sampling sampling{.max_new_tokens = 6, .temperature = 1.0f, .seed = 3};
+  const std::vector<std::int32_t> whole = fp32_model(base).generate(prompt, sampling);
+  ASSERT_EQ(whole.size(), 6u);
+  const std::int32_t eos = *Tokenizer(base).eos(), stop = whole[3];
+  ASSERT_NE(whole[0], stop);
+  EXPECT_EQ(fp32_model(base).stop_tokens(), std::vector{eos});
+  folder.write("m/generation_config.json", fmt::format("{{\"eos_token_id\": [{}]}}", stop));
+  const std::vector<std::int32_t> cut(whole.begin(), std::ranges::find(whole, stop));
+
+  // The adapter changes next to nothing.
+  const Configuration training{
+      fmt::format("base_model: {}\noutput_dir: {}\ndatasets: [{{path: {}}}]\nadapter: lora\n"
+                  "lora_r: 2\nlora_alpha: 2\nlora_target_linear: true\nlearning_rate: 1.0e-12\nmax_steps: 1\n"
+                  "device: cpu\ndtype: fp32\ndataset_prepared_path: off\n",
+                  base, adapter, data),
+      "test",
+      {}};
+  ASSERT_EQ(train_model(training, {}), TrainingEnd::finished);
+  ASSERT_TRUE(fs::exists(fs::path(adapter) / "tokenizer.json"));
+  for (const std::string& with : {std::string(), adapter}) {
+    Model model(base, {.device = "cpu", .dtype = "fp32", .adapter = with});
+    EXPECT_EQ(model.stop_tokens(), (std::vector{eos, stop}));
+    sampling.stops = model.stop_tokens();
+    EXPECT_EQ(model.generate(prompt, sampling), cut);
+    std::vector<std::string> words = {"generate",      base,  "--prompt", "one",  "--max-new-tokens", "6",
+                                      "--device",      "cpu", "--dtype",  "fp32", "--quiet",          "--json",
+                                      "--temperature", "1",   "--seed",   "3"};
+    if (!with.empty()) words.insert(words.end(), {"--adapter", with});
+    const testing::CommandResult result = testing::inlay(words);
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(nlohmann::json::parse(result.out).at("ids").get<std::vector<std::int32_t>>(), cut) << with;
+  }
 }
 
 TEST(ApiModel, MistakesAreTold) {
