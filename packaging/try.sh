@@ -31,7 +31,7 @@ try() {
     env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "${variables[@]}" /bin/sh -ec "$2" >"$root/tmp/log" 2>&1; then
     echo "$system $1: $(seconds "$began") s: $(tail -1 "$root/tmp/log" | cut -c1-80)"
   else
-    echo "$system $1: failed"; tail -5 "$root/tmp/log"; failed=1
+    echo "$system $1: failed"; tail -20 "$root/tmp/log"; failed=1
   fi
 }
 
@@ -45,17 +45,20 @@ for system in "${roots[@]}"; do
   trap 'rm -rf "$root"' EXIT
   tar -xf "$file" -C "$root" --exclude=./dev
   mkdir -p "$root/dist" "$root/model" "$root/dev" "$root/proc"
-  : >"$root/dev/null" && chmod 666 "$root/dev/null"
+  mknod -m 666 "$root/dev/null" c 1 3 && mknod -m 666 "$root/dev/urandom" c 1 9
   cp dist/* "$root/dist/"
   cp -r "$model/." "$root/model/"
   cp /etc/resolv.conf "$root/etc/resolv.conf"
   variables=()
   if [[ -f ${PIP_CERT:-} ]]; then cp "$PIP_CERT" "$root/certificates"; variables=(PIP_CERT=/certificates); fi
-  answer="generate /model --prompt 'Once upon a time' --max-new-tokens 8 --quiet"
-  try tarball "cd /opt && tar -xzf /dist/inlay-*.tar.gz && ./inlay-*/bin/inlay $answer"
-  try .deb "apt-get -qq update && apt-get -qq install -y --no-install-recommends /dist/inlay_*.deb >/dev/null 2>&1 &&
-    inlay $answer"
-  try wheel "python3 -m venv /venv && /venv/bin/pip install --quiet /dist/inlay-*-\$(python3 -c 'import sys; v = sys.version_info; print(f\"cp3{v[1]}\" if v < (3, 12) else \"cp312-abi3\")')*.whl && /venv/bin/inlay $answer && /venv/bin/python -c 'import inlay; print(inlay.load(\"/model\").generate(\"Once upon a time\", 8))'"
+  # Each says what it is and what it finds, before it answers.
+  first() { echo "$1 --version && $1 doctor && $1 generate /model --prompt 'Once upon a time' --max-new-tokens 8 --quiet"; }
+  try tarball "cd /opt && tar -xzf /dist/inlay-*.tar.gz && $(first './inlay-*/bin/inlay')"
+  try .deb "apt-get -qq update && apt-get -qq install -y --no-install-recommends /dist/inlay_*.deb && $(first inlay)"
+  cp packaging/wheel_here.py "$root/dist/"
+  try wheel "python3 -m venv /venv && /venv/bin/pip install --quiet \$(python3 /dist/wheel_here.py /dist) &&
+    $(first /venv/bin/inlay) &&
+    /venv/bin/python -c 'import inlay; print(inlay.load(\"/model\").generate(\"Once upon a time\", 8))'"
   rm -rf "$root"
   trap - EXIT
 done
