@@ -22,15 +22,25 @@ void add_common(CLI::App& command, Common& common) {
 void add_products(CLI::App& command, Products& products) {
   command.add_option("--matmul-dtype", products.matmul, "What the layers multiply in: auto (--dtype) or fp8")
       ->check(CLI::IsMember({"auto", "fp8"}));
-  command.add_option("--fp8-recipe", products.recipe, "What has a scale of its own")
+  command.add_option("--fp8-recipe", products.recipe, "What has a scale of its own; by default what training takes")
       ->check(CLI::IsMember({"block", "row", "tensor"}));
-  command.add_option("--fp8-gradients", products.gradients)->check(CLI::IsMember({"e4m3", "e5m2"}));
+  command.add_option("--fp8-gradients", products.gradients, "e4m3 (default) or e5m2")
+      ->check(CLI::IsMember({"e4m3", "e5m2"}));
 }
 
-std::optional<model::Fp8Options> fp8_of(const Products& products) {
-  if (products.matmul != "fp8") return std::nullopt;
-  const DType gradients = products.gradients == "e5m2" ? DType::e5m2 : DType::e4m3;
-  return model::Fp8Options{.settings = {.recipe = *ops::parse_fp8_recipe(products.recipe), .gradients = gradients}};
+std::optional<model::Fp8Options> fp8_of(const Products& products, const train::Machine& machine) {
+  options::TrainOptions options;
+  if (products.matmul != "fp8") {
+    for (const auto& [name, value] :
+         {std::pair{"--fp8-recipe", products.recipe}, {"--fp8-gradients", products.gradients}}) {
+      if (!value.empty()) user_error("{} wants --matmul-dtype fp8", name);
+    }
+    return std::nullopt;
+  }
+  options.matmul_dtype = options::MatmulDtype::fp8;
+  if (!products.recipe.empty()) options.fp8.recipe = ops::parse_fp8_recipe(products.recipe);
+  if (products.gradients == "e5m2") options.fp8.gradients = DType::e5m2;
+  return train::fp8_of(options, machine);
 }
 
 double median_ms(backend::Exec& exec, int iterations, const std::function<void()>& call) {

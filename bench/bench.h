@@ -12,6 +12,7 @@
 #include "model/decoder.h"
 #include "train/ceilings.h"
 #include "train/random_tensors.h"
+#include "train/session.h"
 
 // What the benchmarks share. Each adds its options to a command and, when called, returns one JSON object with `ms`,
 // `peak_extra_bytes`, `floor_ms` and the exact shape.
@@ -22,9 +23,9 @@ struct Common {
   int iterations = 10;
 };
 
-// How the layers of a model multiply.
+// How the layers of a model multiply; what is empty was not given.
 struct Products {
-  std::string matmul = "auto", recipe = "block", gradients = "e4m3";
+  std::string matmul = "auto", recipe, gradients;
 };
 
 using Report = nlohmann::ordered_json;
@@ -53,7 +54,8 @@ Benchmark collectives_benchmark();
 
 void add_common(CLI::App& command, Common& common);
 void add_products(CLI::App& command, Products& products);
-std::optional<model::Fp8Options> fp8_of(const Products& products);
+// As in training: a UserError where the machine cannot, or where options of fp8 are given without it.
+std::optional<model::Fp8Options> fp8_of(const Products& products, const train::Machine& machine);
 
 // Median milliseconds of one call, after warm-ups; the device is waited for around each. With 0 iterations, those of
 // the first call: for work that takes minutes.

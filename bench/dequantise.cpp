@@ -7,12 +7,12 @@ namespace inlay::bench {
 
 namespace {
 
-struct Arguments : Common {
+struct DequantiseArguments : Common {
   std::string format = "nf4";
   std::int64_t matrices = 32, rows = 5760, cols = 2880;
 };
 
-Report run(const Arguments& a) {
+Report run(const DequantiseArguments& a) {
   const train::Machine machine = train::resolve_machine(a.device, a.dtype);
   const Device device = machine.device;
   const DType dtype = machine.compute;
@@ -70,7 +70,7 @@ Benchmark dequantise_benchmark() {
   return {
       "dequantise", "opening quantised matrices, beside a copy of what comes out",
       [](CLI::App& command) -> std::function<Report()> {
-        auto a = std::make_shared<Arguments>();
+        auto a = std::make_shared<DequantiseArguments>();
         add_common(command, *a);
         command.add_option("--format", a->format, "nf4, mxfp4, int8 or fp8")
             ->check(CLI::IsMember({"nf4", "mxfp4", "int8", "fp8"}));

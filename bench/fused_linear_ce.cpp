@@ -9,7 +9,7 @@ namespace inlay::bench {
 
 namespace {
 
-struct Arguments : Common {
+struct FusedLinearCeArguments : Common {
   std::int64_t tokens = 16384, hidden = 4096, vocab = 128256, chunk = 0;
   double ignored = 0;
   std::string divergence = "none";
@@ -52,7 +52,7 @@ class RecordingHead final : public ops::Linear {
   Products products_;
 };
 
-Report run(const Arguments& a) {
+Report run(const FusedLinearCeArguments& a) {
   const auto [device, dtype] = train::resolve_machine(a.device, a.dtype);
   const Philox philox{7};
   std::vector<std::int32_t> targets, rows;
@@ -156,7 +156,7 @@ Report run(const Arguments& a) {
 Benchmark fused_linear_ce_benchmark() {
   return {
       "fused-linear-ce", "head and loss, forward and backward", [](CLI::App& command) -> std::function<Report()> {
-        auto a = std::make_shared<Arguments>();
+        auto a = std::make_shared<FusedLinearCeArguments>();
         add_common(command, *a);
         command.add_option("--tokens", a->tokens)->check(CLI::PositiveNumber);
         command.add_option("--hidden", a->hidden)->check(CLI::PositiveNumber);

@@ -6,7 +6,7 @@ namespace inlay::bench {
 
 namespace {
 
-struct Arguments : Common, Products {
+struct LoraArguments : Common, Products, Learned {
   std::string model = "llama-8b", base = "dense", policy = "auto";
   std::int64_t tokens = 16384, documents = 1, layers = 0, rank = 16;
   double dropout = 0;
@@ -14,13 +14,13 @@ struct Arguments : Common, Products {
   bool experts = false, dora = false, deterministic = false, no_adapter = false;
 };
 
-model::ModelConfig config_of(const Arguments& a) {
+model::ModelConfig config_of(const LoraArguments& a) {
   model::ModelConfig config = model::shape_or_config(a.model);
   if (a.layers > 0) config.layers.resize(static_cast<std::size_t>(a.layers), config.layers.front());
   return config;
 }
 
-train::EngineAdapter adapter_of(const Arguments& a, const model::ModelConfig& config) {
+train::EngineAdapter adapter_of(const LoraArguments& a, const model::ModelConfig& config) {
   train::EngineAdapter adapter;
   adapter.config.rank = a.rank;
   adapter.config.alpha = 2.0 * static_cast<double>(a.rank);
@@ -37,13 +37,14 @@ train::EngineAdapter adapter_of(const Arguments& a, const model::ModelConfig& co
   return adapter;
 }
 
-Report run(const Arguments& a) {
+Report run(const LoraArguments& a) {
   const model::ModelConfig config = config_of(a);
   const train::Machine machine = train::resolve_machine(a.device, a.dtype);
   const train::BatchBounds bounds{.tokens = a.tokens, .document = a.tokens / a.documents};
   train::EngineOptions engine = train::engine_options(train::Purpose::training, machine, bounds);
   engine.deterministic = a.deterministic;
-  engine.fp8 = fp8_of(a);
+  engine.fp8 = fp8_of(a, machine);
+  set_objective(engine, a, a.model, a.documents);
   const train::EngineAdapter adapter = adapter_of(a, config);
   if (!a.no_adapter) engine.weights = train::weight_plan(adapter, config, 1), engine.saves_adapter = true;
   options::TrainOptions options;
@@ -66,29 +67,32 @@ Report run(const Arguments& a) {
 }  // namespace
 
 Benchmark lora_benchmark() {
-  return {"lora", "a training step with LoRA on all linear layers, AdamW included",
-          [](CLI::App& command) -> std::function<Report()> {
-            auto a = std::make_shared<Arguments>();
-            add_common(command, *a);
-            add_products(command, *a);
-            command.add_option("--model", a->model,
-                               "llama-8b, gemma-3-4b, phi-4-mini, gpt-oss-20b, qwen3-30b-a3b, or a config.json");
-            command.add_option("--tokens", a->tokens, "Tokens per step")->check(CLI::PositiveNumber);
-            command.add_option("--documents", a->documents, "Documents that the tokens are split into")
-                ->check(CLI::PositiveNumber);
-            command.add_option("--rank", a->rank, "Rank of every adapter")->check(CLI::PositiveNumber);
-            command.add_option("--base", a->base, "How the base's matrices are held")
-                ->check(CLI::IsMember({"dense", "nf4", "int8", "fp8", "mxfp4-experts"}));
-            command.add_option("--policy", a->policy, "Activation policy, or auto");
-            command.add_option("--memory", a->memory, "GiB to plan for");
-            command.add_option("--layers", a->layers, "Number of layers, instead of the model's own");
-            command.add_option("--dropout", a->dropout)->check(CLI::Range(0.0, 0.99));
-            command.add_flag("--experts", a->experts, "Adapt the experts too");
-            command.add_flag("--dora", a->dora);
-            command.add_flag("--no-adapter", a->no_adapter, "The full step, to compare with");
-            command.add_flag("--deterministic", a->deterministic, "Sum in a fixed order in attention's backward pass");
-            return [a] { return run(*a); };
-          }};
+  return {
+      "lora", "a training step with LoRA on all linear layers, AdamW included",
+      [](CLI::App& command) -> std::function<Report()> {
+        auto a = std::make_shared<LoraArguments>();
+        add_common(command, *a);
+        add_products(command, *a);
+        add_objective(command, *a);
+        command.add_option(
+            "--model", a->model,
+            "llama-8b, qwen2.5-7b, qwen2.5-0.5b, gemma-3-4b, phi-4-mini, gpt-oss-20b, qwen3-30b-a3b, or a config.json");
+        command.add_option("--tokens", a->tokens, "Tokens per step")->check(CLI::PositiveNumber);
+        command.add_option("--documents", a->documents, "Documents that the tokens are split into")
+            ->check(CLI::PositiveNumber);
+        command.add_option("--rank", a->rank, "Rank of every adapter")->check(CLI::PositiveNumber);
+        command.add_option("--base", a->base, "How the base's matrices are held")
+            ->check(CLI::IsMember({"dense", "nf4", "int8", "fp8", "mxfp4-experts"}));
+        command.add_option("--policy", a->policy, "Activation policy, or auto");
+        command.add_option("--memory", a->memory, "GiB to plan for");
+        command.add_option("--layers", a->layers, "Number of layers, instead of the model's own");
+        command.add_option("--dropout", a->dropout)->check(CLI::Range(0.0, 0.99));
+        command.add_flag("--experts", a->experts, "Adapt the experts too");
+        command.add_flag("--dora", a->dora);
+        command.add_flag("--no-adapter", a->no_adapter, "The full step, to compare with");
+        command.add_flag("--deterministic", a->deterministic, "Sum in a fixed order in attention's backward pass");
+        return [a] { return run(*a); };
+      }};
 }
 
 }  // namespace inlay::bench

@@ -6,14 +6,14 @@ namespace inlay::bench {
 
 namespace {
 
-struct Arguments : Common {
+struct MlpArguments : Common {
   std::int64_t tokens = 65536, hidden = 4096, intermediate = 14336, tile = 16384;
   bool keep = false;
 };
 
 // The block as a layer uses it, its norm and residual included, with everything but its input made again in the
 // backward pass unless told otherwise.
-Report run(const Arguments& a) {
+Report run(const MlpArguments& a) {
   const auto [device, dtype] = train::resolve_machine(a.device, a.dtype);
   model::ModelConfig config;
   config.hidden = a.hidden;
@@ -83,7 +83,7 @@ Report run(const Arguments& a) {
 Benchmark mlp_benchmark() {
   return {"mlp", "the tiled SwiGLU MLP of a layer, forward and backward",
           [](CLI::App& command) -> std::function<Report()> {
-            auto a = std::make_shared<Arguments>();
+            auto a = std::make_shared<MlpArguments>();
             add_common(command, *a);
             command.add_option("--tokens", a->tokens)->check(CLI::PositiveNumber);
             command.add_option("--hidden", a->hidden)->check(CLI::PositiveNumber);

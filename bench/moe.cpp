@@ -12,7 +12,7 @@ namespace {
 using backend::Grad;
 using backend::Transpose;
 
-struct Arguments : Common {
+struct MoeArguments : Common {
   std::int64_t tokens = 16384, hidden = 2880, intermediate = 2880, experts = 32, chosen = 4;
   double skew = 0;
   bool accumulate = false;
@@ -22,7 +22,7 @@ struct Arguments : Common {
 // with it, without norm and residual stream, on tensors that fill_random made.
 class Block {
  public:
-  Block(backend::Exec& exec, const Arguments& a, DType dtype) : exec_(exec), a_(a), dtype_(dtype) {
+  Block(backend::Exec& exec, const MoeArguments& a, DType dtype) : exec_(exec), a_(a), dtype_(dtype) {
     const std::int64_t pairs = a.tokens * a.chosen;
     x_ = take("x", dtype, {a.tokens, a.hidden}, 1.0f);
     out_ = take("out", dtype, {a.tokens, a.hidden});
@@ -166,7 +166,7 @@ class Block {
   }
 
   backend::Exec& exec_;
-  const Arguments& a_;
+  const MoeArguments& a_;
   DType dtype_;
   std::uint64_t seed_ = 1;
   std::size_t before_ = 0;
@@ -177,7 +177,7 @@ class Block {
   ops::ExpertRows rows_;
 };
 
-Report run(const Arguments& a) {
+Report run(const MoeArguments& a) {
   const auto [device, dtype] = train::resolve_machine(a.device, a.dtype);
   backend::Exec planner = backend::Exec::planner(device);
   Block plan(planner, a, dtype);
@@ -217,7 +217,7 @@ Report run(const Arguments& a) {
 Benchmark moe_benchmark() {
   return {"moe", "a mixture-of-experts block: router, sorting, grouped products, forward and backward",
           [](CLI::App& command) -> std::function<Report()> {
-            auto a = std::make_shared<Arguments>();
+            auto a = std::make_shared<MoeArguments>();
             add_common(command, *a);
             command.add_option("--tokens", a->tokens)->check(CLI::PositiveNumber);
             command.add_option("--hidden", a->hidden)->check(CLI::PositiveNumber);

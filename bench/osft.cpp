@@ -6,20 +6,20 @@ namespace inlay::bench {
 
 namespace {
 
-struct Arguments : Common, Products {
+struct OsftArguments : Common, Products {
   std::string model = "llama-8b", basis = "activations", route = "auto", policy = "auto", moments = "fp32";
   std::int64_t tokens = 16384, documents = 1, layers = 0;
   double unfreeze = 0.25;
   bool train_head = false, deterministic = false;
 };
 
-model::ModelConfig config_of(const Arguments& a) {
+model::ModelConfig config_of(const OsftArguments& a) {
   model::ModelConfig config = model::shape_or_config(a.model);
   if (a.layers > 0) config.layers.resize(static_cast<std::size_t>(a.layers), config.layers.front());
   return config;
 }
 
-Report run(const Arguments& a) {
+Report run(const OsftArguments& a) {
   const model::ModelConfig config = config_of(a);
   options::TrainOptions options;
   const train::Machine machine = train::resolve_machine(a.device, a.dtype);
@@ -36,7 +36,7 @@ Report run(const Arguments& a) {
   if (!a.train_head) options.osft.freeze = {"embeddings", "head"};
   const train::BatchBounds bounds{.tokens = a.tokens, .document = a.tokens / a.documents};
   train::EngineOptions engine = train::engine_options(options, bounds);
-  engine.fp8 = fp8_of(a);
+  engine.fp8 = fp8_of(a, machine);
   train::plan_weights(options, config, bounds, engine);
   train::resolve_memory(options, config, engine);
   Report report =
@@ -62,11 +62,12 @@ Benchmark osft_benchmark() {
   return {
       "osft", "a training step under OSFT: forward, backward, projection, AdamW, rebuilding the weights",
       [](CLI::App& command) -> std::function<Report()> {
-        auto a = std::make_shared<Arguments>();
+        auto a = std::make_shared<OsftArguments>();
         add_common(command, *a);
         add_products(command, *a);
-        command.add_option("--model", a->model,
-                           "llama-8b, gemma-3-4b, phi-4-mini, gpt-oss-20b, qwen3-30b-a3b, or a config.json");
+        command.add_option(
+            "--model", a->model,
+            "llama-8b, qwen2.5-7b, qwen2.5-0.5b, gemma-3-4b, phi-4-mini, gpt-oss-20b, qwen3-30b-a3b, or a config.json");
         command.add_option("--tokens", a->tokens, "Tokens per step")->check(CLI::PositiveNumber);
         command.add_option("--documents", a->documents, "Documents that the tokens are split into")
             ->check(CLI::PositiveNumber);

@@ -7,16 +7,16 @@ namespace inlay::bench {
 
 namespace {
 
-struct Arguments : Common, Products {
+struct QuantiseFp8Arguments : Common, Products {
   std::string work = "quantise";
   std::int64_t tokens = 16384, cols = 28672;
 };
 
 // What is measured, over tensors that are taken from the Exec's arena.
-std::function<void()> prepare(backend::Exec& exec, const Arguments& a, DType dtype) {
+std::function<void()> prepare(backend::Exec& exec, const QuantiseFp8Arguments& a, DType dtype,
+                              const ops::Fp8Settings& settings) {
   using ops::Fp8Role;
   using ops::Fp8Use;
-  const ops::Fp8Settings settings = fp8_of(a)->settings;
   const auto tensor = [&](std::int64_t cols, std::uint64_t seed) {
     const View view = exec.arena().keep(MemoryClass::workspace, "operand", dtype, {a.tokens, cols});
     fill_random(exec, view, 1.0f, seed);
@@ -41,15 +41,17 @@ std::function<void()> prepare(backend::Exec& exec, const Arguments& a, DType dty
   return [&exec, act, dgate_up, dact, x] { ops::swiglu_backward_fp8(exec, dgate_up, act, dact, x); };
 }
 
-Report run(const Arguments& a) {
+Report run(const QuantiseFp8Arguments& a) {
   const train::Machine machine = train::resolve_machine(a.device, a.dtype);
+  const auto fp8 = fp8_of(a, machine);
+  if (!fp8) user_error("quantise-fp8 writes operands of fp8 products; leave --matmul-dtype auto out");
   backend::Exec planner = backend::Exec::planner(machine.device);
-  prepare(planner, a, machine.compute)();
+  prepare(planner, a, machine.compute, fp8->settings)();
   planner.arena().keep(MemoryClass::workspace, "copy", machine.compute, {a.tokens, a.cols});
   const double bytes = planner.cost().total().bytes + planner.cost().total().host_bytes;
 
   backend::Exec exec = backend::Exec::runner(machine.device, planner.arena().peak());
-  const auto work = prepare(exec, a, machine.compute);
+  const auto work = prepare(exec, a, machine.compute, fp8->settings);
   const View copy = exec.arena().keep(MemoryClass::workspace, "copy", machine.compute, {a.tokens, a.cols / 2});
   const View from = exec.arena().keep(MemoryClass::workspace, "copy", machine.compute, {a.tokens, a.cols / 2});
   const double ms = median_ms(exec, a.iterations, work);
@@ -61,7 +63,7 @@ Report run(const Arguments& a) {
           {"floor_ms", bytes / (copied / copy_ms)},
           {"peak_extra_bytes", planner.arena().peak()},
           {"work", a.work},
-          {"recipe", a.recipe},
+          {"recipe", ops::name_of(fp8->settings.recipe)},
           {"tokens", a.tokens},
           {"cols", a.cols},
           {"device", name_of(machine.device)},
@@ -74,7 +76,7 @@ Benchmark quantise_fp8_benchmark() {
   return {
       "quantise-fp8", "writing operands of fp8 products, both forms at once, beside a copy",
       [](CLI::App& command) -> std::function<Report()> {
-        auto a = std::make_shared<Arguments>();
+        auto a = std::make_shared<QuantiseFp8Arguments>();
         a->matmul = "fp8";
         add_common(command, *a);
         add_products(command, *a);

@@ -2,6 +2,9 @@
 
 #include "backend/cuda/context.h"
 #include "core/philox.h"
+#include "model/presets.h"
+#include "objective/divergence.h"
+#include "objective/preference.h"
 #include "train/session.h"
 #include "train/step_time.h"
 
@@ -88,6 +91,40 @@ void give_random_weights(train::Engine& engine, bool mxfp4_experts) {
   engine.start(&start);
 }
 
+void add_objective(CLI::App& command, Learned& learned) {
+  command
+      .add_option("--objective", learned.objective,
+                  "next, dft, eaft, kl (to a copy of the model), dpo or orpo (documents are the halves of pairs), "
+                  "kd-forward, kd-reverse or kd-jsd")
+      ->check(CLI::IsMember({"next", "dft", "eaft", "kl", "dpo", "orpo", "kd-forward", "kd-reverse", "kd-jsd"}));
+  command.add_option("--teacher", learned.teacher, "kd-*: its shape; by default the model's own");
+}
+
+void set_objective(train::EngineOptions& options, const Learned& a, const std::string& model, std::int64_t documents) {
+  using Kind = ops::DivergenceKind;
+  const std::map<std::string, Kind> divergences = {{"kl", Kind::forward},
+                                                   {"kd-forward", Kind::forward},
+                                                   {"kd-reverse", Kind::reverse},
+                                                   {"kd-jsd", Kind::jensen_shannon}};
+  if (a.objective == "dft") options.loss.rule.rule = ops::TokenRule::dft;
+  if (a.objective == "eaft") options.loss.rule.rule = ops::TokenRule::eaft;
+  if (a.objective == "dpo" || a.objective == "orpo") {
+    const auto kind = a.objective == "dpo" ? ops::PreferenceKind::sigmoid : ops::PreferenceKind::orpo;
+    options.objective = std::make_shared<objective::PreferenceKind>(
+        ops::PreferenceSpec{.kind = kind, .likelihood = a.objective == "orpo" ? 1.0 : 0.0});
+    options.roles = {SequenceRole::chosen, SequenceRole::rejected};
+    options.reference = a.objective == "dpo";
+    if (documents % 2 != 0) user_error("--documents: pairs are two documents each, got {}", documents);
+  }
+  const auto divergence = divergences.find(a.objective);
+  if (divergence == divergences.end()) return;
+  const float labels = a.objective == "kl" ? 1.0f : 0.0f;
+  options.objective = std::make_shared<objective::DivergenceKind>(
+      ops::DivergenceSpec{.kind = divergence->second, .beta = 0.5f, .ce_weight = labels}, "divergence");
+  options.other.wanted = true;
+  if (a.objective != "kl") options.other.config = model::shape_or_config(a.teacher.empty() ? model : a.teacher);
+}
+
 Report time_step(const model::ModelConfig& config, const train::EngineOptions& options, const StepArguments& shape) {
   const train::MemoryPlan plan = train::Engine::plan(config, options);
   train::Ceilings ceilings;
@@ -101,8 +138,11 @@ Report time_step(const model::ModelConfig& config, const train::EngineOptions& o
   std::vector<Document> documents(static_cast<std::size_t>(shape.documents));
   const Philox philox{11};
   std::uint64_t counter = 0;
+  if (shape.ragged && shape.documents % 2 != 0) user_error("--documents: {} are no pairs of lengths", shape.documents);
   for (Document& d : documents) {
-    for (std::int64_t t = 0; t < shape.length; ++t) {
+    const bool shorter = (&d - documents.data()) % 2 != 0;
+    const std::int64_t half = shape.ragged ? shape.length / 2 : 0, length = shape.length + (shorter ? -half : half);
+    for (std::int64_t t = 0; t < length; ++t) {
       d.input_ids.push_back(
           static_cast<std::int32_t>(philox.words(counter++)[0] % static_cast<std::uint64_t>(config.vocab)));
     }
@@ -110,7 +150,7 @@ Report time_step(const model::ModelConfig& config, const train::EngineOptions& o
     if (options.roles.empty()) continue;
     const auto number = static_cast<std::size_t>(&d - documents.data());
     d.labels.front() = sequence_mark(options.roles[number % options.roles.size()]);
-    if (options.reference) d.reference = {-static_cast<float>(shape.length)};
+    if (options.reference) d.reference = {-static_cast<float>(length)};
   }
   const std::vector<PackedBatch> batches = {pack(documents)};
   // As if all others had batches like this one's.

@@ -7,7 +7,7 @@ namespace inlay::bench {
 
 namespace {
 
-struct Arguments {
+struct TokenizeArguments {
   std::string model, file;
   std::size_t document_bytes = 4096;
   int threads = 1, iterations = 10;
@@ -25,7 +25,7 @@ std::vector<std::string> documents_of(const std::string& text, std::size_t bytes
   return documents;
 }
 
-Report run(const Arguments& a) {
+Report run(const TokenizeArguments& a) {
   backend::Exec exec = backend::Exec::runner(Device::cpu, 4096);
   const auto began = std::chrono::steady_clock::now();
   const data::Tokenizer tokenizer = data::Tokenizer::load(a.model);
@@ -62,7 +62,7 @@ Report run(const Arguments& a) {
 
 Benchmark tokenize_benchmark() {
   return {"tokenize", "text to token ids, document by document", [](CLI::App& command) -> std::function<Report()> {
-            auto a = std::make_shared<Arguments>();
+            auto a = std::make_shared<TokenizeArguments>();
             command.add_option("--model", a->model, "Folder with tokenizer.json")->required();
             command.add_option("--file", a->file, "Text to tokenize")->required();
             command.add_option("--document-bytes", a->document_bytes, "Cut into documents of about this size")
