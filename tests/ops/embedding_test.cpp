@@ -14,8 +14,8 @@ using namespace inlay::testing;  // NOLINT
 struct EmbeddingCase {
   std::int64_t tokens, vocabulary, width;
 };
-const EmbeddingCase cases[] = {{1, 1, 1},        {1, 5, 7},     {9, 4, 5},    {40, 11, 64},
-                               {300, 1000, 288}, {1500, 3, 33}, {5, 50, 4096}};
+const EmbeddingCase embedding_cases[] = {{1, 1, 1},        {1, 5, 7},     {9, 4, 5},    {40, 11, 64},
+                                         {300, 1000, 288}, {1500, 3, 33}, {5, 50, 4096}};
 
 std::vector<std::int32_t> tokens_for(const EmbeddingCase& c, std::uint64_t seed) {
   std::vector<std::int32_t> tokens;
@@ -43,7 +43,7 @@ TokenGroups groups_of(TestBench& bench, const std::vector<std::int32_t>& tokens)
 class OpsEmbedding : public DeviceDType {};
 
 TEST_P(OpsEmbedding, ForwardCopiesRows) {
-  for (const EmbeddingCase& c : cases) {
+  for (const EmbeddingCase& c : embedding_cases) {
     SCOPED_TRACE(fmt::format("{} tokens of {} x {}", c.tokens, c.vocabulary, c.width));
     TestBench bench(device());
     const auto tokens = tokens_for(c, 1);
@@ -62,7 +62,7 @@ TEST_P(OpsEmbedding, ForwardCopiesRows) {
 }
 
 TEST_P(OpsEmbedding, BackwardSumsEqualTokens) {
-  for (const EmbeddingCase& c : cases) {
+  for (const EmbeddingCase& c : embedding_cases) {
     SCOPED_TRACE(fmt::format("{} tokens of {} x {}", c.tokens, c.vocabulary, c.width));
     TestBench bench(device());
     const auto tokens = tokens_for(c, 3);

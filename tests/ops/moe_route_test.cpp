@@ -13,17 +13,17 @@ using namespace inlay::testing;  // NOLINT
 struct RouteCase {
   std::int64_t tokens, experts, choices;
 };
-const RouteCase cases[] = {{1, 1, 1}, {1, 4, 4}, {7, 4, 2}, {33, 6, 3}, {130, 32, 4}, {65, 128, 8}, {9, 257, 32}};
+const RouteCase route_cases[] = {{1, 1, 1}, {1, 4, 4}, {7, 4, 2}, {33, 6, 3}, {130, 32, 4}, {65, 128, 8}, {9, 257, 32}};
 
 std::string name_of(const RouteCase& c) { return fmt::format("{} tokens, {} of {}", c.tokens, c.choices, c.experts); }
 
 // The reference over all tokens.
-struct Expected {
+struct ExpectedRoute {
   std::vector<std::int32_t> experts;
   std::vector<double> weights;
 };
-Expected expected_route(const RouteCase& c, const std::vector<double>& logits, bool over_chosen) {
-  Expected result;
+ExpectedRoute expected_route(const RouteCase& c, const std::vector<double>& logits, bool over_chosen) {
+  ExpectedRoute result;
   for (std::int64_t t = 0; t < c.tokens; ++t) {
     const auto row = row_of(logits, t, c.experts);
     const auto experts = reference::chosen_experts(row, static_cast<int>(c.choices));
@@ -41,12 +41,12 @@ RouteWeights kind_of(bool over_chosen) {
 class OpsMoeRoute : public DeviceDType {};  // the dtype is that of dlogits
 
 TEST_P(OpsMoeRoute, ForwardMatchesTheReference) {
-  for (const RouteCase& c : cases) {
+  for (const RouteCase& c : route_cases) {
     for (const bool over_chosen : {true, false}) {
       SCOPED_TRACE(name_of(c) + (over_chosen ? ", over the chosen" : ", over all"));
       TestBench bench(device());
       const auto logits = rounded(random_values(c.tokens * c.experts, 1, 2.0), DType::f32);
-      const Expected expected = expected_route(c, logits, over_chosen);
+      const ExpectedRoute expected = expected_route(c, logits, over_chosen);
       const View experts = bench.poisoned(DType::i32, {c.tokens, c.choices});
       const View weights = bench.poisoned(DType::f32, {c.tokens, c.choices});
       const Window in = strided(bench, DType::f32, c.tokens, c.experts, logits);
@@ -71,14 +71,14 @@ TEST_P(OpsMoeRoute, TiesAndNaN) {
 }
 
 TEST_P(OpsMoeRoute, BackwardMatchesComplexStep) {
-  for (const RouteCase& c : cases) {
+  for (const RouteCase& c : route_cases) {
     for (const bool over_chosen : {true, false}) {
       for (const bool balanced : {false, true}) {
         SCOPED_TRACE(name_of(c) + (over_chosen ? ", over the chosen" : ", over all") + (balanced ? ", balanced" : ""));
         TestBench bench(device());
         const auto logits = rounded(random_values(c.tokens * c.experts, 2, 2.0), DType::f32);
         const auto dweights = rounded(random_values(c.tokens * c.choices, 3), DType::f32);
-        const Expected route = expected_route(c, logits, over_chosen);
+        const ExpectedRoute route = expected_route(c, logits, over_chosen);
         // As if another layer had chosen as well: f is over all rows, P has only these tokens' gradient.
         std::vector<double> assigned(static_cast<std::size_t>(c.experts));
         for (std::size_t e = 0; e < assigned.size(); ++e) assigned[e] = static_cast<double>(3 * e % 7);
@@ -128,7 +128,7 @@ TEST_P(OpsMoeRoute, BackwardMatchesComplexStep) {
 }
 
 TEST_P(OpsMoeRoute, BalanceLossMatchesTheReferenceOverLayers) {
-  for (const RouteCase& c : cases) {
+  for (const RouteCase& c : route_cases) {
     SCOPED_TRACE(name_of(c));
     TestBench bench(device());
     std::vector<std::vector<double>> rows;

@@ -16,7 +16,7 @@ namespace {
 
 using namespace inlay::testing;  // NOLINT
 
-nlohmann::json fixture() {
+nlohmann::json muon_fixture() {
   std::ifstream file(source_folder() / "tests/golden/optimizers.json");
   return nlohmann::json::parse(file).at("muon");
 }
@@ -42,7 +42,7 @@ TEST_P(OpsMuon, MomentumAndNesterovsDirection) {
 }
 
 TEST_P(OpsMuon, StepsOfAMatrix) {
-  const nlohmann::json cases = fixture();
+  const nlohmann::json cases = muon_fixture();
   for (const auto& matrix : cases.at("matrices")) {
     TestBench bench(device());
     const std::vector<std::int64_t> shape = matrix.at("shape");

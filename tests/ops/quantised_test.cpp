@@ -14,7 +14,8 @@ namespace {
 
 using namespace inlay::testing;  // NOLINT
 
-const std::vector<QuantFormat> formats = {QuantFormat::nf4, QuantFormat::mxfp4, QuantFormat::int8, QuantFormat::fp8};
+const std::vector<QuantFormat> quant_formats = {QuantFormat::nf4, QuantFormat::mxfp4, QuantFormat::int8,
+                                                QuantFormat::fp8};
 
 using Bytes = std::vector<std::uint8_t>;
 
@@ -293,7 +294,7 @@ TEST_P(OpsQuantised, NestedScalesComeBack) {
 }
 
 TEST_P(OpsQuantised, RowsAndManyMatricesOpenAsOneDoes) {
-  for (const QuantFormat format : formats) {
+  for (const QuantFormat format : quant_formats) {
     for (const std::int64_t cols : {32, 96, 320}) {
       SCOPED_TRACE(fmt::format("{}, {} columns", name_of(format), cols));
       constexpr std::int64_t rows = 23;
@@ -333,7 +334,7 @@ TEST_P(OpsQuantised, RowsAndManyMatricesOpenAsOneDoes) {
 
 // What the CPU makes of a matrix, every device makes of it.
 TEST_P(OpsQuantised, DevicesAgreeBitForBit) {
-  for (const QuantFormat format : formats) {
+  for (const QuantFormat format : quant_formats) {
     for (const DType from : {DType::f32, DType::bf16, DType::f16}) {
       SCOPED_TRACE(fmt::format("{} from {}", name_of(format), name_of(from)));
       constexpr std::int64_t rows = 301, cols = 992;
@@ -353,7 +354,7 @@ TEST_P(OpsQuantised, DevicesAgreeBitForBit) {
 }
 
 TEST_P(OpsQuantised, ZerosStayZeros) {
-  for (const QuantFormat format : formats) {
+  for (const QuantFormat format : quant_formats) {
     TestBench bench(device());
     const Quantised q = make(bench, format, 3, 64);
     quantise(bench, q, bench.tensor(DType::f32, {3, 64}, std::vector<double>(192, 0.0)), pending_for(bench, q), 0);
@@ -399,7 +400,7 @@ TEST_P(OpsQuantised, RejectsMismatches) {
   const Quantised both[] = {q, make(bench, QuantFormat::int8, 8, 48)};
   EXPECT_THROW(dequantise_rows(bench.exec, bench.poisoned(dtype(), {2, 8, 48}), both, 0), InternalError);
   EXPECT_THROW(make(bench, QuantFormat::mxfp4, 8, 48), InternalError);
-  for (const QuantFormat format : formats) EXPECT_EQ(parse_quant_format(name_of(format)), format);
+  for (const QuantFormat format : quant_formats) EXPECT_EQ(parse_quant_format(name_of(format)), format);
   EXPECT_EQ(parse_quant_format("fp4"), std::nullopt);
 }
 

@@ -29,14 +29,14 @@ std::vector<double> reference_forward(const std::vector<double>& x, const std::v
 }
 
 // The gradients of Σ dout · out, at the sampled columns of every row.
-struct Expected {
+struct ExpectedNorm {
   std::vector<double> dx, dweight;
 };
-Expected reference_backward(const std::vector<double>& dout, const std::vector<double>& x,
-                            const std::vector<double>& weight) {
+ExpectedNorm reference_backward(const std::vector<double>& dout, const std::vector<double>& x,
+                                const std::vector<double>& weight) {
   const auto cols = static_cast<std::int64_t>(weight.size());
   const auto at = sampled(cols);
-  Expected expected{{}, std::vector<double>(weight.size(), 0.0)};
+  ExpectedNorm expected{{}, std::vector<double>(weight.size(), 0.0)};
   for (std::int64_t row = 0; row < static_cast<std::int64_t>(x.size()) / cols; ++row) {
     const auto x_row = row_of(x, row, cols), d_row = row_of(dout, row, cols);
     const auto loss = [&](const std::vector<Complex>& out) {
@@ -149,7 +149,7 @@ TEST_P(OpsRmsNorm, NormalisesHeadsOfStridedTokens) {
   EXPECT_LT(relative_error(bench.read(out.view), reference_forward(x, weight)), tolerance(dtype()));
   EXPECT_TRUE(surroundings_intact(bench, out));
 
-  const Expected expected = reference_backward(dout, x, weight);
+  const ExpectedNorm expected = reference_backward(dout, x, weight);
   const Window d = strided(bench, dtype(), tokens, heads * head, dout);
   const View dweight = bench.poisoned(DType::f32, {head});
   rms_norm_backward(bench.exec, {d.view.split_cols(heads), Grad::overwrite, dweight, Grad::overwrite},
@@ -186,7 +186,7 @@ TEST_P(OpsRmsNorm, BackwardMatchesComplexStep) {
     const auto x = values(rows * cols, 11, 2.0), weight = values(cols, 12), dout = values(rows * cols, 13);
     const auto before = values(rows * cols, 14);
     const auto dweight_before = random_values(cols, 15);
-    const Expected expected = reference_backward(dout, x, weight);
+    const ExpectedNorm expected = reference_backward(dout, x, weight);
     const auto at = sampled_of_rows(rows, cols), columns = sampled(cols);
     // Where a single column's gradient cancels to nothing, the error is measured against what cancelled.
     const auto error = [&](const std::vector<double>& actual, const std::vector<double>& wanted) {

@@ -12,18 +12,18 @@ struct RopeCase {
   std::int64_t tokens, heads, head, rotated;
   RopePairs pairs = RopePairs::halves;
 };
-const RopeCase cases[] = {{1, 1, 2, 2},
-                          {3, 2, 10, 10},
-                          {5, 3, 64, 64},
-                          {7, 2, 24, 16},
-                          {11, 4, 128, 128},
-                          {2, 1, 256, 256},
-                          {130, 2, 96, 32},
-                          {4, 3, 80, 0},
-                          {1, 1, 2, 2, RopePairs::neighbours},
-                          {3, 2, 10, 6, RopePairs::neighbours},
-                          {7, 2, 24, 16, RopePairs::neighbours},
-                          {130, 3, 128, 64, RopePairs::neighbours}};
+const RopeCase rope_cases[] = {{1, 1, 2, 2},
+                               {3, 2, 10, 10},
+                               {5, 3, 64, 64},
+                               {7, 2, 24, 16},
+                               {11, 4, 128, 128},
+                               {2, 1, 256, 256},
+                               {130, 2, 96, 32},
+                               {4, 3, 80, 0},
+                               {1, 1, 2, 2, RopePairs::neighbours},
+                               {3, 2, 10, 6, RopePairs::neighbours},
+                               {7, 2, 24, 16, RopePairs::neighbours},
+                               {130, 3, 128, 64, RopePairs::neighbours}};
 
 // Positions restart, skip and repeat.
 std::vector<std::int32_t> positions_for(std::int64_t tokens, std::int32_t limit) {
@@ -76,7 +76,7 @@ void reference_rope(std::vector<S>& x, const RopeCase& c, const std::vector<std:
 class OpsRope : public DeviceDType {};
 
 TEST_P(OpsRope, ForwardMatchesTheReference) {
-  for (const RopeCase& c : cases) {
+  for (const RopeCase& c : rope_cases) {
     SCOPED_TRACE(fmt::format("{} tokens, {} heads of {}, {} rotated", c.tokens, c.heads, c.head, c.rotated));
     TestBench bench(device());
     const Table table = make_table(13, c.rotated / 2);
@@ -102,7 +102,7 @@ TEST_P(OpsRope, ForwardMatchesTheReference) {
 }
 
 TEST_P(OpsRope, BackwardMatchesComplexStep) {
-  for (const RopeCase& c : cases) {
+  for (const RopeCase& c : rope_cases) {
     if (c.tokens * c.heads * c.head > 2000) continue;
     SCOPED_TRACE(fmt::format("{} tokens, {} heads of {}, {} rotated", c.tokens, c.heads, c.head, c.rotated));
     TestBench bench(device());

@@ -6,7 +6,10 @@ namespace inlay::testing {
 
 DeepModel::DeepModel(std::int64_t layers, const std::string& fixture) {
   config = model::load_config(model_fixture(fixture));
-  config.layers.assign(static_cast<std::size_t>(layers), config.layers.front());
+  // Kinds of layers take turns as in the fixture.
+  const std::size_t kinds = config.layers.size();
+  config.layers.resize(static_cast<std::size_t>(layers));
+  for (std::size_t l = kinds; l < config.layers.size(); ++l) config.layers[l] = config.layers[l - kinds];
   config.dtype = DType::f32;
   model::write_random_weights(config, 5, folder.path());
   const Philox philox{3};

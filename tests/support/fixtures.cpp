@@ -20,11 +20,7 @@ std::vector<fs::path> model_fixtures() {
     if (!fs::is_directory(root)) continue;
     for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
       if (!fs::exists(entry.path() / "expected.json")) continue;
-      const std::string type = io::Json::read(entry.path() / "config.json").string("model_type");
-      const auto known = model::families();
-      const bool trained =
-          std::any_of(known.begin(), known.end(), [&](const model::Family& f) { return f.model_type == type; });
-      if (trained) found.push_back(entry.path());
+      if (model::is_known(io::Json::read(entry.path() / "config.json"))) found.push_back(entry.path());
     }
   }
   std::sort(found.begin(), found.end());

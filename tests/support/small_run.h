@@ -18,6 +18,8 @@ class SmallRun {
       std::filesystem::remove(*folder_ / "base" / name);
   }
 
+  std::string dtype = "fp32";
+
   const TempFolder& folder() const { return *folder_; }
   std::filesystem::path path(const std::string& name = "") const { return folder() / "run" / name; }
   std::filesystem::path data() const { return folder() / "base/data.jsonl"; }
@@ -29,9 +31,9 @@ class SmallRun {
     folder().write("run.yaml", "base_model: " + (folder() / "base").string() + "\noutput_dir: " + path().string() +
                                    "\ndatasets: [{path: " + data().string() +
                                    "}]\nlearning_rate: 1.0e-3\nlr_scheduler: constant\nsequence_len: 64\n"
-                                   "micro_batch_size: 2\nsample_packing: false\ndtype: fp32\ndevice: cpu\n"
-                                   "dataset_prepared_path: off\n" +
-                                   more);
+                                   "micro_batch_size: 2\nsample_packing: false\ndevice: cpu\n"
+                                   "dataset_prepared_path: off\ndtype: " +
+                                   dtype + "\n" + more);
     arguments.insert(arguments.begin(), {"train", folder() / "run.yaml"});
     limits.environment.push_back({"OMP_NUM_THREADS", "1"});
     return inlay(arguments, std::move(limits));

@@ -135,13 +135,37 @@ TEST_P(TrainFp8, LayersThatAreSkippedMultiplyAsBefore) {
   });
 }
 
+TEST_P(TrainFp8, LayersThatAreNamedAreTheOnlyOnes) {
+  const Model model;
+  const auto named = [](std::vector<std::string> layers) {
+    model::Fp8Options fp8;
+    fp8.layers = std::move(layers);
+    return fp8;
+  };
+  model::ModelParameters(model.config).for_each([&](const weights::Parameter& p) {
+    const bool matrix = p.layer >= 0 && p.is_matrix();
+    const bool mlp = p.role == weights::Role::gate_up || p.role == weights::Role::down;
+    EXPECT_EQ(named({"2"}).takes(p, 3), matrix && p.layer == 2) << p.name;
+    EXPECT_EQ(named({"0", "*.1.mlp.*"}).takes(p, 3), matrix && (p.layer == 0 || (p.layer == 1 && mlp))) << p.name;
+    EXPECT_FALSE(named({"12", "lm_head*"}).takes(p, 3)) << p.name;
+    model::Fp8Options both = named({"0", "1"});
+    both.skip_first = 1;
+    EXPECT_EQ(both.takes(p, 3), matrix && p.layer == 1) << p.name;
+  });
+  model::Fp8Options last;
+  last.skip_first = 2;
+  EXPECT_EQ(gradients(model, options(named({"2"}))), gradients(model, options(last)));
+  EXPECT_EQ(gradients(model, options(named({"7"}))), gradients(model, options(std::nullopt)));
+}
+
 TEST_P(TrainFp8, PoliciesGiveTheSameBits) {
   for (const auto& [hidden, intermediate] : {std::pair{144, 272}, std::pair{128, 256}}) {
     const Model model(hidden, intermediate);
     EngineOptions keep = options();
     const Gradients kept = gradients(model, keep);
     EXPECT_EQ(gradients(model, keep), kept);
-    for (const char* policy : {"recompute", "recompute_norms", "recompute_mlp", "attention"}) {
+    for (const char* policy :
+         {"recompute", "recompute_norms", "recompute_mlp", "attention", "offload", "offload_attention"}) {
       EngineOptions other = options();
       other.policy = model::ActivationPolicy::parse(policy);
       EXPECT_EQ(gradients(model, other), kept) << policy;

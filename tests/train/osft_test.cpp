@@ -391,11 +391,11 @@ TEST_P(TrainOsft, ALayersImportanceIsTheMeanCosineOfItsInputAndOutput) {
   const View x = bench.tensor(DType::f32, {2, 2}, {1, 0, 0, 3}), same = bench.tensor(DType::f32, {2, 2}, {5, 0, 0, 1});
   const View across = bench.tensor(DType::f32, {2, 2}, {0, 2, 1, 0}),
              half = bench.tensor(DType::f32, {2, 2}, {2, 0, 7, 0});
-  osft::LayerImportance importance;
+  osft::LayerImportance importance(3);
   importance.layer_output(bench.exec, 0, x, same);    // cosines 1 and 1
   importance.layer_output(bench.exec, 1, x, across);  // 0 and 0
   importance.layer_output(bench.exec, 2, x, half);    // 1 and 0
-  const std::vector<double> relative = importance.relative();
+  const std::vector<double> relative = importance.relative(*parallel::single_process());
   ASSERT_EQ(relative.size(), 3u);
   EXPECT_NEAR(relative[0], 2.0, 1e-6);
   EXPECT_NEAR(relative[1], 0.0, 1e-6);

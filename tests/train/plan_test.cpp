@@ -2,37 +2,54 @@
 
 #include "model/presets.h"
 #include "support/device_tensors.h"
+#include "support/files.h"
 #include "support/fixtures.h"
+#include "support/paths.h"
 
 namespace inlay::testing {
 namespace {
 
 class TrainPlan : public ::testing::TestWithParam<Device> {};
 
-// The plan is what the run then uses, over policies, dtypes and tiles. It assumes that every label counts, so here they
-// do.
-TEST_P(TrainPlan, PredictsTheArenaPeak) {
-  Fixture fixture(model_fixtures().front());
+// Takes a step as planned, and compares. A plan assumes that every label counts, so here they do.
+void expect_the_plan(const std::filesystem::path& folder, train::EngineOptions options) {
+  Fixture fixture(folder);
   for (Document& document : fixture.documents) document.labels = document.input_ids;
   const std::vector<PackedBatch> batch = {pack(fixture.documents)};
+  options.max_tokens = batch[0].token_count();
+  options.max_document = 64;
+  const train::MemoryPlan plan = train::Engine::plan(fixture.config, options);
+  const auto engine = train::Engine::create(fixture.config, options);
+  engine->load(io::Checkpoint(fixture.folder));
+  engine->train_step(batch, 1, 1e-3);
+  engine->evaluate(batch[0]);
+  EXPECT_LE(engine->exec().arena().peak(), plan.device_peak);
+  EXPECT_GE(static_cast<double>(engine->exec().arena().peak()), 0.99 * static_cast<double>(plan.device_peak));
+}
+
+// The plan is what the run then uses, over policies, dtypes and tiles.
+TEST_P(TrainPlan, PredictsTheArenaPeak) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const char* policy : {"keep", "recompute", "recompute_mlp"}) {
       for (const std::int64_t tile : {0, 16}) {
-        train::EngineOptions options = {.device = GetParam(),
-                                        .compute = dtype,
-                                        .policy = model::ActivationPolicy::parse(policy),
-                                        .mlp_tile = tile,
-                                        .max_tokens = batch[0].token_count(),
-                                        .max_document = 64};
-        const train::MemoryPlan plan = train::Engine::plan(fixture.config, options);
-        const auto engine = train::Engine::create(fixture.config, options);
-        engine->load(io::Checkpoint(fixture.folder));
-        engine->train_step(batch, 1, 1e-3);
-        engine->evaluate(batch[0]);
-        EXPECT_LE(engine->exec().arena().peak(), plan.device_peak);
-        EXPECT_GE(static_cast<double>(engine->exec().arena().peak()), 0.99 * static_cast<double>(plan.device_peak))
-            << policy << tile;
+        SCOPED_TRACE(fmt::format("{} {} {}", name_of(dtype), policy, tile));
+        expect_the_plan(model_fixtures().front(), {.device = GetParam(),
+                                                   .compute = dtype,
+                                                   .policy = model::ActivationPolicy::parse(policy),
+                                                   .mlp_tile = tile});
       }
+    }
+  }
+}
+
+TEST_P(TrainPlan, PredictsItForEveryFamily) {
+  for (const auto& folder : model_fixtures()) {
+    for (const auto& [dtype, policy, tile] :
+         {std::tuple{DType::f32, "keep", 0}, {DType::bf16, "recompute", 16}, {DType::bf16, "keep", 0}}) {
+      SCOPED_TRACE(fmt::format("{} {} {} {}", folder.filename().string(), name_of(dtype), policy, tile));
+      expect_the_plan(
+          folder,
+          {.device = GetParam(), .compute = dtype, .policy = model::ActivationPolicy::parse(policy), .mlp_tile = tile});
     }
   }
 }
@@ -76,6 +93,19 @@ TEST_P(TrainPlan, MomentsInEightBitsAreAQuarter) {
   };
   const auto matrices = static_cast<double>(config.parameter_count() - config.vocab * config.hidden);
   EXPECT_NEAR(static_cast<double>(peak(DType::f32) - peak(DType::u8)), (6 - 8.0 / 256) * matrices, 1e-3 * 6 * matrices);
+}
+
+// Of every published configuration that we have: whoever asks for a plan first, without weights, is not refused.
+TEST(TrainPlanOfPublished, ModelsIsMadeWithoutWeights) {
+  const auto models = nlohmann::json::parse(read_text(source_folder() / "tests/golden/published_configs.json"));
+  for (const auto& one : models.at("models")) {
+    SCOPED_TRACE(one.at("name").get<std::string>());
+    const model::ModelConfig config = model::parse_config(io::Json::parse(one.at("config").dump(), "config.json"));
+    const train::MemoryPlan plan =
+        train::Engine::plan(config, {.compute = DType::bf16, .max_tokens = 128, .max_document = 128});
+    // Weights in bf16 with what is missing to fp32, their gradients and two moments.
+    EXPECT_GE(static_cast<double>(plan.device_peak), 12.0 * one.at("parameters").get<double>());
+  }
 }
 
 TEST(TrainPlanMessages, OutOfMemoryNamesTheTensorAndWhatHoldsTheRest) {
