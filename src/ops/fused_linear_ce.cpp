@@ -68,7 +68,7 @@ void check(const Linear& head, const LossInputs& inputs, const LossOutputs& outp
     }
   }
   check_vector("divergence", outputs.divergence, DType::f32, 1);
-  INLAY_ASSERT(options.rule.rule == TokenRule::none || options.normalizer > 0, "{}: a token rule wants a normalizer",
+  INLAY_ASSERT(options.rule.rule == TokenRule::none || options.normalizer > 0, "{}: a token rule needs a normalizer",
                op);
   INLAY_ASSERT(options.label_smoothing >= 0 && options.label_smoothing < 1, "{}: label smoothing {} is not in [0, 1)",
                op, options.label_smoothing);
