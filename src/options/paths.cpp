@@ -30,6 +30,7 @@ void each_path(TrainOptions& o, const std::string& key, const Change& change) {
   if (key == "output_dir") change(o.output_dir, Use::written);
   if (key == "chat_template") change(o.chat_template, Use::read);
   if (key == "lora_model_dir") change(o.adapter.model_dir, Use::read);
+  if (key == "kd_teacher") change(o.distillation.teacher, Use::read);
   if (key == "dataset_prepared_path" && o.dataset_prepared_path != "auto" && o.dataset_prepared_path != "off") {
     change(o.dataset_prepared_path, Use::written);
   }
@@ -45,11 +46,10 @@ void each_path(TrainOptions& o, const std::string& key, const Change& change) {
   }
 }
 
-constexpr const char* keys_of_paths[] = {"base_model",    "output_dir",
-                                         "chat_template", "lora_model_dir",
-                                         "memory.disk",   "dataset_prepared_path",
-                                         "osft.cache",    "osft.calibration.data",
-                                         "datasets",      "test_datasets"};
+constexpr const char* keys_of_paths[] = {
+    "base_model",  "output_dir",            "chat_template", "lora_model_dir",        "kd_teacher",
+    "memory.disk", "dataset_prepared_path", "osft.cache",    "osft.calibration.data", "datasets",
+    "test_datasets"};
 
 bool is_pattern(const std::string& path) { return path.find_first_of("*?[") != path.npos; }
 

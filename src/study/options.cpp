@@ -349,7 +349,7 @@ class StudyReader {
     options::TrainOptions options = options::parse_options(keys, source_, {});
     options.source = source_;
     if (!folder_.empty()) {
-      for (const char* key : {"chat_template", "dataset_prepared_path", "memory.disk", "osft.cache"}) {
+      for (const char* key : {"chat_template", "kd_teacher", "dataset_prepared_path", "memory.disk", "osft.cache"}) {
         options::locate(options, key, folder_);
       }
       for (std::string& file : options.osft.calibration.data) {
