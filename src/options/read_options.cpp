@@ -217,8 +217,7 @@ class Validation {
     if (problems_.is_given("lr_scheduler") && o_.lr_scheduler != Decay::constant) {
       add("lr_scheduler",
           "optimizer: schedule_free_adamw averages instead of lowering the learning rate; write lr_scheduler: "
-          "constant, "
-          "or leave the key out");
+          "constant, or leave the key out");
     }
     if (o_.adam_beta1 == 0) add("adam_beta1", "optimizer: schedule_free_adamw needs adam_beta1 above 0");
     if (o_.osft.enabled || o_.adapter.keeps_to_free()) {
@@ -318,6 +317,7 @@ TrainOptions parse(const YAML::Node& root, const std::string& source, const Over
   KeyProblems together(source, places_of(given), problems);
   Validation(options, together, wrong).run();
   problems.raise();
+  if (options.optimizer == OptimizerKind::schedule_free) options.lr_scheduler = Decay::constant;  // the one in force
   if (!options.evaluates() && (options.evals_per_epoch > 0 || options.eval_strategy == When::epoch)) {
     options.notes.push_back(
         fmt::format("{}: there is nothing to evaluate on; val_set_size or test_datasets would give something",

@@ -18,7 +18,7 @@ double Schedule::rate(std::int64_t step) const {
 
 Schedule schedule_of(const options::TrainOptions& o, std::int64_t steps) {
   Schedule schedule;
-  schedule.decay = o.optimizer == options::OptimizerKind::schedule_free ? options::Decay::constant : o.lr_scheduler;
+  schedule.decay = o.lr_scheduler;
   schedule.peak = o.learning_rate;
   schedule.total_steps = steps;
   schedule.min_ratio = schedule.decay == options::Decay::cosine ? o.cosine_min_lr_ratio : 0.0;

@@ -148,6 +148,8 @@ TEST(OptionsForeign, MuonIsForMatricesThatTrainAsAWhole) {
   EXPECT_THAT(error_of("optimizer: muon\noptimizer_state: 8bit\n"), HasSubstr("8bit is AdamW's"));
   const std::string free = "optimizer: schedule_free_adamw\n";
   EXPECT_EQ(parsed(free).optimizer, OptimizerKind::schedule_free);
+  // What a run writes down can be read again.
+  EXPECT_EQ(parse_options(to_yaml(parsed(free)), "again", {}).lr_scheduler, Decay::constant);
   EXPECT_EQ(parsed(free + "lr_scheduler: constant_with_warmup\n").optimizer, OptimizerKind::schedule_free);
   EXPECT_THAT(error_of(free + "lr_scheduler: cosine\n"), HasSubstr("write lr_scheduler: constant"));
   EXPECT_THAT(error_of(free + "optimizer_state: bf16\n"), HasSubstr("in fp32; leave the key out"));
