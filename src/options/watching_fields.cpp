@@ -93,7 +93,7 @@ void validate_watching(const TrainOptions& o, KeyProblems& problems) {
   };
   for (const auto& [key, given_as, given] :
        {Comparing{"early_stopping_patience", "early_stopping_patience", o.early_stopping_patience > 0},
-        Comparing{"load_best_model_at_end", "load_best_model_at_end", o.loads_best()},
+        Comparing{"load_best_model_at_end", "load_best_model_at_end", o.load_best_model_at_end.value_or(false)},
         Comparing{"save_strategy", "save_strategy: best", o.save_strategy == When::best},
         Comparing{"metric_for_best_model", "metric_for_best_model", o.metric_for_best_model.has_value()}}) {
     if (!given || (o.evaluates() && o.evaluates_along())) continue;
@@ -109,6 +109,7 @@ void validate_watching(const TrainOptions& o, KeyProblems& problems) {
   constexpr std::string_view without_prompts = "belongs to sample_prompts, which is not given";
   refuse(o.sample_as.has_value() && o.sample_prompts.empty(), "sample_as", without_prompts);
   refuse(o.sample_steps > 0 && o.sample_prompts.empty(), "sample_steps", without_prompts);
+  refuse(o.sample_tokens != TrainOptions{}.sample_tokens && o.sample_prompts.empty(), "sample_tokens", without_prompts);
   refuse(o.save_only_model && !o.saves_along() && !o.saves_best(), "save_only_model",
          "is given, but nothing saves checkpoints: set save_steps");
   if (o.reports_to("mlflow")) return;

@@ -36,7 +36,7 @@ class CliSamples : public ::testing::Test {
     folder_.write("run.yaml", "base_model: " + (folder_ / "m").string() + "\noutput_dir: " + run_.string() +
                                   "\ndatasets: [{path: " + (folder_ / "data.jsonl").string() +
                                   ", type: completion}]\nlearning_rate: 1.0e-2\nsequence_len: 32\nmax_steps: 4\n"
-                                  "device: cpu\ndtype: fp32\ndataset_prepared_path: off\nsample_tokens: 6\n" +
+                                  "device: cpu\ndtype: fp32\ndataset_prepared_path: off\n" +
                                   more);
     arguments.insert(arguments.begin(), {"train", folder_ / "run.yaml"});
     return inlay(arguments, {.environment = {{"OMP_NUM_THREADS", "1"}}});
@@ -67,7 +67,7 @@ class CliSamples : public ::testing::Test {
   fs::path run_ = folder_ / "run";
 };
 
-const std::string prompts = "sample_prompts: [one, 'and what then?']\n";
+const std::string prompts = "sample_prompts: [one, 'and what then?']\nsample_tokens: 6\n";
 const std::string evaluation = "val_set_size: 2\neval_steps: 2\n";
 
 // The same that the model says when it is asked afterwards, whatever trains, wherever it lives and on however many
