@@ -12,10 +12,7 @@ namespace inlay {
 namespace {
 
 options::TrainOptions options_of(const Configuration& configuration) {
-  options::TrainOptions options =
-      options::parse_run_options(configuration.yaml, configuration.name, configuration.overrides);
-  options.source = configuration.name;
-  return options;
+  return options::parse_run_options(configuration.yaml, configuration.name, configuration.overrides);
 }
 
 // Interrupts are the process's own, so there is one run at a time.

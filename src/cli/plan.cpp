@@ -117,9 +117,8 @@ int run(const PlanArguments& arguments, const options::Overrides& overrides) {
   Console console(arguments.quiet);
   train::PlanRequest request = arguments.request;
   request.measure = train::Remeasure{arguments.measure};
-  options::TrainOptions options =
+  const options::TrainOptions options =
       options::load_options(arguments.config, overrides, arguments.hub.access(arguments.quiet));
-  options.source = arguments.config;
   for (const std::string& note : options.notes) console.line(note);
   const RunPlan p = train::plan_run(options, request, console);
   if (arguments.json) {

@@ -57,7 +57,6 @@ int run(const TrainArguments& arguments, const options::Overrides& overrides) {
   together(*world, "reading the configuration", [&] {
     options =
         options::load_options(arguments.config, overrides, arguments.hub.access(arguments.quiet || !world->leads()));
-    options.source = arguments.config;
   });
   for (const std::string& note : options.notes) console.line(note);
   parallel::set_watchdog_timeout(options.parallel.timeout);

@@ -300,6 +300,7 @@ TrainOptions parse(const YAML::Node& root, const std::string& source, const Over
                    const std::filesystem::path& folder) {
   if (!root.IsMap() && !root.IsNull()) user_error("{}: expected one key and value per line", source);
   TrainOptions options;
+  options.source = source;
   Problems problems;
   const GivenKeys given = collected(root, source, overrides, problems);
   Setter setter(options, given);

@@ -347,7 +347,6 @@ class StudyReader {
     keys["datasets"] = study_.tasks[task].train.empty() ? std::vector<std::string>{"-"} : study_.tasks[task].train;
     keys["learning_rate"] = fmt::format("{}", learning_rate);
     options::TrainOptions options = options::parse_options(keys, source_, {});
-    options.source = source_;
     if (!folder_.empty()) {
       for (const char* key : {"chat_template", "kd_teacher", "dataset_prepared_path", "memory.disk", "osft.cache"}) {
         options::locate(options, key, folder_);
