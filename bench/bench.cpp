@@ -33,7 +33,7 @@ std::optional<model::Fp8Options> fp8_of(const Products& products, const train::M
   if (products.matmul != "fp8") {
     for (const auto& [name, value] :
          {std::pair{"--fp8-recipe", products.recipe}, {"--fp8-gradients", products.gradients}}) {
-      if (!value.empty()) user_error("{} wants --matmul-dtype fp8", name);
+      if (!value.empty()) user_error("{} needs --matmul-dtype fp8", name);
     }
     return std::nullopt;
   }

@@ -116,6 +116,9 @@ void set_objective(train::EngineOptions& options, const Learned& a, const std::s
     options.reference = a.objective == "dpo";
     if (documents % 2 != 0) user_error("--documents: pairs are two documents each, got {}", documents);
   }
+  if (!a.teacher.empty() && !a.objective.starts_with("kd-")) {
+    user_error("--teacher is for --objective kd-forward, kd-reverse or kd-jsd; leave it out");
+  }
   const auto divergence = divergences.find(a.objective);
   if (divergence == divergences.end()) return;
   const float labels = a.objective == "kl" ? 1.0f : 0.0f;
@@ -138,7 +141,8 @@ Report time_step(const model::ModelConfig& config, const train::EngineOptions& o
   std::vector<Document> documents(static_cast<std::size_t>(shape.documents));
   const Philox philox{11};
   std::uint64_t counter = 0;
-  if (shape.ragged && shape.documents % 2 != 0) user_error("--documents: {} are no pairs of lengths", shape.documents);
+  if (shape.ragged && shape.documents % 2 != 0)
+    user_error("--ragged needs an even number of --documents, got {}", shape.documents);
   for (Document& d : documents) {
     const bool shorter = (&d - documents.data()) % 2 != 0;
     const std::int64_t half = shape.ragged ? shape.length / 2 : 0, length = shape.length + (shorter ? -half : half);

@@ -88,11 +88,13 @@ TEST(CliBench, OptionsThatWouldBeIgnoredAreRefused) {
   };
   EXPECT_THAT(refused({"bench", "quantise-fp8", "--device", "cpu", "--matmul-dtype", "auto"}, {}),
               HasSubstr("leave --matmul-dtype auto out"));
-  EXPECT_THAT(refused(step, {"--fp8-recipe", "row"}), HasSubstr("--fp8-recipe wants --matmul-dtype fp8"));
-  EXPECT_THAT(refused(step, {"--fp8-gradients", "e4m3"}), HasSubstr("--fp8-gradients wants --matmul-dtype fp8"));
+  EXPECT_THAT(refused(step, {"--fp8-recipe", "row"}), HasSubstr("--fp8-recipe needs --matmul-dtype fp8"));
+  EXPECT_THAT(refused(step, {"--fp8-gradients", "e4m3"}), HasSubstr("--fp8-gradients needs --matmul-dtype fp8"));
   for (const std::string option : {"--zero", "--bandwidth", "--latency"}) {
     EXPECT_THAT(refused(step, {option, "1"}), HasSubstr(option + " is about one of several processes"));
   }
+  EXPECT_THAT(refused(step, {"--teacher", "llama-8b", "--objective", "kl"}),
+              HasSubstr("--teacher is for --objective kd-"));
 }
 
 // To go on in other arithmetic is allowed, and said.
