@@ -83,7 +83,7 @@ std::optional<Meaning> optimizer(const YAML::Node& value) {
     return Meaning{Kind::same, "", {{"optimizer_state", "8bit"}}};
   }
   if (is_one_of({"adamw_torch_4bit", "ao_adamw_4bit", "adamw_torch_fp8", "ao_adamw_fp8"})) {
-    return Meaning{Kind::same, "of fewer bits than sixteen there are eight", {{"optimizer_state", "8bit"}}};
+    return Meaning{Kind::same, "below 16 bits only 8 are supported", {{"optimizer_state", "8bit"}}};
   }
   return refused("expected adamw, muon or schedule_free_adamw (docs/optimizers.md); leave the key out for AdamW");
 }
@@ -361,8 +361,8 @@ const std::vector<Entry>& entry_keys() {
          const std::string style = word.substr(0, word.find('.'));
          if (style.size() < word.size() && (style == "chatml" || style == "llama3" || style == "zephyr")) {
            return refused(fmt::format(
-               "write type: preference (of rl: kto judged) and chat_template: {}, with rows of prompt or messages, "
-               "chosen and rejected (docs/objectives.md)",
+               "write type: preference (for rl: kto, type: judged) and chat_template: {}; rows have a prompt or "
+               "messages, chosen and rejected (docs/objectives.md)",
                style == "zephyr" ? "FILE.jinja" : style));
          }
          return std::nullopt;

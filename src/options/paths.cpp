@@ -46,10 +46,17 @@ void each_path(TrainOptions& o, const std::string& key, const Change& change) {
   }
 }
 
-constexpr const char* keys_of_paths[] = {
-    "base_model",  "output_dir",            "chat_template", "lora_model_dir",        "kd_teacher",
-    "memory.disk", "dataset_prepared_path", "osft.cache",    "osft.calibration.data", "datasets",
-    "test_datasets"};
+constexpr const char* keys_of_paths[] = {"base_model",
+                                         "output_dir",
+                                         "chat_template",
+                                         "lora_model_dir",
+                                         "kd_teacher",
+                                         "memory.disk",
+                                         "dataset_prepared_path",
+                                         "osft.cache",
+                                         "osft.calibration.data",
+                                         "datasets",
+                                         "test_datasets"};
 
 bool is_pattern(const std::string& path) { return path.find_first_of("*?[") != path.npos; }
 

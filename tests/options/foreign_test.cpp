@@ -136,7 +136,7 @@ TEST(OptionsForeign, EntriesOfDatasetsMayBeWrittenAsAxolotlHasThem) {
                     "datasets: [{path: a, type: chatml.intel}]\n",
                     "r", {});
               }),
-              HasSubstr("write type: preference (of rl: kto judged) and chat_template: chatml"));
+              HasSubstr("write type: preference (for rl: kto, type: judged) and chat_template: chatml"));
 }
 
 TEST(OptionsForeign, MuonIsForMatricesThatTrainAsAWhole) {

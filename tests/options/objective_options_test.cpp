@@ -47,15 +47,16 @@ TEST(OptionsObjective, KeysOfAnotherLossAreRefused) {
 TEST(OptionsObjective, AllContradictionsAreToldAtOnce) {
   const std::string error = error_of(
       "rl: dpo\nsimpo_gamma: 1\nloss:\n  label_smoothing: 0.1\n  eaft_top_k: 5\nkd_alpha: 0.5\n"
-      "early_stopping_patience: 2\nsample_steps: 3\nsample_tokens: 9\nadapter: lora\nlora_dropout: 0.1\nlora_init: pissa\n"
+      "early_stopping_patience: 2\nsample_steps: 3\nsample_tokens: 9\nadapter: lora\nlora_dropout: 0.1\nlora_init: "
+      "pissa\n"
       "lora_free_ratio: 0.2\nosft: {unfreeze_rank_ratio: 0.5}\n");
   for (const char* line :
        {"12 problems", "line 6: simpo_gamma is for rl: simpo", "line 8: loss.label_smoothing does not go with rl",
         "line 9: loss.eaft_top_k is for loss.token_weight: eaft", "line 10: kd_alpha is for distillation",
         "line 11: early_stopping_patience is given, but neither", "line 12: sample_steps belongs to sample_prompts",
-        "line 13: sample_tokens belongs to sample_prompts", "line 14: lora_r is required", "line 14: lora_alpha is required",
-        "line 14: an adapter needs something to adapt", "line 14: adapter and osft are both given",
-        "line 17: lora_free_ratio is for lora_init: free"}) {
+        "line 13: sample_tokens belongs to sample_prompts", "line 14: lora_r is required",
+        "line 14: lora_alpha is required", "line 14: an adapter needs something to adapt",
+        "line 14: adapter and osft are both given", "line 17: lora_free_ratio is for lora_init: free"}) {
     EXPECT_THAT(error, HasSubstr(line));
   }
   EXPECT_THAT(error, Not(HasSubstr("load_best_model_at_end")));  // which nobody gave
