@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "core/interrupt.h"
 #include "data/prompts.h"
@@ -35,6 +36,7 @@ struct Model::Parts {
   std::unique_ptr<train::Engine> engine;
   Use use = Use::generation;
   std::int64_t room = 0;
+  std::optional<data::Tokenizer> tokenizer;  // where it was asked for: reading a large one takes a while
 
   static std::int64_t rounded_up(std::int64_t tokens, Use use) {
     if (use != Use::generation) return (tokens + 63) / 64 * 64;
@@ -79,9 +81,12 @@ std::int64_t Model::vocab_size() const { return parts_->config.vocab; }
 std::int64_t Model::parameter_count() const { return parts_->config.parameter_count(); }
 
 std::vector<std::int32_t> Model::stop_tokens() const {
-  const std::string& adapter = parts_->options.adapter;
-  const bool own = !adapter.empty() && io::exists(std::filesystem::path(adapter) / "tokenizer.json");
-  return data::stop_tokens(parts_->folder, data::Tokenizer::load(own ? adapter : parts_->folder));
+  if (!parts_->tokenizer) {
+    const std::string& adapter = parts_->options.adapter;
+    const bool own = !adapter.empty() && io::exists(std::filesystem::path(adapter) / "tokenizer.json");
+    parts_->tokenizer = data::Tokenizer::load(own ? adapter : parts_->folder);
+  }
+  return data::stop_tokens(parts_->folder, *parts_->tokenizer);
 }
 
 std::vector<std::int32_t> Model::generate(const std::vector<std::int32_t>& prompt, const Sampling& sampling) {
