@@ -8,7 +8,7 @@ import torch
 from . import _inlay
 from .torch import fused_linear_cross_entropy, swiglu_mlp
 
-# Those whose loss is known to be the cross entropy of lm_head(model.model(...)), scaled and capped as _head says.
+# Those whose loss is known to be the cross entropy of lm_head(model.model(...)), scaled and capped as _loss says.
 _families = {"llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "olmo3", "granite", "gemma", "gemma2", "gemma3_text",
              "phi3"}
 _projections = "gate_proj", "up_proj", "down_proj"
@@ -20,15 +20,27 @@ def patch(model, loss, mlp, tile):
     if kind not in _families or not hasattr(base, "model") or not hasattr(base, "lm_head"):
         raise TypeError(f"{type(base).__name__}: patch_llama knows causal models of {', '.join(sorted(_families))}; "
                         "fused_linear_cross_entropy and swiglu_mlp can be called from any model's code")
-    if mlp:
-        modules = [module for module in base.modules() if all(hasattr(module, name) for name in _projections)]
-        for module in modules:
-            _check_mlp(module)
-        for module in modules:
-            _patch_mlp(module, tile)
+    modules = [module for module in base.modules() if all(hasattr(module, name) for name in _projections)] if mlp else []
+    if mlp and not modules:
+        raise _inlay.UserError(f"{type(base).__name__} has no MLP of {', '.join(_projections)}; mlp=False patches the loss "
+                               "alone")
+    # A model is patched as a whole or not at all.
+    for module in modules:
+        _check_mlp(module)
     if loss:
-        _patch_loss(base)
+        _check_head(base.lm_head)
+    for module in modules:
+        _replace_forward(module, _mlp_forward, tile)
+    if loss:
+        _replace_forward(base, _loss_forward, list(inspect.signature(base.forward).parameters))
     return model
+
+
+def _replace_forward(module, function, *given):
+    """Puts function(module, its forward so far, *given, ...) in its place. Not by a closure: a copy of the module, such as
+    the reference of a preference loss, is to compute with its own weights."""
+    plain = module.forward
+    module.forward = functools.update_wrapper(functools.partial(function, module, plain, *given), plain)
 
 
 def _is_plain(linear):
@@ -56,45 +68,36 @@ def _check_mlp(module):
                                    "mlp=False patches the loss alone")
 
 
-def _patch_mlp(module, tile):
-    plain = module.forward
-
-    @functools.wraps(plain)
-    def forward(x):
-        # Looked up at each call: adapters may have come and gone.
-        linears = [getattr(module, name) for name in _projections]
-        return swiglu_mlp(x, *(linear.weight for linear in linears), tile) if all(map(_is_plain, linears)) else plain(x)
-
-    module.forward = forward
+def _check_head(head):
+    weight = getattr(head, "weight", None)
+    if weight is not None and not weight.is_floating_point():
+        raise TypeError(f"lm_head holds {weight.dtype}: quantised weights cannot be patched; keep the head out of "
+                        "quantisation, or loss=False")
 
 
-def _patch_loss(model):
-    plain = model.forward
-    names = list(inspect.signature(plain).parameters)
-    if getattr(model.lm_head, "weight", None) is not None and not model.lm_head.weight.is_floating_point():
-        raise TypeError(f"lm_head holds {model.lm_head.weight.dtype}: quantised weights cannot be patched; keep the head out "
-                        "of quantisation, or loss=False")
+def _mlp_forward(module, plain, tile, x):
+    # Looked up at each call: adapters may have come and gone.
+    linears = [getattr(module, name) for name in _projections]
+    return swiglu_mlp(x, *(linear.weight for linear in linears), tile) if all(map(_is_plain, linears)) else plain(x)
 
-    @functools.wraps(plain)  # trainers look at its parameters
-    def forward(*args, **kwargs):
-        kwargs.update(zip(names, args))
-        if kwargs.get("labels") is None or not _is_plain(model.lm_head):
-            return plain(**kwargs)
-        labels, shifted = kwargs.pop("labels"), kwargs.pop("shift_labels", None)
-        count, ignored = kwargs.pop("num_items_in_batch", None), kwargs.pop("ignore_index", -100)
-        as_dict = kwargs.pop("return_dict", None)
-        kwargs.pop("logits_to_keep", None)
-        out = model.model(**kwargs, return_dict=True)
-        if shifted is None:
-            shifted = torch.nn.functional.pad(labels, (0, 1), value=ignored)[..., 1:]
-        total = _loss(model, out.last_hidden_state, shifted.reshape(-1).to(out.last_hidden_state.device), ignored, count)
-        from transformers.modeling_outputs import CausalLMOutputWithPast
 
-        rest = {name: getattr(out, name, None) for name in ("past_key_values", "hidden_states", "attentions")}
-        result = CausalLMOutputWithPast(loss=total, **rest)
-        return result if as_dict or (as_dict is None and model.config.return_dict) else result.to_tuple()
+def _loss_forward(model, plain, names, /, *args, **kwargs):
+    kwargs.update(zip(names, args))
+    if kwargs.get("labels") is None or not _is_plain(model.lm_head):
+        return plain(**kwargs)
+    labels, shifted = kwargs.pop("labels"), kwargs.pop("shift_labels", None)
+    count, ignored = kwargs.pop("num_items_in_batch", None), kwargs.pop("ignore_index", -100)
+    as_dict = kwargs.pop("return_dict", None)
+    kwargs.pop("logits_to_keep", None)
+    out = model.model(**kwargs, return_dict=True)
+    if shifted is None:
+        shifted = torch.nn.functional.pad(labels, (0, 1), value=ignored)[..., 1:]
+    total = _loss(model, out.last_hidden_state, shifted.reshape(-1).to(out.last_hidden_state.device), ignored, count)
+    from transformers.modeling_outputs import CausalLMOutputWithPast
 
-    model.forward = forward
+    rest = {name: getattr(out, name, None) for name in ("past_key_values", "hidden_states", "attentions")}
+    result = CausalLMOutputWithPast(loss=total, **rest)
+    return result if as_dict or (as_dict is None and model.config.return_dict) else result.to_tuple()
 
 
 def _loss(model, hidden, targets, ignored, count):

@@ -94,6 +94,8 @@ class Patch(Case):
             ops.patch_llama(made("Gemma2"))
         with self.assertRaisesRegex(inlay.UserError, "has a bias"):
             ops.patch_llama(made(mlp_bias=True))
+        with self.assertRaisesRegex(inlay.UserError, "has no MLP of gate_proj, up_proj, down_proj; mlp=False"):
+            ops.patch_llama(made("Phi3"))
 
     def test_quantised_weights_are_refused(self):
         for where in ("mlp", "head"):
@@ -102,6 +104,16 @@ class Patch(Case):
             linear.weight = torch.nn.Parameter(torch.zeros(8, 8, dtype=torch.uint8), requires_grad=False)
             with self.assertRaisesRegex(TypeError, "quantised weights cannot be patched"):
                 ops.patch_llama(model)
+            self.assertFalse(any("forward" in vars(module) for module in model.modules()), "patched in part")
+
+    def test_a_copy_computes_with_its_own_weights(self):
+        patched = ops.patch_llama(made())
+        other = copy.deepcopy(patched)
+        expected = step(other, **batch())
+        with torch.no_grad():
+            for parameter in patched.parameters():
+                parameter.zero_()
+        self.assert_same(step(other, **batch()), expected)
 
     def test_autocast(self):
         model = made()
