@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # How a training step fares where it has less than the machine: on one core, under a quota of one core on a machine that
-# shows more, and beside twice as many busy programs as there are cores. Prints milliseconds per step, and how many threads
-# the kernels use. Quotas need root; without it those rows are left out.
+# shows more, and beside twice as many busy programs as there are cores. Prints milliseconds per step. Quotas need root;
+# without it those rows are left out.
 #   bench/crowded.sh CONFIG [INLAY]      CONFIG: config.json of a model; INLAY: the program (build/inlay)
 set -euo pipefail
 config=$1 inlay=${2:-build/inlay}
@@ -14,7 +14,9 @@ row() { printf '%-44s %8.0f ms\n' "$1" "$2"; }
 cores=$(nproc)
 alone=$(step env)
 row "alone, $cores cores" "$alone"
-row "alone, one core (taskset)" "$(step taskset -c "$(taskset -cp $$ | grep -oE '[0-9]+' | sed -n 2p)")"
+core=$(taskset -cp $$ | grep -oE '[0-9]+' | sed -n 2p)
+single=$(step taskset -c "$core")
+row "alone, one core (taskset)" "$single"
 
 # A group below this shell's own, of either version of control groups.
 if [[ -d /sys/fs/cgroup/cpu ]]; then
@@ -24,17 +26,22 @@ else
   group=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/inlay-crowded-$$
   limit() { echo "100000 100000" >"$group/cpu.max"; }
 fi
-if mkdir "$group" 2>/dev/null && limit; then
+busy=()
+clean() {
+  if ((${#busy[@]} > 0)); then kill "${busy[@]}" 2>/dev/null || true; fi
+  if [[ -d $group ]]; then rmdir "$group" 2>/dev/null || true; fi
+}
+trap clean EXIT
+if mkdir "$group" 2>/dev/null && limit 2>/dev/null; then
   within() { bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "$@"; }
-  row "a quota of one core" "$(step within)"
+  quota=$(step within)
+  row "a quota of one core" "$quota"
   # What a program does that does not look for quotas: it cannot see this one.
-  row "the same, not looked at" "$(step within unshare --mount bash -c 'mount -t tmpfs none /sys/fs/cgroup && exec "$@"' bash)"
-  rmdir "$group"
+  hidden=$(step within unshare --mount bash -c 'mount -t tmpfs none /sys/fs/cgroup && exec "$@"' bash)
+  row "the same, not looked at" "$hidden"
 fi
 
-busy=()
 for ((i = 0; i < 2 * cores; ++i)); do bash -c 'while :; do :; done' & busy+=($!); done
-trap 'kill "${busy[@]}" 2>/dev/null' EXIT
 beside=$(step env)
 row "beside $((2 * cores)) busy programs" "$beside"
-awk "BEGIN {printf \"that is %.2f x of the fair share, which is a third\\n\", $beside / $alone / 3}"
+awk "BEGIN {printf \"that is %.2f x what a fair share, a third of the machine, would take\\n\", $beside / $alone / 3}"
