@@ -72,7 +72,7 @@ def main():
         ours = lambda: inlay.Tokenizer(folder)
         batches = Beside(arguments.repeat, (ours, lambda t: t.encode_batch(texts, special=False)),
                          (theirs, lambda t: t.encode_batch_fast(texts, add_special_tokens=False)))
-        same = all(a.tolist() == b.ids for a, b in zip(*batches.results))
+        same = all(a.tolist() == b.ids for a, b in zip(*batches.results, strict=True))
         singly = Beside(arguments.repeat, (ours, lambda t: [t.encode(text, special=False) for text in texts]),
                         (theirs, lambda t: [t.encode(text, add_special_tokens=False) for text in texts]))
         row(folder.name, verdict(same), *(f"{size / seconds:.1f}" for seconds in batches.seconds),
@@ -98,7 +98,7 @@ def main():
                                         lambda t: t.encode_batch(template.render_batch(rows), special=False)),
                      (lambda: transformers.AutoTokenizer.from_pretrained(folder),
                       lambda t: t.apply_chat_template(rows, tokenize=True, return_dict=False)))
-        same = all(a.tolist() == b for a, b in zip(*ids.results))
+        same = all(a.tolist() == b for a, b in zip(*ids.results, strict=True))
         row(folder.name, verdict(batches.results[0] == batches.results[1]),
             *(f"{len(rows) / seconds:.0f}" for seconds in batches.seconds), f"{batches.ratio:.1f} ×", f"{singly.ratio:.1f} ×",
             *(f"{len(rows) / seconds:.0f}" for seconds in ids.seconds), f"{ids.ratio:.1f} ×", verdict(same))

@@ -5,10 +5,9 @@
     V/bin/pip download --no-deps --no-binary :all: axolotl==0.19.0 && tar xzf axolotl-0.19.0.tar.gz
     V/bin/python tests/golden/check_axolotl.py build/inlay axolotl-0.19.0/examples
 
-Each file is planned with a tiny model and tiny data in the place of its own, which a hub has, and all linear layers in the
-place of names of its model's. It must either reach a plan, or
-be refused by one message that is complete: without the keys that the message names it must reach a plan. Anything else, such as
-a second message or another exit code than 0 and 2, is a failure."""
+Each file is planned with a tiny model and tiny data in the place of its own, which are on the hub, and with all linear layers in the
+place of layers that it names. It must either reach a plan, or be refused by one message that is complete: without the keys that the
+message names it must reach a plan. Anything else, such as a second message or another exit code than 0 and 2, is a failure."""
 import collections, json, pathlib, re, subprocess, sys, tempfile
 import yaml
 
@@ -88,6 +87,8 @@ for file in sorted(examples.rglob("*.y*ml")):
         counts["are refused by one complete message"] += 1
     else:
         failures.append(f"{file}\n  first:  {message.strip()}\n  second: {second.strip()}")
+if not counts and not failures:
+    sys.exit(f"{examples}: no configurations of axolotl there")
 for what, count in counts.items():
     print(f"{count} {what}")
 print(f"{len(failures)} failures")

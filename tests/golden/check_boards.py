@@ -39,6 +39,7 @@ def server(name, *options):
             return process, uri
         except OSError:
             time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGTERM)
     sys.exit((store / "log").read_text())
 
 

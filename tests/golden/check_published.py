@@ -42,7 +42,7 @@ def main():
                 print(f"{model['name']}: {ours} is {config[ours]}, in litgpt {entry[name]}")
                 differences += 1
     print(f"{compared} models compared, {differences} differences")
-    return 1 if differences else 0
+    return 1 if differences or compared == 0 else 0
 
 
 sys.exit(main())
