@@ -39,6 +39,6 @@ export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
   -DCMAKE_CROSSCOMPILING_EMULATOR="/usr/bin/qemu-aarch64-static;-L;$root"
 cmake --build "$build" --target inlay_tests --parallel "${JOBS:-$(nproc)}"
 
-# Tests that start a program are left out: that would want binfmt_misc. So are those of terminals, which qemu does not emulate.
+# Tests that start a program are left out: that would need binfmt_misc. So are those of terminals, which qemu does not emulate.
 filter=${1:-Core*:*/Core*:Backend*:*/Backend*:Ops*:*/Ops*:Weights*:*/Weights*:Io*:*/Io*:Model*:*/Model*:Objective*:*/Objective*:Jinja*:Data*:*/Data*:Osft*:*/Osft*:Adapter*:*/Adapter*:Options*:-CoreTerminal*:BackendThreads.ANumber*:BackendIsa.WhatTheMachine*}
 OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} exec qemu-aarch64-static -L "$root" "$build/inlay_tests" --gtest_filter="$filter" --gtest_brief=1

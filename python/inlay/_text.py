@@ -13,11 +13,11 @@ class Tokenizer:
         self._tokenizer = _inlay.Tokenizer(os.fspath(path))
 
     def encode(self, text, special=True):
-        """An int32 array. special: with the tokens that the model wants around a text."""
+        """An int32 array. special: with the tokens that the model expects around a text."""
         return self._tokenizer.encode(text, special)
 
     def encode_batch(self, texts, special=True, threads=0):
-        """A list of arrays, of texts that are worked on at once; threads 0: as many as the processor has."""
+        """A list of arrays, of texts that are worked on at once; threads 0: as many as processors are granted."""
         ids, places = self.encode_flat(texts, special, threads)
         places = places.tolist()
         return [ids[begin:end] for begin, end in zip(places, places[1:])]

@@ -34,7 +34,7 @@ struct ReadContext {
   std::int64_t vocab = 0;       // of the model; ids beyond it are a mistake
   BadRow bad_row = BadRow::raise;
   std::filesystem::path prepared;  // folder that keeps what was read, by its content; empty: nothing is kept
-  int threads = 0;                 // 0: as many as the processor has
+  int threads = 0;                 // 0: as many as processors are granted
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};  // in bytes
   std::function<void()> waiting = {};  // now and then while another process prepares the file; may throw
   // About the first row that was skipped, and about prepared files.

@@ -30,7 +30,7 @@ class Tokenizer {
   // `special`: with the tokens that the model wants around a text (a beginning-of-text token, say). Bytes that are not
   // UTF-8 count as U+FFFD. Longer texts than max_text_bytes are a UserError.
   std::vector<std::int32_t> encode(std::string_view text, bool special = true) const;
-  // Many texts on several threads (0: as many as the processor has). The result does not depend on their number.
+  // Many texts on several threads (0: as many as processors are granted). The result does not depend on their number.
   std::vector<std::vector<std::int32_t>> encode(std::span<const std::string> texts, bool special = true,
                                                 int threads = 0) const;
 
