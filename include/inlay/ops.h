@@ -97,7 +97,7 @@ class INLAY_API Ops {
 
   // A cudaStream_t; the default stream unless told otherwise.
   void use_stream(void* stream);
-  // Where scratch comes from: called once per op with the bytes that it wants. The memory must stay until the op's work
+  // Where scratch comes from: called once per op with the bytes that it needs. The memory must stay until the op's work
   // is done, on a GPU in the stream's order. Without, it comes from memory of this object's own, which grows.
   void use_workspace(std::function<void*(std::size_t bytes)> take);
 

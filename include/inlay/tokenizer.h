@@ -18,7 +18,7 @@ class INLAY_API Tokenizer {
   // From a model folder, or its tokenizer.json.
   explicit Tokenizer(const std::string& path);
 
-  // special: with the tokens that the model wants around a text. Bytes that are not UTF-8 count as U+FFFD.
+  // special: with the tokens that the model expects around a text. Bytes that are not UTF-8 count as U+FFFD.
   std::vector<std::int32_t> encode(std::string_view text, bool special = true) const;
   // Many texts at once on so many threads; 0: as many as this process may use.
   std::vector<std::vector<std::int32_t>> encode(std::span<const std::string_view> texts, bool special = true,
@@ -54,7 +54,7 @@ class INLAY_API ChatTemplate {
     std::string tools, documents;  // JSON; empty: none
     std::string variables;         // a JSON object of more variables; empty: none
   };
-  // messages: a JSON array of objects with "role" and what else the template wants.
+  // messages: a JSON array of objects with "role" and what else the template needs.
   std::string render(std::string_view messages, const Options& options) const;
   std::string render(std::string_view messages) const { return render(messages, Options{}); }
   // Many conversations at once on so many threads; 0: as many as this process may use.

@@ -68,7 +68,7 @@ def _autocast(*tensors, half=False):
 
 
 def _rows(tensor):
-    """As the ops want it: neighbours in the last dimension are neighbours in memory."""
+    """As the ops need it: neighbours in the last dimension are neighbours in memory."""
     return tensor if tensor.stride(-1) == 1 and tensor.dim() > 1 else tensor.contiguous()
 
 
