@@ -158,9 +158,8 @@ struct SharedBytes {
     using Tiling = flash::Tiling<head_size>;
     static_assert(Tiling::gradients_apart == (head_size > 128));
     constexpr std::int64_t most_tiles = 1 << 15;  // see flash::partial_bit
-    const std::int64_t tiles = tokens / Tiling::narrowest_tile;
-    if (tiles > most_tiles) return;
-    const std::int64_t more = static_bytes + (tiles + 8) * 2;
+    if (tokens > most_tiles * Tiling::narrowest_tile) return;
+    const std::int64_t more = static_bytes + (tokens / Tiling::narrowest_tile + 8) * 2;
     forward = Tiling::forward_bytes + more;
     query_gradients = Tiling::query_gradient_bytes + more;
     key_gradients = Tiling::key_gradient_bytes + more;
