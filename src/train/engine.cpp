@@ -142,7 +142,7 @@ void Engine::rehearse() {
     model::continue_texts(exec_, decoder_, prompts, {.count = 2});
   }
   if (optimizer_ == nullptr) return;
-  optimizer_->look_ahead(exec_, 2);
+  look_ahead(2);
   optimizer_->step(exec_, 1, 0.0);
   decoder_.update_weights(exec_);
   arena.begin_phase("saving");

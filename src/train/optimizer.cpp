@@ -172,6 +172,7 @@ ops::AdamWSettings Optimizer::settings(std::int64_t step, double learning_rate) 
 
 void Optimizer::look_ahead(Exec& exec, std::int64_t step) {
   if (!schedule_free()) return;
+  const backend::CostScope cost(exec, backend::StepPart::optimizer);
   for (const Slot& slot : slots_) {
     const weights::Parameter& p = *slot.parameter;
     ops::schedule_free_begin(exec, {p.my_value(), p.low, slot.m, slot.v}, options_.beta1, step == 1);

@@ -42,6 +42,27 @@ TEST_P(TrainScheduleFree, TenStepsAreThoseOfItsAuthors) {
   }
 }
 
+// A step reads and writes what AdamW's does, and goes to where gradients are computed before: the weight is read and
+// written, with what completes it, and where plain steps lead is read.
+TEST_P(TrainScheduleFree, ThePlanKnowsOfTheWayAhead) {
+  const Fixture fixture(model_fixtures().front());
+  for (const DType compute : {DType::f32, DType::bf16}) {
+    const auto plan = [&](OptimizerKind kind) {
+      return train::Engine::plan(fixture.config, {.device = GetParam(),
+                                                  .compute = compute,
+                                                  .optimizer = {.kind = kind},
+                                                  .max_tokens = 64,
+                                                  .max_document = 64});
+    };
+    const train::MemoryPlan adamw = plan(OptimizerKind::adamw), free = plan(OptimizerKind::schedule_free);
+    const double more = 12.0 * static_cast<double>(free.trained);
+    EXPECT_EQ(free.cost.of(backend::StepPart::optimizer).bytes,
+              adamw.cost.of(backend::StepPart::optimizer).bytes + more);
+    EXPECT_EQ(free.cost.of(backend::StepPart::none).bytes, adamw.cost.of(backend::StepPart::none).bytes);
+    EXPECT_EQ(free.device_peak, adamw.device_peak);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, TrainScheduleFree, ::testing::ValuesIn(devices()),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
