@@ -45,6 +45,12 @@ void adamw_step_8bit(Exec& exec, View value, View low, View grad, const Moments8
   const bool whole = value.dtype() == DType::bf16 || value.dtype() == DType::f32;
   INLAY_ASSERT(whole && value.contiguous() && low.contiguous(), "{}: value is {} or strided", op,
                name_of(value.dtype()));
+  INLAY_ASSERT((value.dtype() == DType::bf16) == static_cast<bool>(low),
+               "{}: bf16 weights, and only they, have a low half", op);
+  if (low) {
+    check_shape(op, "low", low, value.shape());
+    check_dtype(op, "low", low, DType::i16);
+  }
   const bool at_once = exec.on_cuda() && grad.dim(1) % cuda::moments_together == 0;
   if (!at_once) {
     adamw_update_8bit(exec, grad, moments, grad_scale, settings);

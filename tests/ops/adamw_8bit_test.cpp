@@ -170,6 +170,24 @@ TEST_P(OpsAdamW8bit, AStepIsItsTwoHalves) {
   }
 }
 
+// What would be read and written through the wrong half is refused, however many columns there are.
+TEST_P(OpsAdamW8bit, AWeightHasItsLowHalfOrNone) {
+  for (const std::int64_t cols : {8, 9}) {
+    TestBench bench(GetParam());
+    const auto tensor = [&](DType dtype) {
+      return bench.exec.arena().keep(MemoryClass::optimizer, "x", dtype, {2, cols});
+    };
+    const View grad = tensor(DType::f32), half = tensor(DType::bf16), low = tensor(DType::i16);
+    const Moments8 moments = zeros(bench, 2, cols);
+    const auto step = [&](View value, View completes) {
+      adamw_step_8bit(bench.exec, value, completes, grad, moments, {}, {.lr = 0.01});
+    };
+    EXPECT_THROW(step(half, {}), InternalError) << cols;
+    EXPECT_THROW(step(tensor(DType::f32), low), InternalError) << cols;
+    EXPECT_THROW(step(half, low.slice_rows(0, 1)), InternalError) << cols;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, OpsAdamW8bit, ::testing::ValuesIn(devices()),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
