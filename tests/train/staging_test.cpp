@@ -1,0 +1,86 @@
+#include "train/staging.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <thread>
+
+#include "support/device_tensors.h"
+#include "support/fixtures.h"
+
+// The copy that checkpoints are written from, while steps go on.
+namespace inlay::testing {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+std::map<std::string, Bytes> state_of(train::Engine& engine) {
+  std::map<std::string, Bytes> result;
+  engine.optimizer().for_each_state(engine.exec(), true, [&](const train::StateTensor& state) {
+    Bytes& bytes = result[state.name];
+    bytes.resize(state.share.bytes());
+    state.home.download(bytes.data(), state.share);
+  });
+  return result;
+}
+
+class TrainStaging : public ::testing::TestWithParam<Device> {
+ protected:
+  static void expect_one_moment(train::EngineOptions options) {
+    options.device = GetParam();
+    options.compute = DType::bf16;
+    options.staged = train::Staged::all;
+    const Fixture fixture(model_fixtures().front());
+    const auto engine = fixture.engine(options);
+    const std::vector<PackedBatch> batches = {pack(fixture.documents)};
+    backend::Exec& exec = engine->exec();
+    std::int64_t step = 0;
+    for (int capture = 0; capture < 2; ++capture) {
+      engine->train_step(batches, ++step, 0.01);
+      const std::map<std::string, Bytes> expected = state_of(*engine);
+      // Copies that begin late, as behind those of a large model: who does not wait for them changes what they copy.
+      if (exec.on_cuda()) {
+        backend::call_in_lane(exec, backend::Lane::to_host,
+                              [] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); });
+      }
+      engine->staging()->capture(exec, engine->optimizer());
+      engine->train_step(batches, ++step, 0.01);
+      engine->staging()->wait();
+      const std::map<std::string, Bytes> now = state_of(*engine);
+      ASSERT_EQ(engine->staging()->entries().size(), expected.size());
+      for (const train::Staging::Entry& entry : engine->staging()->entries()) {
+        Bytes copied(entry.bytes.bytes());
+        std::memcpy(copied.data(), entry.bytes.data(), copied.size());
+        EXPECT_TRUE(copied == expected.at(entry.name)) << entry.name << ", step " << step;
+        if (entry.name.ends_with(".m")) {
+          EXPECT_FALSE(copied == now.at(entry.name)) << entry.name << " does not train";
+        }
+      }
+    }
+  }
+};
+
+TEST_P(TrainStaging, HoldsOneMomentWhileStepsGoOn) {
+  expect_one_moment({});
+  expect_one_moment({.optimizer = {.moments = DType::u8}});
+  expect_one_moment({.optimizer = {.kind = train::OptimizerKind::muon}});
+}
+
+// Whose weights change before the passes as well as after them.
+TEST_P(TrainStaging, HoldsOneMomentWhereAStepLooksAhead) {
+  expect_one_moment({.optimizer = {.kind = train::OptimizerKind::schedule_free}});
+}
+
+// Whose updates run on a thread of their own, with clipping after the step and without it during the way back.
+TEST_P(TrainStaging, HoldsOneMomentOfLayersOnTheHost) {
+  expect_one_moment({.host_layers = 1});
+  expect_one_moment({.host_layers = 1, .optimizer = {.max_grad_norm = 1.0}});
+}
+
+INSTANTIATE_TEST_SUITE_P(, TrainStaging, ::testing::ValuesIn(devices()),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+}  // namespace
+}  // namespace inlay::testing
