@@ -65,6 +65,13 @@ Mesh planned_mesh(const options::TrainOptions& options, int processes, int per_n
   return mesh;
 }
 
+Mesh as_first_process(Mesh mesh) {
+  for (std::shared_ptr<Communicator>* ranks : {&mesh.all, &mesh.shards, &mesh.replicas}) {
+    if (!(*ranks)->single()) *ranks = parallel::planned_process(0, (*ranks)->size(), (*ranks)->nodes());
+  }
+  return mesh;
+}
+
 MemoryBudget common_budget(MemoryBudget mine, const Mesh& mesh, Device device) {
   if (!mesh.many()) return mine;
   const auto share = [&](std::size_t bytes) { return bytes == Arena::unlimited ? bytes : bytes / mesh.on_host; };
@@ -79,15 +86,9 @@ MemoryChoice choose_memory_together(const model::ModelConfig& config, EngineOpti
                                     const MemoryDemands& demands, const MemoryBudget& budget,
                                     std::optional<Zero> zero) {
   if (!options.mesh.many()) return choose_memory(config, options, demands, budget);
-  // All plan as the first rank does, so that all decide alike; what others have differs by a row of a matrix.
-  const auto as_first = [](const std::shared_ptr<Communicator>& ranks) {
-    return ranks->single() ? ranks : parallel::planned_process(0, ranks->size(), ranks->nodes());
-  };
   const Mesh real = options.mesh;
   EngineOptions planned = options;
-  planned.mesh.all = as_first(real.all);
-  planned.mesh.shards = as_first(real.shards);
-  planned.mesh.replicas = as_first(real.replicas);
+  planned.mesh = as_first_process(real);
   const auto choose = [&](Zero stage, const MemoryBudget& allowed) {
     options = planned;
     options.mesh.zero = stage;

@@ -12,6 +12,10 @@ parallel::Mesh make_mesh(const options::TrainOptions& options, const std::shared
 // What the first of so many processes would have, so many of them on each node: to plan with.
 parallel::Mesh planned_mesh(const options::TrainOptions& options, int processes, int per_node);
 
+// As the first process has it. All plan with this, so that all decide alike; what others have differs by a row of a
+// matrix.
+parallel::Mesh as_first_process(parallel::Mesh mesh);
+
 // The name of each rank's host. Every process calls it.
 std::vector<std::string> hosts_of(parallel::Communicator& ranks);
 

@@ -296,17 +296,19 @@ MemoryDemands demands_of(const options::TrainOptions& options) {
 
 namespace {
 
-// Where all processes have memory for a copy of what they write of a checkpoint, it is written beside the steps.
+// Where there is memory for a copy of what a process writes of a checkpoint, it is written beside the steps. The plan
+// must be the same on all processes: documents are dealt by it.
 void stage_checkpoints(const options::TrainOptions& options, const model::ModelConfig& config,
                        const MemoryBudget& budget, EngineOptions& engine, MemoryPlan& plan) {
   const bool saves = options.saves_along() || options.saves_best();
   if (!saves) return;
   EngineOptions staged = engine;
   staged.staged = options.save_only_model ? Staged::model : Staged::all;
+  staged.mesh = as_first_process(engine.mesh);
   const MemoryPlan more = Engine::plan(config, staged);
   const bool one_memory = engine.device == Device::cpu;
   const bool fits = one_memory ? more.device_peak + more.host_peak <= budget.device : more.host_peak <= budget.host;
-  if (engine.mesh.all->any(!fits, "memory for a copy of checkpoints")) return;
+  if (!fits) return;
   engine.staged = staged.staged;
   plan = more;
 }
@@ -321,8 +323,7 @@ void check_fp8_layers(const model::Fp8Options& fp8, const model::ModelConfig& co
     if (found) continue;
     user_error(
         "fp8.layers: '{}' names no matrix of a layer; expected the number of one, 0 to {}, or a pattern of tensor "
-        "names "
-        "such as \"*.mlp.*\"",
+        "names such as \"*.mlp.*\"",
         entry, config.layer_count() - 1);
   }
 }

@@ -10,6 +10,7 @@
 #include "support/fixtures.h"
 #include "support/thread_ranks.h"
 #include "train/adapters.h"
+#include "train/deal.h"
 #include "train/session.h"
 #include "weights/masters.h"
 
@@ -243,6 +244,34 @@ TEST(TrainManyRanks, OsftOfBothBasesTrainsAsOneProcessDoes) {
         EXPECT_LE(outcome.leak, 1e-6);
         EXPECT_LE(expected.leak, 1e-6);
       }
+    }
+  }
+}
+
+// Documents are dealt by the plan, without asking the others: a plan of a rank's own rows would deal them otherwise.
+TEST(TrainManyRanks, PlanAlikeWhateverTheirRows) {
+  const Fixture fixture(model_fixture("llama_llama3_tied"));
+  for (const char* saving : {"", "save_steps: 1\n", "save_steps: 1\nsave_only_model: true\n"}) {
+    SCOPED_TRACE(saving);
+    const options::TrainOptions options = options::parse_options(
+        fmt::format("base_model: {}\noutput_dir: nowhere\ndatasets: [x]\nlearning_rate: 1e-3\nsequence_len: 64\n"
+                    "device: cpu\ndtype: fp32\nparallel: {{zero: 3}}\nmemory: {{host_layers: 1}}\n{}",
+                    fixture.folder.string(), saving),
+        "test", {});
+    constexpr int count = 3;
+    std::vector<train::MemoryPlan> plans(count);
+    run_ranks(count, [&](const std::shared_ptr<parallel::Communicator>& ranks) {
+      EngineOptions engine = train::engine_options(options, {.tokens = 64, .document = 64});
+      engine.mesh = mesh_of(ranks, Zero::none, 0);
+      plans[static_cast<std::size_t>(ranks->rank())] = train::resolve_memory(options, fixture.config, engine).plan;
+      EXPECT_EQ(engine.staged != train::Staged::nothing, *saving != '\0');
+      EXPECT_EQ(engine.mesh.all, ranks);
+    });
+    for (const train::MemoryPlan& plan : plans) {
+      EXPECT_EQ(plan.device_peak, plans[0].device_peak);
+      EXPECT_EQ(plan.host_peak, plans[0].host_peak);
+      EXPECT_EQ(train::deal_cost(plan).token, train::deal_cost(plans[0]).token);
+      EXPECT_EQ(train::deal_cost(plan).square, train::deal_cost(plans[0]).square);
     }
   }
 }
