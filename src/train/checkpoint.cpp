@@ -214,23 +214,21 @@ std::function<void(Communicator& ranks)> stage_checkpoint(Engine& engine, const 
                              [parts](const weights::Parameter& p, const weights::Part& part, DType dtype,
                                      const PieceSink& sink) { parts->read(p, part, dtype, nullptr, sink); });
   }
-  return [&engine, &origin, parts, numbers, output_dir, state, contents](Communicator& ranks) {
+  const std::set<std::string> in_model = left_out(engine, origin);
+  return [&engine, &origin, parts, numbers, in_model, output_dir, state, contents](Communicator& ranks) {
     engine.staging()->wait();
     const ReadPart read = [&](const weights::Parameter& p, const weights::Part& part, DType dtype,
                               const io::Checkpoint& base,
                               const PieceSink& sink) { parts->read(p, part, dtype, &base, sink); };
-    const Source source{.model =
-                            [&](const fs::path& folder) {
-                              return save_model(ranks, origin, folder, [&] {
-                                return origin.adapter != nullptr
-                                           ? save_adapter(ranks, engine, *origin.adapter, folder, numbers)
-                                           : save_weights(ranks, engine, origin, folder, read);
-                              });
-                            },
-                        .optimizer =
-                            [&](const fs::path& file) {
-                              return write_optimizer(ranks, *engine.staging(), file, left_out(engine, origin));
-                            }};
+    const Source source{
+        .model =
+            [&](const fs::path& folder) {
+              return save_model(ranks, origin, folder, [&] {
+                return origin.adapter != nullptr ? save_adapter(ranks, engine, *origin.adapter, folder, numbers)
+                                                 : save_weights(ranks, engine, origin, folder, read);
+              });
+            },
+        .optimizer = [&](const fs::path& file) { return write_optimizer(ranks, *engine.staging(), file, in_model); }};
     write_checkpoint(ranks, source, output_dir, state, contents);
   };
 }

@@ -6,7 +6,7 @@ namespace inlay::train {
 
 StagedParts::StagedParts(Engine& engine, const std::filesystem::path& base) : staging_(*engine.staging()) {
   render(engine, io::Checkpoint(base));
-  plan_scratch(engine);
+  copy_parameters(engine);
 }
 
 void StagedParts::render(Engine& engine, const io::Checkpoint& base) {
@@ -27,10 +27,10 @@ void StagedParts::render(Engine& engine, const io::Checkpoint& base) {
   });
 }
 
-void StagedParts::plan_scratch(Engine& engine) {
+void StagedParts::copy_parameters(Engine& engine) {
   Exec planner = Exec::planner(Device::cpu);
   engine.decoder().parameters().for_each([&](const weights::Parameter& p) {
-    const weights::Parameter copy = copied(p);
+    const weights::Parameter& copy = copies_.emplace(&p, copied(p)).first->second;
     for (const weights::Part& part : p.parts) model::read_part(planner, copy, part, DType::f32, nullptr, [](auto) {});
   });
   scratch_ = planner.arena().peak();
@@ -56,7 +56,7 @@ void StagedParts::read(const weights::Parameter& p, const weights::Part& part, D
     return sink(found->second.bytes);
   }
   const View* value = staging_.find(value_state(p));
-  INLAY_ASSERT(value != nullptr || !p.trainable, "there is no copy of {}", p.name);
+  INLAY_ASSERT(value != nullptr || !(p.trainable || is_completed_by_owner(p)), "there is no copy of {}", p.name);
   if (value != nullptr && value->dtype() == dtype && part.stacked == 0) {  // as it is
     const model::PartRows mine = model::saved_rows(p, part);
     const std::int64_t first = part.row + mine.begin - p.first_row();
@@ -64,7 +64,7 @@ void StagedParts::read(const weights::Parameter& p, const weights::Part& part, D
     return sink({static_cast<const std::byte*>(rows.data()), rows.bytes()});
   }
   if (!exec_) exec_.emplace(Exec::runner(Device::cpu, scratch_));
-  model::read_part(*exec_, copied(p), part, dtype, base, sink);
+  model::read_part(*exec_, copies_.at(&p), part, dtype, base, sink);
 }
 
 }  // namespace inlay::train

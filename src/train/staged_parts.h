@@ -27,12 +27,13 @@ class StagedParts {
   };
 
   void render(Engine& engine, const io::Checkpoint& base);
-  void plan_scratch(Engine& engine);
+  void copy_parameters(Engine& engine);
   // A parameter whose numbers are those of the copy, on the CPU.
   weights::Parameter copied(const weights::Parameter& parameter) const;
 
   const Staging& staging_;
   std::map<const weights::Part*, Rendered> rendered_;
+  std::map<const weights::Parameter*, weights::Parameter> copies_;  // the engine's own change with every pass
   std::size_t scratch_ = 0;
   std::optional<Exec> exec_;
 };
