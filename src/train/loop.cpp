@@ -346,7 +346,9 @@ void Loop::save_where_due() {
     return;
   }
   settle_saver();
-  const auto write = stage_checkpoint(engine_, origin_, output_.path(), state_, contents);
+  std::function<void(Communicator&)> write;
+  parallel::together(output_.ranks(), "a copy for the checkpoint",
+                     [&] { write = stage_checkpoint(engine_, origin_, output_.path(), state_, contents); });
   saver_.submit(state_.step, [this, write, remove_outdone, best_step = state_.best.at.step](Communicator& ranks) {
     by_leader(ranks, "metrics.jsonl", [&] { metrics_->sync(); });
     write(ranks);
