@@ -176,18 +176,19 @@ void Loop::end_boards(BoardEnd how) {
 void Loop::check_finite(const StepResult& result) {
   if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
   diverged(
+      state_.step,
       fmt::format("the loss is {} and the gradient norm {}", format_value(result.loss), format_value(result.grad_norm)),
       state_.step - 1);
 }
 
-void Loop::diverged(const std::string& what, std::int64_t bad) {
+void Loop::diverged(std::int64_t step, const std::string& what, std::int64_t bad) {
   try {
     saver_.wait();  // what is being written is to be spoken of, too
   } catch (const UserError&) {
     // The run ends anyway, and for a better reason.
   }
-  throw Diverged(fmt::format("step {}: {}; stopped. {} A lower learning_rate or a longer warm-up usually helps",
-                             state_.step, what, output_.advice_to_go_back(bad)));
+  throw Diverged(fmt::format("step {}: {}; stopped. {} A lower learning_rate or a longer warm-up usually helps", step,
+                             what, output_.advice_to_go_back(bad)));
 }
 
 template <class Write>
@@ -195,7 +196,7 @@ auto Loop::write_finite(const Write& write) {
   try {
     return write();
   } catch (const NotFinite& error) {
-    diverged(error.what(), state_.step);
+    diverged(state_.step, error.what(), state_.step);
   }
 }
 
@@ -252,7 +253,7 @@ bool Loop::evaluate_now() {
     return false;
   }
   if (!std::isfinite(found.loss)) {
-    diverged(fmt::format("the evaluation's loss is {}", format_value(found.loss)), state_.step);
+    diverged(state_.step, fmt::format("the evaluation's loss is {}", format_value(found.loss)), state_.step);
   }
   state_.evaluated = {.step = state_.step, .loss = found.loss, .accuracy = found.accuracy, .metrics = found.metrics};
   const std::int64_t before = state_.best.at.step;
@@ -318,7 +319,7 @@ void Loop::with_saver(const Work& work) {
   try {
     work();
   } catch (const NotFinite& error) {
-    diverged(error.what(), saver_.step());
+    diverged(saver_.step(), error.what(), saver_.step());
   }
 }
 

@@ -32,8 +32,8 @@ class Loop {
   void tell_of_boards();
   void end_boards(BoardEnd how);
   void check_finite(const StepResult& result);
-  // bad: the steps after which the weights are known to give this.
-  [[noreturn]] void diverged(const std::string& what, std::int64_t bad);
+  // step: where it was met. bad: the steps after which the weights are known to give this.
+  [[noreturn]] void diverged(std::int64_t step, const std::string& what, std::int64_t bad);
   // The step's loss is that of the weights before their update: only what is written tells what became of them.
   template <class Write>
   auto write_finite(const Write& write);
@@ -82,8 +82,8 @@ class Loop {
   double expected_speed_;  // tokens/s; 0: unknown
   double pace_ = 0;
   History history_;
-  Saver saver_;  // last: what it writes from must outlive it
   std::size_t host_peak_ = 0;
+  Saver saver_;  // last: what it writes from must outlive it
 };
 
 }  // namespace inlay::train
