@@ -147,9 +147,9 @@ void check_same_everywhere(const options::TrainOptions& options, parallel::Commu
 RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
            const std::shared_ptr<parallel::Communicator>& ranks, const MetricsObserver& observer) {
   check_same_everywhere(options, *ranks);
-  check_on_policy(options, ranks->size());
   std::optional<model::ModelConfig> config;
   parallel::together(*ranks, "reading the model's configuration", [&] {
+    check_on_policy(options, ranks->size());
     check_boards(options);
     config = config_of(options);
     check_adapter(options, *config);

@@ -381,6 +381,13 @@ TEST_F(CliManyProcesses, ARankThatWouldDoSomethingElseIsNamed) {
   expect_named("configuration", "--parallel.zero 2", "zero: ");
 }
 
+TEST_F(CliManyProcesses, AreToldOnceThatOneMustDoIt) {
+  const CommandResult result = train(3, "out", {"--sdft.enabled", "true", "--sdft.on_policy", "true"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("inlay: sdft.on_policy is for one process, and there are 3"));
+  EXPECT_EQ(times(result.err, "inlay: "), 1u) << result.err;
+}
+
 // Each rank has what its own folder holds, under the same names: a host to which the wrong files were copied.
 TEST_F(CliManyProcesses, ARankWithOtherFilesIsNamed) {
   const auto here = [](const std::string& name) { return "/proc/self/cwd/" + name; };
