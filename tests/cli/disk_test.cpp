@@ -164,9 +164,10 @@ TEST_F(CliDisk, WhatLaterThingsRelyOnIsSyncedFirst) {
       EXPECT_EQ(operations.at(at + 1), "sync " + made.parent_path().string());
     }
     const fs::path metrics = run / "metrics.jsonl";
+    const auto write_of = [&](int step) { return find("write", metrics, 0, 1 + step); };  // the first makes the file
     for (const int step : {2, 4}) {
       const std::string name = "checkpoint-" + std::to_string(step);
-      const std::size_t known = find("write", metrics, 0, step), named = find("rename", run / name);
+      const std::size_t known = write_of(step), named = find("rename", run / name);
       EXPECT_LT(find("sync", metrics, known), named) << "a checkpoint of steps that the metrics have lost";
       // All of its files, and their names, and then its own.
       const fs::path partial = run / ("." + name + ".partial");
@@ -180,14 +181,16 @@ TEST_F(CliDisk, WhatLaterThingsRelyOnIsSyncedFirst) {
       }
       EXPECT_GT(files, 3);
       const std::size_t there = find("sync", run, named);
-      if (step == 4) EXPECT_LT(there, find("remove", run / ".checkpoint-2.removed")) << "neither may be left";
+      if (step == 4) {
+        EXPECT_LT(there, find("remove", run / ".checkpoint-2.removed")) << "neither may be left";
+      }
     }
     // The summary says that the result is whole.
     const fs::path weights = run / (method.empty() ? "model.safetensors" : "adapter_model.safetensors");
     const std::size_t weights_named = find("rename", weights), summary = find("rename", run / "summary.json");
     EXPECT_LT(find("sync", run, weights_named), summary);
     EXPECT_LT(find("sync", run / ".result" / weights.filename()), weights_named);
-    EXPECT_LT(find("sync", metrics, find("write", metrics, 0, 4)), summary);
+    EXPECT_LT(find("sync", metrics, write_of(4)), summary);
     EXPECT_EQ(operations.at(summary + 1), "sync " + run.string());
     fs::remove_all(folder / "new");
     fs::remove(file);

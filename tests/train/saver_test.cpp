@@ -41,8 +41,10 @@ TEST(TrainSaver, WritesBesideWhoAskedAndOneAfterTheOther) {
   saver.check();  // nothing is known yet, and nobody waits
   EXPECT_EQ(saver.step(), 1);
   gate.open();
-  saver.submit(2, [&](parallel::Communicator&) { written.push_back(2); });
-  EXPECT_EQ(written.front(), 1);  // the second has waited for the first
+  saver.submit(2, [&](parallel::Communicator&) {
+    EXPECT_EQ(written, std::vector<int>({1}));  // it has waited for the first
+    written.push_back(2);
+  });
   saver.wait();
   EXPECT_EQ(written, std::vector<int>({1, 2}));
 }
