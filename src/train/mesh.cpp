@@ -43,10 +43,11 @@ Mesh make_mesh(const options::TrainOptions& options, const std::shared_ptr<Commu
   const auto mine = static_cast<std::size_t>(all->rank());
   mesh.on_host = static_cast<int>(on(hosts[mine]));
   if (options.parallel.shard == ShardGroup::all) return mesh;
-  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
-    if (on(hosts[rank]) == mesh.on_host) continue;
-    user_error("parallel.shard: node needs the same number of processes on every node, but {} has {} and {} has {}",
-               hosts[mine], mesh.on_host, hosts[rank], on(hosts[rank]));
+  for (const std::string& host : hosts) {
+    if (on(host) == on(hosts[0])) continue;
+    throw parallel::SharedError(fmt::format(
+        "parallel.shard: node needs the same number of processes on every node, but {} has {} and {} has {}", hosts[0],
+        on(hosts[0]), host, on(host)));
   }
   const auto first = std::find(hosts.begin(), hosts.end(), hosts[mine]);
   mesh.shards = all->split(static_cast<int>(first - hosts.begin()));

@@ -134,7 +134,8 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
                           const BatchBounds& bounds, Console& console,
                           const std::shared_ptr<parallel::Communicator>& ranks) {
   RunEngine run;
-  EngineOptions engine = engine_options(options, bounds);
+  EngineOptions engine;
+  parallel::together(*ranks, "the engine's options", [&] { engine = engine_options(options, bounds); });
   engine.messages = backend::messages_to(console);
   engine.mesh = make_mesh(options, ranks);
   osft::FoundBases found;
@@ -152,7 +153,7 @@ RunEngine make_run_engine(const options::TrainOptions& options, const model::Mod
         weight_plan(*adapter_of(options, config), config, static_cast<std::uint64_t>(options.seed), &found.layout);
     engine.saves_adapter = true;
   } else {
-    plan_weights(options, config, bounds, engine);
+    parallel::together(*ranks, "what trains", [&] { plan_weights(options, config, bounds, engine); });
   }
   const MemoryChoice memory = resolve_memory(options, config, engine);
   run.plan = memory.plan;

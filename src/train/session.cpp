@@ -328,15 +328,12 @@ void check_fp8_layers(const model::Fp8Options& fp8, const model::ModelConfig& co
   }
 }
 
-}  // namespace
-
-MemoryChoice resolve_memory(const options::TrainOptions& options, const model::ModelConfig& config,
-                            EngineOptions& engine) {
+MemoryChoice choose_within(const options::TrainOptions& options, const model::ModelConfig& config,
+                           const MemoryBudget& budget, EngineOptions& engine) {
   if (options.memory.host_layers && *options.memory.host_layers > config.layer_count()) {
     user_error("memory.host_layers: {} of a model with {} layers", *options.memory.host_layers, config.layer_count());
   }
   if (engine.fp8) check_fp8_layers(*engine.fp8, config);
-  const MemoryBudget budget = common_budget(budget_of(options, engine.device), engine.mesh, engine.device);
   MemoryChoice choice = choose_memory_together(config, engine, demands_of(options), budget, options.parallel.zero);
   if (engine.fp8 && choice.plan.cost.model().products[static_cast<std::size_t>(DType::e4m3)] == 0) {
     user_error(
@@ -346,6 +343,17 @@ MemoryChoice resolve_memory(const options::TrainOptions& options, const model::M
         options.base_model.empty() ? "this model" : options.base_model);
   }
   if (choice.fits) stage_checkpoints(options, config, budget, engine, choice.plan);
+  return choice;
+}
+
+}  // namespace
+
+MemoryChoice resolve_memory(const options::TrainOptions& options, const model::ModelConfig& config,
+                            EngineOptions& engine) {
+  const MemoryBudget budget = common_budget(budget_of(options, engine.device), engine.mesh, engine.device);
+  const std::shared_ptr<parallel::Communicator> ranks = engine.mesh.all;  // while others stand in its place
+  MemoryChoice choice;
+  parallel::together(*ranks, "planning memory", [&] { choice = choose_within(options, config, budget, engine); });
   return choice;
 }
 

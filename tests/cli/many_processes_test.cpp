@@ -381,11 +381,18 @@ TEST_F(CliManyProcesses, ARankThatWouldDoSomethingElseIsNamed) {
   expect_named("configuration", "--parallel.zero 2", "zero: ");
 }
 
-TEST_F(CliManyProcesses, AreToldOnceThatOneMustDoIt) {
-  const CommandResult result = train(3, "out", {"--sdft.enabled", "true", "--sdft.on_policy", "true"});
-  EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, HasSubstr("inlay: sdft.on_policy is for one process, and there are 3"));
-  EXPECT_EQ(times(result.err, "inlay: "), 1u) << result.err;
+// Also where it shows only when the model, the machine and the number of processes are known.
+TEST_F(CliManyProcesses, WhatAllOfThemRefuseIsSaidOnce) {
+  const std::pair<Words, std::string> mistakes[] = {
+      {{"--sdft.enabled", "true", "--sdft.on_policy", "true"}, "sdft.on_policy is for one process, and there are 3"},
+      {{"--matmul_dtype", "bf16"}, "matmul_dtype: bf16 needs dtype: bf16"},
+      {{"--memory.host_layers", "99"}, "memory.host_layers: 99 of a model with"}};
+  for (const auto& [words, message] : mistakes) {
+    const CommandResult result = train(3, "out", words);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.err, HasSubstr("inlay: " + message));
+    EXPECT_EQ(times(result.err, "inlay: "), 1u) << result.err;
+  }
 }
 
 // Each rank has what its own folder holds, under the same names: a host to which the wrong files were copied.
