@@ -52,6 +52,7 @@ pid_t start_helper(const ContinualArguments& arguments) {
 
 // Starts them all and waits until the last has ended. The sequences are theirs to share out (study/continual.h).
 train::RunEnd run_helpers(const ContinualArguments& arguments) {
+  ::signal(SIGCHLD, SIG_DFL);  // where it is ignored, nobody hears how a process has ended
   std::set<pid_t> running;
   for (int i = 0; i < arguments.jobs; ++i) running.insert(start_helper(arguments));
   bool asked = false;

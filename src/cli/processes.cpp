@@ -160,6 +160,7 @@ std::optional<int> run_as_processes(const std::string& processes, std::vector<st
   sigemptyset(&signals);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) sigaddset(&signals, signal);
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGCHLD, SIG_DFL);  // whoever started this may ignore it: then nobody, mpirun included, hears of an end
   const pid_t mpirun = start(mpirun_command(count, arguments), signals);
   int asked_by = 0, status = 0;
   bool delivered = true;  // what was asked for

@@ -23,6 +23,15 @@ TEST(CliProcesses, AnErrorThatAllHaveIsSaidOnce) {
   EXPECT_EQ(times(started.err, "\n"), 1u) << "mpirun has nothing to add to it: " << started.err;
 }
 
+// As some supervisors and scripts start programs. A minute is for ever here.
+TEST(CliProcesses, EndWhereTheEndOfChildrenIsIgnored) {
+  if (!has_mpirun()) GTEST_SKIP() << "mpirun is not installed (Debian: openmpi-bin)";
+  const CommandResult result = run("timeout", {"60", "env", "--ignore-signal=CHLD", program().string(), "train",
+                                               "/nowhere/run.yaml", "--processes", "2"});
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("/nowhere/run.yaml: no such file"));
+}
+
 // What is wrong with mpirun itself is still said.
 TEST(CliProcesses, WhatMpirunSaysOfItselfIsSeen) {
   if (!has_mpirun()) GTEST_SKIP() << "mpirun is not installed (Debian: openmpi-bin)";
