@@ -1,7 +1,6 @@
 #include "train/measured_network.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -21,12 +20,12 @@ constexpr int rings_version = 1;  // of the file; what a file of another version
 
 std::string network_of(Device device) { return "network of " + machine_name(device); }
 
-// A positive number, or nothing.
-double positive(const nlohmann::json& json, const char* name) {
+// A positive number, no larger than a machine of any kind has it, or nothing.
+double positive(const nlohmann::json& json, const char* name, double largest) {
   const auto found = json.find(name);
   if (found == json.end() || !found->is_number()) return 0;
   const auto value = found->get<double>();
-  return std::isfinite(value) && value > 0 ? value : 0;
+  return value > 0 && value <= largest ? value : 0;
 }
 
 bool whole_ring(const MeasuredRing& ring) {
@@ -46,11 +45,12 @@ std::vector<MeasuredRing> read_rings(const std::filesystem::path& file, const st
   std::vector<MeasuredRing> rings;
   for (const nlohmann::json& entry : json["rings"]) {
     if (!entry.is_object()) continue;
-    const MeasuredRing ring = {.rate = positive(entry, "bytes_per_s"),
-                               .processes = static_cast<int>(positive(entry, "processes")),
-                               .nodes = static_cast<int>(positive(entry, "nodes")),
-                               .bytes = static_cast<std::int64_t>(positive(entry, "bytes")),
-                               .iterations = static_cast<int>(positive(entry, "iterations"))};
+    constexpr double most = 1e9, most_bytes = 1e18;
+    const MeasuredRing ring = {.rate = positive(entry, "bytes_per_s", most_bytes),
+                               .processes = static_cast<int>(positive(entry, "processes", most)),
+                               .nodes = static_cast<int>(positive(entry, "nodes", most)),
+                               .bytes = static_cast<std::int64_t>(positive(entry, "bytes", most_bytes)),
+                               .iterations = static_cast<int>(positive(entry, "iterations", most))};
     if (whole_ring(ring)) rings.push_back(ring);
   }
   return rings;

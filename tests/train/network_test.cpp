@@ -91,6 +91,8 @@ TEST(TrainNetwork, ABetterMeasurementIsKept) {
   };
   std::ofstream(file) << with("\"nodes\": 2", "\"nodes\": 3");
   EXPECT_EQ(rates(), std::vector<double>{6e9}) << "four processes on three nodes";
+  std::ofstream(file) << with("\"nodes\": 2", "\"nodes\": 2e300");
+  EXPECT_EQ(rates(), std::vector<double>{6e9}) << "more than a number of nodes can be";
   for (const std::string& text :
        {std::string("[]"), whole.substr(0, whole.size() / 2), with("\"version\": 1", "\"version\": 2")}) {
     std::ofstream(file) << text;
