@@ -45,15 +45,14 @@ void print_team(const RunPlan& p) {
              bytes(e.sent_bytes), bytes(e.sent_far_bytes), bytes(e.layer_bytes));
   fmt::print(
       "a step of {} micro-batch{} each: {:.3g} s, of which kernels {:.3g} s; exchanging takes {:.3g} s, of which "
-      "{:.3g} s "
-      "does not hide behind kernels\n",
+      "{:.3g} s does not hide behind kernels\n",
       p.options.gradient_accumulation_steps, p.options.gradient_accumulation_steps > 1 ? "es" : "", e.step_seconds,
       e.compute_seconds, e.network_seconds, e.exposed_seconds());
   fmt::print("about {} tokens/s in all, {} per process: {:.0f} % of what it does without waiting (rates: {}; {})\n",
              format_count(std::llround(e.tokens_per_second)), format_count(std::llround(per_process)),
              100 * e.compute_seconds / e.step_seconds, p.ceilings.source, p.network.source);
   if (p.budget.device == Arena::unlimited) {
-    fmt::print("fewest processes: unknown, since nothing says what a device holds; memory.device does\n");
+    fmt::print("fewest processes: unknown, because the memory of a device is not known; set memory.device\n");
   } else if (p.smallest > 0) {
     fmt::print("fewest processes whose devices hold everything: {}{}\n", p.smallest,
                p.smallest > p.team.per_node() ? fmt::format(" (whole nodes of {})", p.team.per_node()) : "");

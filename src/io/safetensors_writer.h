@@ -34,7 +34,7 @@ using FileSums = std::map<std::string, FileSum>;
 
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
-// What transformers wants to find in the files of a model.
+// What transformers expects in the files of a model.
 inline const SafetensorsMetadata model_metadata = {{"format", "pt"}};
 
 // Who writes a file. Of many processes each writes its own bytes of the same file, which is then to be in a folder that

@@ -42,7 +42,7 @@ std::vector<Document> blank_documents(const CalibrationOptions& calibration, std
   return std::vector<Document>(sources * static_cast<std::size_t>(calibration.samples), blank);
 }
 
-// The first documents of a file, no longer than the calibration wants them.
+// The first documents of a file, no longer than the calibration asks for.
 std::vector<Document> documents_of_file(const std::string& file, const SearchInputs& inputs) {
   const CalibrationOptions& calibration = inputs.osft.calibration;
   std::vector<Document> documents = inputs.read(file);

@@ -36,7 +36,7 @@ std::vector<std::string> Relay::exchange(std::string_view mine, std::string_view
   changed_.notify_all();
   changed_.wait(lock, [&] { return request.answer || abandoned_; });
   request_ = nullptr;
-  if (!request.answer) throw InternalError(fmt::format("{}: the run has ended before", what));
+  if (!request.answer) throw InternalError(fmt::format("{}: the run has already ended", what));
   return *std::move(request.answer);
 }
 

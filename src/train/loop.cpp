@@ -398,7 +398,7 @@ RunEnd Loop::finish() {
   if (early) {
     console_.line(fmt::format("stopped early: {} evaluations in a row were no better than that of step {}",
                               state_.best.not_improved, state_.best.at.step));
-    // For who wants to go on after all.
+    // For those who want to go on after all.
     if (options_.save_steps > 0 && state_.step % options_.save_steps != 0) save(Contents::all);
   }
   if (options_.save_strategy == options::When::best && saved_ != state_.step) save_where_due();

@@ -39,7 +39,7 @@ void check_same_run(const TrainerState& saved, const TrainerState& now, const st
   }
   // An earlier version kept no fingerprint of them.
   if (!saved.adapter_targets.empty() && saved.adapter_targets != now.adapter_targets) {
-    user_error("{}: the adapter has other targets than the run's; resume with the run's own {}", folder,
+    user_error("{}: the adapter's targets are not those of the run; resume with the run's own {}", folder,
                adapter::target_keys);
   }
   if (saved.basis_fingerprint != now.basis_fingerprint) {

@@ -49,7 +49,7 @@ nlohmann::ordered_json by_class(const MemoryByClass& classes) {
 // Without a word about nodes, eight processes share one.
 TeamShape team_of(const PlanRequest& request, const options::TrainOptions& options) {
   if (request.processes == 1 && !request.link.empty()) {
-    user_error("--link is what several processes send each other by; give their number, too: --processes N");
+    user_error("--link is the connection between processes; give their number as well: --processes N");
   }
   if (request.processes == 1 && request.nodes > 1) {
     user_error("--nodes: one process is on one node; give the number of processes on all {}: --processes N",
@@ -67,7 +67,7 @@ TeamShape team_of(const PlanRequest& request, const options::TrainOptions& optio
 }
 
 // The fewest processes whose devices hold everything; 0: not even the most that are tried. Beyond one node they fill
-// whole nodes: a team of them is as even as a plan wants it.
+// whole nodes: plans are for nodes that have the same number of them.
 int smallest_team(const RunPlan& p, const EngineOptions& undecided) {
   MemoryBudget device_alone = p.budget;
   device_alone.host = 0;

@@ -187,7 +187,7 @@ TEST(CliCommands, PlanOfManyProcesses) {
   EXPECT_EQ(uneven.code, 2);
   EXPECT_THAT(uneven.err, HasSubstr("--nodes: 16 processes cannot be spread evenly over 3 nodes"));
   EXPECT_THAT(plan({"--processes", "16", "--link", "string"}).err, HasSubstr("--link: expected nvlink, pcie"));
-  EXPECT_THAT(plan({"--link", "nvlink"}).err, HasSubstr("give their number, too: --processes N"));
+  EXPECT_THAT(plan({"--link", "nvlink"}).err, HasSubstr("give their number as well: --processes N"));
   EXPECT_THAT(plan({"--nodes", "2"}).err, HasSubstr("--processes N"));
   EXPECT_THAT(plan({"--processes", "3", "--nodes", "2"}).err, HasSubstr("make --processes a multiple of --nodes"));
 }

@@ -136,7 +136,7 @@ TEST(TrainSaver, WhereOneRankFailsTheOthersDoNotWait) {
     }
   });
   EXPECT_EQ(errors[2], "a defect");
-  for (const std::size_t rank : {0u, 1u}) EXPECT_EQ(errors[rank], "the others: the run has ended before");
+  for (const std::size_t rank : {0u, 1u}) EXPECT_EQ(errors[rank], "the others: the run has already ended");
 }
 
 // Nobody carries out what the threads ask for any more: they end all the same.
