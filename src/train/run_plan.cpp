@@ -175,19 +175,19 @@ RunPlan plan_run(const options::TrainOptions& options, const PlanRequest& reques
   EngineOptions undecided = p.engine;
   p.choice = resolve_memory(p.options, p.config, p.engine);
   undecided.mesh.zero = p.engine.mesh.zero;
+  const MemoryBudget each = common_budget(p.budget, p.engine.mesh, p.engine.device);  // processes share a host's memory
   if (request.max_context) {
     const std::int64_t most = std::max<std::int64_t>(p.config.max_positions, std::int64_t{4} << 20);
-    p.longest = longest_context(p.config, undecided, demands_of(p.options), p.budget, most);
+    p.longest = longest_context(p.config, undecided, demands_of(p.options), each, most);
   }
   if (p.options.finds_directions()) {
     osft::SearchInputs inputs = search_inputs(p.options, p.config, p.engine.device, console);
     inputs.ranks = p.engine.mesh.all;
     p.search_peak = osft::plan_bases(inputs, p.config, p.engine.device, p.engine.compute, step_shape(p.options, batch));
-    if (p.choice.fits && p.search_peak > p.budget.device) {
+    if (p.choice.fits && p.search_peak > each.device) {
       p.choice.fits = false;
-      p.choice.reason =
-          fmt::format("finding directions needs {} of {} memory, but only {} is free", format_bytes(p.search_peak),
-                      name_of(p.engine.device), format_bytes(p.budget.device));
+      p.choice.reason = fmt::format("finding directions needs {} of {} memory, but only {} is free",
+                                    format_bytes(p.search_peak), name_of(p.engine.device), format_bytes(each.device));
     }
   }
   // On the CPU the arena is host memory; on a GPU the host holds the documents, the piece of a file that is on its way,
