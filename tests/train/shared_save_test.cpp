@@ -154,6 +154,12 @@ TEST(TrainSharedSave, ACheckpointIsTheSameFilesOnAnyNumberOfRanks) {
   }
 }
 
+TEST(TrainSharedSave, SoAreThoseOfLayersOnTheHost) {
+  Subject subject(model_fixture("llama_linear_sharded"), DType::bf16);
+  subject.options.host_layers = 1;
+  expect_same_on_any_number(subject);
+}
+
 TEST(TrainSharedSave, SoAreThoseOfOsft) {
   for (const char* name : {"llama_llama3_tied", "gpt_oss_balance"}) {
     for (const char* osft :
