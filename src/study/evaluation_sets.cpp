@@ -117,11 +117,14 @@ EvaluationSets::EvaluationSets(const ContinualOptions& options, const model::Mod
   }
 }
 
+std::string EvaluationSets::text_of(const std::vector<std::int32_t>& answer) const {
+  return tokenizer_->decode(std::span(answer.begin(), std::ranges::find_first_of(answer, stops_)));
+}
+
 void EvaluationSets::add_answers(EvaluationSet& set, const Answering& answering, const std::string& file) const {
   AnswerSet answers{.answering = answering};
   for (data::Exchange& exchange : exchanges_of(set.documents, answering.limit, file)) {
-    const auto end = std::ranges::find_first_of(exchange.answer, stops_);
-    answers.references.push_back(tokenizer_->decode(std::span(exchange.answer.begin(), end)));
+    answers.references.push_back(text_of(exchange.answer));
     if (!data::is_judged_by(answers.references.back(), answering.rule)) {
       user_error("{}: row {}: its answer has no {}, by which answers are judged: '{}'", file, answers.references.size(),
                  answering.rule.marker.empty() ? "number" : fmt::format("'{}'", answering.rule.marker),
@@ -150,18 +153,15 @@ void EvaluationSets::write_own_answers(std::size_t which, const fs::path& file, 
       train::answer_all(*engine, prompts,
                         {.count = held.answering.max_new_tokens,
                          .stops = stops_,
+                         .keep_stop = true,  // where it ended by itself, how it did is part of what it says
                          .drawing = {.temperature = static_cast<float>(*held.own_temperature)}},
                         console);
   std::string lines;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     std::vector<std::int32_t> ids = prompts[i], labels(ids.size(), ignore_label);
     ids.insert(ids.end(), answers[i].begin(), answers[i].end());
-    // Where it ended by itself, that it did is part of what it says.
-    const bool ended = static_cast<std::int64_t>(answers[i].size()) < held.answering.max_new_tokens;
-    if (ended && !stops_.empty()) ids.push_back(stops_.front());
     labels.insert(labels.end(), ids.begin() + static_cast<std::ptrdiff_t>(labels.size()), ids.end());
-    const nlohmann::ordered_json json = {
-        {"input_ids", ids}, {"labels", labels}, {"text", tokenizer_->decode(answers[i])}};
+    const nlohmann::ordered_json json = {{"input_ids", ids}, {"labels", labels}, {"text", text_of(answers[i])}};
     lines += json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   }
   io::write_file_atomic(file, lines);

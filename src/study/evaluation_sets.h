@@ -45,6 +45,8 @@ class EvaluationSets {
   ScoreRow evaluate(const std::filesystem::path& folder, const model::ModelConfig& config, Console& console) const;
 
  private:
+  // Up to the token that ends it.
+  std::string text_of(const std::vector<std::int32_t>& answer) const;
   // Takes prompts and right answers out of the set's documents, which must be whole yet.
   void add_answers(EvaluationSet& set, const Answering& answering, const std::string& file) const;
   SetScore score(train::Engine& engine, const EvaluationSet& set, Console& console) const;

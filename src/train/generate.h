@@ -14,6 +14,7 @@ namespace inlay::train {
 struct GenerateOptions {
   std::int64_t count = 32;                  // new tokens, at most
   std::vector<std::int32_t> stops;          // each ends the continuation, and is not part of it
+  bool keep_stop = false;                   // but is its last token
   model::Drawing drawing;                   // first_sequence: one prompt under two numbers goes on in two ways
   parallel::Communicator* ranks = nullptr;  // that write the same together (model/decoding.h)
   // Called with every token of a continuation as it is made.

@@ -273,6 +273,28 @@ TEST_P(CliContinual, AnswersAreHeldAndMatched) {
               HasSubstr("match was 'whole' and is 'contains' now"));
 }
 
+// The last token of an answer is the one that the model ended it by, whichever of those that may end it.
+TEST_P(CliContinual, OwnAnswersEndAsTheModelEndsThem) {
+  folder.write("prompts.jsonl", "{\"instruction\": \"Say one.\", \"output\": \"one\"}\n");
+  const auto answer = [&](const std::string& output) {
+    std::string text = config(output, "", 1);
+    const std::string held = "{name: old, data: " + path("held.jsonl") + "}";
+    text.replace(text.find("sequence_len: 32"), 16, "sequence_len: 512");
+    text.replace(text.find(held), held.size(),
+                 "{name: own, prompts: " + path("prompts.jsonl") + ", max_new_tokens: 8, temperature: 0}");
+    const CommandResult result = run(text);
+    EXPECT_EQ(result.code, 0) << result.err;
+    const auto row = nlohmann::json::parse(read_text(folder / output / "base-answers-own.jsonl"));
+    return row.at("input_ids").get<std::vector<std::int32_t>>();
+  };
+  const std::vector<std::int32_t> whole = answer("whole");
+  folder.write("base/generation_config.json", "{\"eos_token_id\": " + std::to_string(whole.back()) + "}");
+  const std::vector<std::int32_t> ended = answer("ended");
+  EXPECT_EQ(ended.back(), whole.back());
+  ASSERT_LE(ended.size(), whole.size());
+  EXPECT_TRUE(std::equal(ended.begin(), ended.end(), whole.begin()));
+}
+
 // Several at once come to what one by one come to.
 TEST_P(CliContinual, SequencesMayRunSideBySide) {
   ASSERT_EQ(run(config("one")).code, 0);
