@@ -54,7 +54,7 @@ class ContinualRun {
         console_(work.quiet),
         passing_(Console::passing(work.quiet || work.helping)),  // others write to the same terminal
         config_(model::load_config(options.base_model)),
-        sets_(options_, config_, work.helping ? passing_ : console_) {
+        sets_(options_, base_config(), work.helping ? passing_ : console_) {
     if (!work_.helping) {
       for (const std::string& note : options_.notes) console_.line(note);
       for (std::size_t t = 0; t < options_.tasks.size(); ++t) {

@@ -60,7 +60,9 @@ void add_training(Facts& facts, const std::string& who, const options::TrainOpti
                                                "save_steps",      "save_total_limit",    "save_only_model",
                                                "report_to",       "mlflow_tracking_uri", "mlflow_experiment_name",
                                                "mlflow_run_name", "activation_policy",   "eval_strategy",
-                                               "save_strategy",   "evals_per_epoch",     "saves_per_epoch"};
+                                               "save_strategy",   "evals_per_epoch",     "saves_per_epoch",
+                                               "sample_prompts",  "sample_as",           "sample_steps",
+                                               "sample_tokens"};
   for (const auto& item : YAML::Load(options::to_yaml(training))) {
     const std::string key = item.first.Scalar();
     if (!beside.contains(key)) flatten(facts, who + ": " + key, item.second);
@@ -105,6 +107,8 @@ Facts facts_of(const ContinualOptions& options) {
     const std::string who = fmt::format("held[{}].", h);
     facts[who + "name"] = held.name;
     facts[who + "data"] = whole_paths(held.data);
+    // The other metrics are computed of every set, whichever is shown.
+    if (held.metric == Metric::exact_match) facts[who + "metric"] = name_of(held.metric);
     if (held.own_temperature) facts[who + "temperature"] = fmt::format("{}", *held.own_temperature);
     if (held.own_temperature || held.metric == Metric::exact_match) add_answering(facts, who, held.answering);
   }

@@ -271,6 +271,9 @@ TEST_P(CliContinual, AnswersAreHeldAndMatched) {
               HasSubstr("row 2: its answer has no 'one', by which answers are judged: 'two'"));
   EXPECT_THAT(run(yaml("study", ", match: contains"), {"--resume"}).err,
               HasSubstr("match was 'whole' and is 'contains' now"));
+  std::string other = yaml("study", "");
+  other.erase(other.find(", metric: exact_match}, {name: said"), 21);
+  EXPECT_THAT(run(other, {"--resume"}).err, HasSubstr("held[0].metric was 'exact_match' and is not given now"));
 }
 
 // The last token of an answer is the one that the model ended it by, whichever of those that may end it.
