@@ -90,13 +90,13 @@ std::string_view name_of(AnswerMatch match) {
 }
 
 bool agrees(std::string_view answer, std::string_view reference, const AnswerRule& rule) {
-  const auto said = counted_part(answer, rule), wanted = counted_part(reference, rule);
-  if (!said || !wanted) return false;
+  const auto said = counted_part(answer, rule), right = counted_part(reference, rule);
+  if (!said || !right) return false;
   switch (rule.match) {
-    case AnswerMatch::whole: return *said == *wanted;
-    case AnswerMatch::contains: return said->find(*wanted) != said->npos;
+    case AnswerMatch::whole: return *said == *right;
+    case AnswerMatch::contains: return !right->empty() && said->find(*right) != said->npos;
     case AnswerMatch::number: {
-      const auto number = last_number(*wanted);
+      const auto number = last_number(*right);
       return number && last_number(*said) == number;
     }
   }

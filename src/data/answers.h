@@ -20,7 +20,8 @@ struct Exchange {
 // turn that is learned, of the other types the answer. Nothing where there is no label, or nothing before it.
 std::optional<Exchange> last_exchange(const Document& document);
 
-// whole: the two are the same; contains: the reference stands in the answer; number: their last numbers are equal.
+// whole: the two are the same; contains: the reference stands in the answer (an empty one stands in none); number: their
+// last numbers are equal.
 enum class AnswerMatch : std::uint8_t { whole, contains, number };
 inline constexpr std::string_view match_names = "one of whole, contains, number";
 std::optional<AnswerMatch> parse_match(std::string_view text);
@@ -36,7 +37,7 @@ struct AnswerRule {
 // Whether an answer says what the reference does. Case, white space (any is one space), signs around the text and
 // commas between digits do not count.
 bool agrees(std::string_view answer, std::string_view reference, const AnswerRule& rule);
-// Whether a rule can be applied to a reference at all: it has the marker, and a number where one is wanted.
+// Whether a rule can be applied to a reference at all: it has the marker, and a number or a text where one is needed.
 bool is_judged_by(std::string_view reference, const AnswerRule& rule);
 
 }  // namespace inlay::data

@@ -63,6 +63,16 @@ void check_metric(const EvaluationSet& set, Metric metric, const std::string& fi
   }
 }
 
+void check_judged(const std::string& reference, const data::AnswerRule& rule, const std::string& where) {
+  if (data::is_judged_by(reference, rule)) return;
+  const bool marked = reference.find(rule.marker) != std::string::npos;  // an empty marker is in every text
+  const std::string missing = !marked                                   ? fmt::format("'{}'", rule.marker)
+                              : rule.match == data::AnswerMatch::number ? "number"
+                                                                        : "text";
+  user_error("{}: its answer has no {}{}, by which answers are judged: '{}'", where, missing,
+             marked && !rule.marker.empty() ? fmt::format(" behind '{}'", rule.marker) : "", reference);
+}
+
 // The last exchange of each of the first documents.
 std::vector<data::Exchange> exchanges_of(const std::vector<Document>& documents, std::int64_t limit,
                                          const std::string& file) {
@@ -125,11 +135,7 @@ void EvaluationSets::add_answers(EvaluationSet& set, const Answering& answering,
   AnswerSet answers{.answering = answering};
   for (data::Exchange& exchange : exchanges_of(set.documents, answering.limit, file)) {
     answers.references.push_back(text_of(exchange.answer));
-    if (!data::is_judged_by(answers.references.back(), answering.rule)) {
-      user_error("{}: row {}: its answer has no {}, by which answers are judged: '{}'", file, answers.references.size(),
-                 answering.rule.marker.empty() ? "number" : fmt::format("'{}'", answering.rule.marker),
-                 answers.references.back());
-    }
+    check_judged(answers.references.back(), answering.rule, fmt::format("{}: row {}", file, answers.references.size()));
     answers.prompts.push_back(std::move(exchange.prompt));
   }
   set.answers = std::move(answers);

@@ -42,6 +42,8 @@ TEST(DataAnswers, Contains) {
   const AnswerRule rule{.match = AnswerMatch::contains};
   EXPECT_TRUE(agrees("I think it is Paris, of course.", "Paris.", rule));
   EXPECT_FALSE(agrees("I think it is London.", "Paris", rule));
+  EXPECT_FALSE(agrees("I think it is London.", "...", rule)) << "nothing is not in everything";
+  EXPECT_FALSE(is_judged_by("...", rule));
 }
 
 TEST(DataAnswers, Number) {
