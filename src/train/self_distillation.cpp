@@ -29,15 +29,32 @@ data::Documents without_prompts(const data::Documents& shown) {
   return documents.empty() ? data::Documents() : data::Documents::of(documents);
 }
 
+// What ends an answer, and whether that is learned.
+struct AnswerEnd {
+  std::int32_t token;
+  bool learned;
+};
+
+// As the data ends its own answer, in which train_on_eos may leave the end unlearned.
+AnswerEnd end_of(const Document& document, const data::Exchange& exchange, const std::vector<std::int32_t>& stops) {
+  const auto ends = [&](std::int32_t id) { return std::ranges::find(stops, id) != stops.end(); };
+  if (ends(exchange.answer.back())) return {.token = exchange.answer.back(), .learned = true};
+  const auto rest = std::span(document.input_ids).subspan(exchange.prompt.size() + exchange.answer.size());
+  const auto found = std::ranges::find_if(rest, ends);
+  if (found != rest.end()) return {.token = *found, .learned = false};
+  return {.token = stops.front(), .learned = true};
+}
+
 // The document with another answer, up to the token that ends it.
 Document with_answer(const Document& document, std::size_t prompt, const std::vector<std::int32_t>& answer,
-                     std::int32_t stop) {
+                     const AnswerEnd& end) {
   Document result = document;
   truncate(result, prompt);
-  result.input_ids.insert(result.input_ids.end(), answer.begin(), answer.end());
-  result.input_ids.push_back(stop);
-  result.labels.insert(result.labels.end(), result.input_ids.begin() + static_cast<std::ptrdiff_t>(prompt),
-                       result.input_ids.end());
+  for (std::vector<std::int32_t>* to : {&result.input_ids, &result.labels}) {
+    to->insert(to->end(), answer.begin(), answer.end());
+  }
+  result.input_ids.push_back(end.token);
+  result.labels.push_back(end.learned ? end.token : ignore_label);
   if (!document.weights.empty()) result.weights.resize(result.labels.size(), document.weights[prompt]);
   return result;
 }
@@ -171,9 +188,7 @@ std::int64_t Rewriter::rewrite(std::vector<ShownDocument>& documents, Engine& en
     const data::Exchange exchange = *data::last_exchange(document);
     const std::size_t length = exchange.prompt.size() + answers[i].size() + 1;
     if (static_cast<std::int64_t>(length) > longest || !is_good(answers[i], exchange)) continue;
-    const std::int32_t last = exchange.answer.back();
-    const bool ends = std::ranges::find(stops_, last) != stops_.end();
-    document = with_answer(document, exchange.prompt.size(), answers[i], ends ? last : stops_.front());
+    document = with_answer(document, exchange.prompt.size(), answers[i], end_of(document, exchange, stops_));
     ++rewritten;
   }
   return rewritten;

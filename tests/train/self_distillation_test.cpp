@@ -38,23 +38,27 @@ class TrainSelfDistillation : public ::testing::TestWithParam<Device> {
     plain_ = read_run_data(options_, config_.vocab, console_).train.read_all();
   }
 
-  // What the model says to the prompts that show the answers, at most so many tokens.
-  std::vector<std::vector<std::int32_t>> said(std::int64_t count) {
+  // The prompts that show the answers.
+  std::vector<std::vector<std::int32_t>> prompts() const {
     const data::Tokenizer tokenizer = data::Tokenizer::load(options_.base_model);
-    std::vector<std::vector<std::int32_t>> prompts;
+    std::vector<std::vector<std::int32_t>> result;
     for (const char* text : {"Say one. Not as in one.", "Say two.\nTwice. Not as in two two."}) {
-      prompts.push_back(tokenizer.encode(data::alpaca_prompt(text, "")));
+      result.push_back(tokenizer.encode(data::alpaca_prompt(text, "")));
     }
-    EngineOptions engine_options =
-        engine_options_for(static_cast<std::int64_t>(std::max(prompts[0].size(), prompts[1].size())) + count);
-    const auto engine = load_engine(options_.base_model, config_, engine_options, console_);
-    return generate(*engine, prompts, {.count = count, .drawing = {.temperature = 1.0f}});
-  }
-  EngineOptions engine_options_for(std::int64_t length) const {
-    EngineOptions result = engine_options(Purpose::generation, {.device = GetParam(), .compute = DType::f32},
-                                          {.tokens = 1, .document = length});
-    result.decode_sequences = 2;
     return result;
+  }
+  std::unique_ptr<Engine> engine() {
+    std::size_t longest = 0;
+    for (const std::vector<std::int32_t>& prompt : prompts()) longest = std::max(longest, prompt.size());
+    EngineOptions made =
+        engine_options(Purpose::generation, {.device = GetParam(), .compute = DType::f32},
+                       {.tokens = 1, .document = static_cast<std::int64_t>(longest) + options_.sdft.max_new_tokens});
+    made.decode_sequences = 2;
+    return load_engine(options_.base_model, config_, made, console_);
+  }
+  // What the model says to them.
+  std::vector<std::vector<std::int32_t>> said() {
+    return generate(*engine(), prompts(), {.count = options_.sdft.max_new_tokens, .drawing = {.temperature = 1.0f}});
   }
 
   std::vector<Document> rewritten() { return read_rewritten(options_, config_, console_).train.read_all(); }
@@ -77,7 +81,7 @@ TEST_P(TrainSelfDistillation, AnAnswerThatDoesNotEndIsNotLearned) {
 
 TEST_P(TrainSelfDistillation, TheModelsOwnWordsTakeTheAnswersPlace) {
   // A token that the model does say ends its answers: those of the first row are kept, those of the second go on.
-  const auto texts = said(6);
+  const auto texts = said();
   const std::int32_t stop = texts[0].back();
   const auto end = std::ranges::find(texts[0], stop);
   const bool second = std::ranges::find(texts[1], stop) != texts[1].end();
@@ -107,6 +111,22 @@ TEST_P(TrainSelfDistillation, TheModelsOwnWordsTakeTheAnswersPlace) {
   // What says something else stays as the data has it.
   options_.sdft.match = data::AnswerMatch::contains;
   EXPECT_EQ(rewritten()[0].input_ids, plain_[0].input_ids);
+}
+
+// train_on_eos: none: the token that ends the data's answer is there, and is no label.
+TEST_P(TrainSelfDistillation, AnEndThatIsNotLearnedIsNotLearned) {
+  const auto texts = said();
+  const std::int32_t stop = texts[0].back();
+  ASSERT_NE(std::ranges::find(texts[0], stop), texts[0].begin()) << "nothing would be said before it";
+  folder_.write("base/generation_config.json", "{\"eos_token_id\": " + std::to_string(stop) + "}");
+  std::vector<ShownDocument> shown = {{.document = plain_[0], .prompt = prompts()[0]}};
+  shown[0].document.labels.back() = ignore_label;
+  ASSERT_EQ(Rewriter(options_).rewrite(shown, *engine(), options_.sequence_len, 0, console_), 1);
+  const Document& document = shown[0].document;
+  ASSERT_EQ(document.labels.size(), document.input_ids.size());
+  EXPECT_EQ(document.input_ids.back(), data::ByteTokenizer::eos);
+  EXPECT_EQ(document.labels.back(), ignore_label);
+  EXPECT_EQ(*(document.labels.end() - 2), *(document.input_ids.end() - 2)) << "what it says is learned";
 }
 
 TEST_P(TrainSelfDistillation, RowsMustBePromptsWithAnswers) {
