@@ -23,6 +23,15 @@ std::vector<ShownDocument> apart(const data::Documents& documents) {
   return result;
 }
 
+// A run in which nothing can be rewritten would be one without sdft, and would not say so.
+void check_any_asked(const std::vector<ShownDocument>& documents) {
+  if (std::ranges::any_of(documents, Rewriter::asks)) return;
+  user_error(
+      "sdft: none of the {} documents has an answer that the model could rewrite: a text that is learned, behind a "
+      "prompt that is not (train_on_inputs: true learns both)",
+      format_count(std::ssize(documents)));
+}
+
 data::Documents without_prompts(const data::Documents& shown) {
   std::vector<Document> documents;
   for (ShownDocument& each : apart(shown)) documents.push_back(std::move(each.document));
@@ -103,28 +112,28 @@ class Rewriting {
     const options::SdftOptions& sdft = options_.sdft;
     const Machine machine = resolve_machine(options_.device, options_.dtype);
     const std::string key = fmt::format(
-        "{} {:016x} {} {} {} {} {} {} {} {}", documents.fingerprint(),
+        "{} {:016x} {} {} {} {} {} {} {} {} {}", documents.fingerprint(),
         io::Checkpoint(options_.base_model).content_hash(), name_of(machine.device), name_of(machine.compute),
         options::value_text(options_, "sdft.match"), sdft.marker, sdft.max_new_tokens, sdft.temperature, sdft.top_p,
-        options::value_text(options_, "attention.mask") + options::value_text(options_, "attention.score"));
+        options::value_text(options_, "attention.mask") + options::value_text(options_, "attention.score"),
+        fmt::join(rewriter_.stops(), ","));
     return folder / fmt::format("sdft-{:016x}.tokens", io::content_hash(std::as_bytes(std::span(key))));
   }
 
   std::vector<Document> all(const data::Documents& documents) {
     std::vector<ShownDocument> shown = apart(documents);
+    check_any_asked(shown);
     std::size_t asked = 0, longest = 0;
     for (const ShownDocument& each : shown) {
       if (!Rewriter::asks(each)) continue;
       ++asked;
       longest = std::max(longest, each.prompt.size());
     }
-    if (asked > 0) {
-      const auto engine = make_engine(asked, static_cast<std::int64_t>(longest) + options_.sdft.max_new_tokens);
-      constexpr auto any = std::numeric_limits<std::int64_t>::max();
-      const std::int64_t rewritten = rewriter_.rewrite(shown, *engine, any, 0, console_);
-      console_.line(fmt::format("sdft: {} of {} answers are in the model's own words", format_count(rewritten),
-                                format_count(std::ssize(shown))));
-    }
+    const auto engine = make_engine(asked, static_cast<std::int64_t>(longest) + options_.sdft.max_new_tokens);
+    constexpr auto any = std::numeric_limits<std::int64_t>::max();
+    const std::int64_t rewritten = rewriter_.rewrite(shown, *engine, any, 0, console_);
+    console_.line(fmt::format("sdft: {} of {} answers are in the model's own words", format_count(rewritten),
+                              format_count(std::ssize(shown))));
     std::vector<Document> result;
     for (ShownDocument& each : shown) result.push_back(std::move(each.document));
     return result;
@@ -213,6 +222,7 @@ RunData read_rewritten(const options::TrainOptions& options, const model::ModelC
 
 RunData read_to_rewrite(const options::TrainOptions& options, std::int64_t vocab, Console& console) {
   RunData read = read_run_data(options, vocab, console, true);
+  check_any_asked(apart(read.train));
   return {.train = without_prompts(read.train), .test = without_prompts(read.test), .shown = std::move(read.train)};
 }
 

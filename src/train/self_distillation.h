@@ -25,6 +25,7 @@ class Rewriter {
   // make a document too long, and are not taken. Ctrl-C throws Interrupted.
   std::int64_t rewrite(std::vector<ShownDocument>& documents, Engine& engine, std::int64_t longest, std::uint64_t seed,
                        Console& console) const;
+  const std::vector<std::int32_t>& stops() const { return stops_; }  // that end an answer
   // Whether an answer is asked for.
   static bool asks(const ShownDocument& shown) {
     return !shown.prompt.empty() && data::last_exchange(shown.document).has_value();

@@ -108,6 +108,11 @@ TEST_P(TrainSelfDistillation, TheModelsOwnWordsTakeTheAnswersPlace) {
   EXPECT_EQ(kept, 1u);
   EXPECT_EQ(rewritten()[0].input_ids, ids);
 
+  // What ends an answer is part of what they are kept by.
+  std::filesystem::remove(folder_ / "base/generation_config.json");
+  EXPECT_EQ(rewritten()[0].input_ids, plain_[0].input_ids);
+  folder_.write("base/generation_config.json", "{\"eos_token_id\": " + std::to_string(stop) + "}");
+
   // What says something else stays as the data has it.
   options_.sdft.match = data::AnswerMatch::contains;
   EXPECT_EQ(rewritten()[0].input_ids, plain_[0].input_ids);
@@ -136,6 +141,13 @@ TEST_P(TrainSelfDistillation, RowsMustBePromptsWithAnswers) {
   folder_.write("rows.jsonl", "{\"input_ids\": [1, 2, 3]}\n");
   EXPECT_THAT(inlay::testing::user_error_of([&] { rewritten(); }),
               HasSubstr("has tokens, but sdft needs rows of texts"));
+  // What is learned from its first token on answers nothing.
+  folder_.write("rows.jsonl", "{\"instruction\": \"Say one.\", \"output\": \"one\"}\n");
+  options_.train_on_inputs = true;
+  const std::string none = "sdft: none of the 1 documents has an answer that the model could rewrite";
+  EXPECT_THAT(inlay::testing::user_error_of([&] { rewritten(); }), HasSubstr(none));
+  EXPECT_THAT(inlay::testing::user_error_of([&] { read_to_rewrite(options_, config_.vocab, console_); }),
+              HasSubstr(none));
 }
 
 INSTANTIATE_TEST_SUITE_P(, TrainSelfDistillation, ::testing::ValuesIn(inlay::testing::devices()),
