@@ -116,11 +116,6 @@ std::vector<float> Corpus::read_weights(std::int64_t index, std::int64_t first, 
   return read_words<float>(at.weights() + static_cast<std::uint64_t>(first), count);
 }
 
-std::uint64_t Corpus::digest() const {
-  const std::uint64_t both[] = {header_.digest, header_.places_digest};
-  return io::content_hash(std::as_bytes(std::span(both)));
-}
-
 // A file may have been cut or come from elsewhere: whatever is read later lies inside it, or it is refused here.
 std::optional<Corpus> Corpus::open(const std::filesystem::path& path) {
   io::InputFile file(path);
@@ -171,6 +166,11 @@ void Corpus::Builder::append(std::span<const std::byte> bytes) {
   if (buffer_.size() >= buffer_bytes) flush();
 }
 
+void Corpus::Builder::note_place(std::uint64_t weighted) {
+  const std::uint64_t place = meaning_.count << 1 | weighted;
+  meaning_.places.update(std::as_bytes(std::span(&place, 1)));
+}
+
 void Corpus::Builder::add(const Document& document) {
   const bool labelled = !has_plain_labels(document);
   places_.push_back(
@@ -180,6 +180,14 @@ void Corpus::Builder::add(const Document& document) {
     append(bytes_of(words));
     header_.words += words.size();
   };
+  note_place(document.weights.empty() ? 0 : 1);
+  const auto note = [&](const auto& words) {
+    meaning_.words.update(bytes_of(words));
+    meaning_.count += words.size();
+  };
+  note(document.input_ids);
+  note(document.labels);
+  note(document.weights);
   std::vector<std::uint32_t> tokens(document.input_ids.size());
   std::ranges::transform(document.input_ids, document.labels, tokens.begin(),
                          [](std::int32_t id, std::int32_t label) { return token_word(id, is_label(label)); });
@@ -191,6 +199,8 @@ void Corpus::Builder::add(const Document& document) {
     const KeptPredictions kept = resized(document.kept, document.input_ids.size(), header_.kept);
     add_words(kept.ids);
     add_words(kept.log_probs);
+    note(kept.ids);
+    note(kept.log_probs);
   }
   const auto count_in = [&](std::int32_t id) {
     header_.smallest = std::min<std::int64_t>(header_.smallest, id);
@@ -211,6 +221,9 @@ Corpus Corpus::Builder::finish(const RowCounts& counts) && {
   header_.counts = counts;
   header_.digest = hasher_.digest();
   header_.places_digest = io::content_hash(bytes_of(places));
+  note_place(0);
+  const std::uint64_t meant[] = {meaning_.words.digest(), meaning_.places.digest()};
+  header_.meaning = io::content_hash(std::as_bytes(std::span(meant)));
   header_.own_digest = header_.computed_digest();
   flush();
   if (auto* memory = std::get_if<io::InputFile>(&to_)) return Corpus(std::move(*memory), header_, std::move(places));

@@ -50,7 +50,9 @@ class Corpus {
   const RowCounts& counts() const { return header_.counts; }
   // What another model has predicted at each token: so many of the likeliest; 0: nothing.
   std::int64_t kept() const { return static_cast<std::int64_t>(header_.kept); }
-  std::uint64_t digest() const;  // of all tokens, labels and weights, and of where documents end
+  // Of all tokens, labels and weights, and of where documents end, however a version writes them: runs that are resumed
+  // know their data by it.
+  std::uint64_t digest() const { return header_.meaning; }
   const io::InputFile& file() const { return file_; }
   // Of memory.
   std::size_t bytes() const {
@@ -66,16 +68,17 @@ class Corpus {
     static constexpr std::uint64_t expected_magic = 0x34434F4459414C4Eull;  // "NLAYDOC4"
 
     std::uint64_t magic = expected_magic;
-    std::uint64_t documents = 0, words = 0;  // words: the 32-bit values of all documents
-    std::int64_t smallest = 0, largest = 0;  // of tokens, and labels that count
-    std::uint64_t digest = 0, places_digest = 0;
+    std::uint64_t documents = 0, words = 0;       // words: the 32-bit values of all documents
+    std::int64_t smallest = 0, largest = 0;       // of tokens, and labels that count
+    std::uint64_t digest = 0, places_digest = 0;  // of what stands in the file
+    std::uint64_t meaning = 0;                    // digest()
     RowCounts counts;
     std::uint64_t kept = 0;        // predictions of another model, for each token of every document
     std::uint64_t own_digest = 0;  // of what stands before it
 
     std::uint64_t computed_digest() const;
   };
-  static_assert(sizeof(Header) == 12 * sizeof(std::uint64_t));
+  static_assert(sizeof(Header) == 13 * sizeof(std::uint64_t));
 
   struct Place {
     std::uint64_t begin, tokens;  // begin: in words
@@ -116,7 +119,15 @@ class Corpus::Builder {
   Corpus finish(const RowCounts& counts) &&;
 
  private:
+  // What documents say: as if tokens, labels, weights and predictions were written one after the other, and then where
+  // each document begins, doubled, and 1 if it is weighted.
+  struct Meaning {
+    io::Hasher words, places;
+    std::uint64_t count = 0;  // of the words
+  };
+
   explicit Builder(io::InputFile memory) : to_(std::move(memory)) {}
+  void note_place(std::uint64_t weighted);
   void append(std::span<const std::byte> bytes);
   void flush();
   void write(std::uint64_t offset, std::span<const std::byte> bytes);
@@ -127,6 +138,7 @@ class Corpus::Builder {
   std::vector<std::byte> buffer_;
   std::uint64_t written_ = 0;
   io::Hasher hasher_;
+  Meaning meaning_;
 };
 
 }  // namespace inlay::data

@@ -6,9 +6,12 @@
 #include <functional>
 
 #include <algorithm>
+#include <bit>
 #include <set>
+#include <span>
 
 #include "data/documents.h"
+#include "io/hash.h"
 #include "support/files.h"
 
 namespace inlay::data {
@@ -68,6 +71,23 @@ TEST(DataCorpus, PartsOfDocumentsAndTheirWeights) {
   EXPECT_THAT(corpus.read_labels(2, 1, 1), ElementsAre(5));
   EXPECT_TRUE(corpus.read(2).weights.empty());  // all of them are 1
   EXPECT_NE(corpus.digest(), make(three).digest());
+}
+
+// Runs of earlier versions, which wrote tokens and labels one after the other, are resumed by the digest that they
+// knew.
+TEST(DataCorpus, TheDigestDoesNotDependOnHowDocumentsAreWritten) {
+  std::vector<Document> documents = three;
+  documents[1].weights = {0.5f};
+  const std::vector<std::int32_t> words = {
+      1,    2,    3,
+      -100, 2,    -100,                               // of the first
+      7,    -100, std::bit_cast<std::int32_t>(0.5f),  // of the second, with a weight
+      4,    5,    -100,
+      5};
+  const std::vector<std::uint64_t> places = {0, 6 << 1 | 1, 9 << 1, 13 << 1};
+  const std::uint64_t both[] = {io::content_hash(std::as_bytes(std::span(words))),
+                                io::content_hash(std::as_bytes(std::span(places)))};
+  EXPECT_EQ(make(documents).digest(), io::content_hash(std::as_bytes(std::span(both))));
 }
 
 // A token and whether it is learned are one word; only labels that are something else take another.
