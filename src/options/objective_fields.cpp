@@ -194,6 +194,7 @@ void validate_objective(const TrainOptions& o, KeyProblems& problems) {
              fmt::format("must have {} in it", word));
     }
     refuse(!o.sdft.marker.empty() && !o.sdft.match, "sdft.marker", "needs sdft.match");
+    refuse(o.sdft.temperature > 0 && o.sdft.temperature < 1e-6, "sdft.temperature", "must be 0, or 1e-6 or more");
     refuse(o.sdft.top_p < 1 && o.sdft.temperature == 0, "sdft.top_p", "is for sampling: sdft.temperature above 0");
     refuse(o.preference.enabled(), "sdft", "does not go with rl, whose answers are judged as they are");
     refuse(o.distillation.enabled && o.distillation.teacher.empty(), "sdft",

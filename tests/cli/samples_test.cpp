@@ -122,6 +122,7 @@ TEST_F(CliSamples, ComeWhenTheyAreWantedAndChangeNothing) {
   EXPECT_EQ(answers().size(), 2u);
   fs::remove_all(run_);
   EXPECT_THAT(train("sample_steps: 2\n").err, HasSubstr("sample_steps belongs to sample_prompts, which is not given"));
+  EXPECT_THAT(train("sample_tokens: 6\n").err, HasSubstr("sample_tokens belongs to sample_prompts"));
 }
 
 // A resumed run has each of them once.
