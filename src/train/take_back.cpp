@@ -21,7 +21,9 @@ std::vector<float> averaged(std::span<const float> base, std::span<const float> 
 
 std::vector<float> pruned(std::span<const float> base, std::span<const float> trained, double share) {
   std::vector<float> result(base.begin(), base.end());
-  auto room = static_cast<std::size_t>(share * static_cast<double>(base.size()));
+  // Where the base model has 0, nothing stays, however much room there is.
+  const auto scored = base.size() - static_cast<std::size_t>(std::ranges::count(base, 0.0f));
+  auto room = std::min(static_cast<std::size_t>(share * static_cast<double>(base.size())), scored);
   if (room == 0) return result;
   double sum = 0;
   for (const float value : base) sum += std::abs(double{value});

@@ -14,7 +14,8 @@ namespace inlay::train {
 //   average  W₀ + s·ΔW: the weights of both models are averaged (WiSE-FT, Wortsman et al. 2022).
 //   prune    of each tensor the s·n entries of ΔW (rounded down) with the largest
 //            |ΔW| − mean|W₀|·|ΔW| / |W₀|
-//            stay, and the others are as they were (FAPM, Huang et al. 2025). Where W₀ is 0 the score is −∞.
+//            stay, and the others are as they were (FAPM, Huang et al. 2025). Where W₀ is 0 the score is −∞ and nothing
+//            stays.
 enum class TakeBack : std::uint8_t { average, prune };
 
 // The numbers of one tensor; sums are in fp32, the mean's in fp64. Of entries with the same score the first stay.

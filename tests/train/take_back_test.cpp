@@ -30,5 +30,13 @@ TEST(TrainTakeBack, OfEqualScoresTheFirstStay) {
   EXPECT_THAT(taken_back(base, trained, TakeBack::prune, 0.5), ElementsAre(2, 2, 2, 1, 1, 1, 1));
 }
 
+// Biases and norms may begin at 0: which of their entries stayed would be chance.
+TEST(TrainTakeBack, WhereTheBaseModelHasNothingNothingStays) {
+  const std::vector<float> base = {0, -0.0f, 1, 0}, trained = {1, 1, 2, 1};
+  EXPECT_THAT(taken_back(base, trained, TakeBack::prune, 0.75), ElementsAre(0, 0, 2, 0));
+  EXPECT_THAT(taken_back(std::vector<float>(3), std::vector<float>(3, 1.0f), TakeBack::prune, 0.9),
+              ElementsAre(0, 0, 0));
+}
+
 }  // namespace
 }  // namespace inlay::train
