@@ -15,12 +15,12 @@ namespace inlay::model {
 using backend::Grad;
 using backend::ScratchScope;
 
-// The GPU's library multiplies whole sixteens alone.
 bool Fp8Options::names(const std::string& entry, const weights::Parameter& p) {
   if (entry.find_first_not_of("0123456789") == entry.npos) return std::to_string(p.layer) == entry;
   return std::ranges::any_of(p.parts, [&](const weights::Part& part) { return matches(part.checkpoint_name, entry); });
 }
 
+// The GPU's library multiplies whole sixteens alone.
 bool Fp8Options::takes(const weights::Parameter& p, std::int64_t count) const {
   using weights::Role;
   const bool role =

@@ -14,7 +14,10 @@ void check(std::string_view op, const ScheduleFreeState& state) {
   INLAY_ASSERT(halves || value.dtype() == DType::f32, "{}: value is {}", op, name_of(value.dtype()));
   INLAY_ASSERT(halves == !low.absent(), "{}: low is {} for a value in {}", op, low.absent() ? "absent" : "there",
                name_of(value.dtype()));
-  if (halves) check_shape(op, "low", low, value.shape());
+  if (halves) {
+    check_shape(op, "low", low, value.shape());
+    check_dtype(op, "low", low, DType::i16);
+  }
   for (const ConstView& view : {ConstView(z), ConstView(v)}) {
     check_shape(op, "z or v", view, value.shape());
     check_dtype(op, "z or v", view, DType::f32);
@@ -51,6 +54,10 @@ void schedule_free_step(Exec& exec, const ScheduleFreeState& state, ConstView gr
   check(op, state);
   check_shape(op, "grad", grad, state.value.shape());
   check_dtype(op, "grad", grad, DType::f32);
+  if (grad_scale) {
+    check_shape(op, "grad_scale", grad_scale, {1});
+    check_dtype(op, "grad_scale", grad_scale, DType::f32);
+  }
   INLAY_ASSERT(settings.step >= 1 && grad.contiguous(), "{}: step {} (the first is 1), or a strided gradient", op,
                settings.step);
   INLAY_ASSERT(settings.beta1 > 0, "{}: beta1 is {}", op, settings.beta1);

@@ -60,8 +60,11 @@ TEST_P(TrainPlan, KnowsTheOptimizers) {
   for (Document& document : fixture.documents) document.labels = document.input_ids;
   const std::vector<PackedBatch> batch = {pack(fixture.documents)};
   std::vector<std::int64_t> peaks;
-  for (const train::OptimizerOptions& optimizer :
-       {train::OptimizerOptions{}, {.kind = train::OptimizerKind::muon}, {.moments = DType::u8}}) {
+  std::vector<double> bytes;  // for each number that trains, through memory in an update
+  for (const train::OptimizerOptions& optimizer : {train::OptimizerOptions{},
+                                                   {.kind = train::OptimizerKind::muon},
+                                                   {.moments = DType::u8},
+                                                   {.kind = train::OptimizerKind::schedule_free}}) {
     train::EngineOptions options = {.device = GetParam(),
                                     .compute = DType::f32,
                                     .optimizer = optimizer,
@@ -74,7 +77,10 @@ TEST_P(TrainPlan, KnowsTheOptimizers) {
     EXPECT_LE(engine->exec().arena().peak(), plan.device_peak);
     EXPECT_GE(static_cast<double>(engine->exec().arena().peak()), 0.99 * static_cast<double>(plan.device_peak));
     peaks.push_back(plan.device_peak);
+    bytes.push_back(plan.cost.of(backend::StepPart::optimizer).bytes / static_cast<double>(plan.trained));
   }
+  EXPECT_LE(peaks[3], peaks[0]);
+  EXPECT_NEAR(bytes[3] - bytes[0], 12, 0.1);  // weights go where gradients are computed: read twice, written once
   // Not less where another phase of so small a model has the peak.
   EXPECT_LE(peaks[1], peaks[0]);
   EXPECT_LE(peaks[2], peaks[0]);
