@@ -207,9 +207,9 @@ int talk(const ChatArguments& arguments, Conversation& conversation, Console& co
     if (*line == "/exit" || *line == "/quit") return 0;
     if (*line == "/reset") {
       conversation.reset();
-      note("(begun anew)");
+      note("(a new conversation)");
     } else if (line->starts_with('/') && person) {
-      note("(known are /reset and /exit)");
+      note("(the commands are /reset and /exit)");
     } else if (line->find_first_not_of(" \t") != std::string::npos) {
       const SilentTerminal silence;
       answered = true;

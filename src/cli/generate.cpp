@@ -154,7 +154,7 @@ int run(const GenerateArguments& arguments) {
                                      text ? "--prompt, by tokenizer.json" : "--ids", console);
   console.status("");  // what was loaded is no part of the answers' line
   if (text && !arguments.prompts.as && jinja::ChatTemplate::is_in(arguments.text_folder())) {
-    console.line("the prompt is continued as text; this is a chat model, which --as chat asks as its users do");
+    console.line("the prompt is continued as text; this is a chat model: add --as chat to ask it as its users do");
   }
   Answers answers(arguments, prompts, tokenizer, console);
   options.made = [&](std::size_t which, std::int32_t id) { answers.add(which, id); };

@@ -18,8 +18,9 @@ void check_pair(std::string_view op, std::string_view tensor, ConstView act, Con
 void check_gate(const Exec& exec, Gate gate) {
   if (gate != Gate::gelu || !exec.on_cuda()) return;
   user_error(
-      "config.json: the activation 'gelu' is on the CPU alone so far; a GPU has gelu_pytorch_tanh, which Gemma was "
-      "trained with: set hidden_act to that");
+      "config.json: the activation 'gelu' is not supported on a GPU; set it to gelu_pytorch_tanh, which Gemma was "
+      "trained "
+      "with, or use the CPU");
 }
 
 // Whether one kernel does it all: silu in bf16, where every block of 128 columns lies in one half of gate_up and knows

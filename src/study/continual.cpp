@@ -182,7 +182,7 @@ class ContinualRun {
     while (const auto stage = next_stage(sequence, followers)) {
       if (interrupt_requested()) return train::RunEnd::interrupted;
       // What comes next begins with a model: where its weights are gone (somebody removed a folder, or a method that
-      // wants them was added), the tasks that led to it are learned again.
+      // needs them was added), the tasks that led to it are learned again.
       const bool trained = *stage < sequence.rows.size();
       const std::size_t needed = trained ? *stage + 1 : *stage;  // tasks that it has learned
       if (needed > 0 && !has_weights(task_folder(options_, sequence, needed - 1))) {

@@ -48,7 +48,7 @@ void cut(EvaluationSet& set, std::int64_t sequence_len, Console& console) {
   }
 }
 
-// Whether the set can be scored by the metric that is wanted of it.
+// Whether the set can be scored by its metric.
 void check_metric(const EvaluationSet& set, Metric metric, const std::string& file, const std::string& whose) {
   const bool choices = !set.questions.empty();
   if (choices && (metric == Metric::token_accuracy || metric == Metric::exact_match)) {
@@ -82,8 +82,8 @@ std::vector<data::Exchange> exchanges_of(const std::vector<Document>& documents,
     std::optional<data::Exchange> exchange = data::last_exchange(documents[d]);
     if (!exchange) {
       user_error(
-          "{}: row {} has no prompt with an answer behind it, of which only the answer is learned; conversations have, "
-          "and rows of instruction and output",
+          "{}: row {} has no prompt that is followed by an answer, of which only the answer is learned; use "
+          "conversations, or rows of instruction and output",
           file, d + 1);
     }
     exchanges.push_back(*std::move(exchange));
@@ -115,7 +115,7 @@ EvaluationSets::EvaluationSets(const ContinualOptions& options, const model::Mod
   for (const HeldSet& held : options.held) {
     EvaluationSet set = read_set(held.name, held.data, options.evaluation, config.vocab, console);
     if (held.own_temperature) {
-      if (!set.questions.empty()) user_error("{}: has choices, which is no prompt to answer", held.data[0]);
+      if (!set.questions.empty()) user_error("{}: has choices, but prompts to answer are expected", held.data[0]);
       exchanges_of(set.documents, held.answering.limit, held.data[0]);  // the documents wait for the answers
     } else {
       // Questions may be held without a metric: then their loss is shown.

@@ -58,7 +58,7 @@ Metric parse_metric(const Section& section) {
   section.fail("metric", fmt::format("expected {}, got '{}'", expected, text));
 }
 
-// Answers are wanted by exact_match, and of the base model for what it is to keep.
+// Answers are needed by exact_match, and of the base model for what it is to keep.
 Answering parse_answering(const Section& section, bool own) {
   const bool matched = section.has("metric") && parse_metric(section) == Metric::exact_match;
   for (const char* key : {"match", "marker"}) {

@@ -13,7 +13,7 @@
 // works here, with the same checks and messages.
 namespace inlay::study {
 
-// How a model's own answers are had and judged, where a metric wants them.
+// How a model's own answers are had and judged, where a metric needs them.
 struct Answering {
   data::AnswerRule rule;
   std::int64_t max_new_tokens = 256;

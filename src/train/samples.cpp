@@ -37,7 +37,8 @@ Samples::Samples(const options::TrainOptions& options)
   for (const std::string& prompt : prompts_) {
     ids_.push_back(data::encode_prompt({.text = prompt, .kind = kind, .system = {}, .chat_template = named}, tokenizer_,
                                        options.base_model));
-    if (ids_.back().empty()) user_error("sample_prompts: '{}' is no token by {}", prompt, options.base_model);
+    if (ids_.back().empty())
+      user_error("sample_prompts: '{}' makes no tokens with {}'s tokenizer", prompt, options.base_model);
   }
 }
 

@@ -51,7 +51,7 @@ TEST_F(CliChat, SaysWhenThereIsNoRoom) {
   EXPECT_THAT(result.err, HasSubstr("no room for this within 20 tokens"));
 }
 
-// Whoever asks a chat model a bare question is told how it wants to be asked; whoever knows is not.
+// Whoever asks a chat model a bare question is told how to ask it; whoever knows is not.
 TEST_F(CliChat, GenerateSaysHowAChatModelIsAsked) {
   const auto said = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"generate", folder_ / "m", "--device", "cpu", "--max-new-tokens", "2", "--prompt", "x"});
@@ -59,7 +59,7 @@ TEST_F(CliChat, GenerateSaysHowAChatModelIsAsked) {
     EXPECT_EQ(result.code, 0) << result.err;
     return result.err;
   };
-  const std::string hint = "--as chat asks as its users do";
+  const std::string hint = "add --as chat to ask it as its users do";
   EXPECT_THAT(said({}), HasSubstr(hint));
   for (const char* as : {"text", "chat"}) EXPECT_THAT(said({"--as", as}), Not(HasSubstr(hint)));
   EXPECT_THAT(said({"--quiet"}), Not(HasSubstr(hint)));

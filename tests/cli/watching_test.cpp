@@ -75,7 +75,7 @@ TEST(CliWatching, ASignalBeforeTheFirstStepLeavesNothingInTheWay) {
   const CommandResult stopped =
       run.train(more, {}, {.interrupt_when = [&] { return fs::exists(run.path("metrics.jsonl")); }});
   EXPECT_EQ(stopped.code, 130) << stopped.err;
-  EXPECT_THAT(stopped.err, HasSubstr("interrupted in the evaluation before the first step; nothing was written"));
+  EXPECT_THAT(stopped.err, HasSubstr("interrupted while evaluating before the first step; nothing was written"));
   EXPECT_TRUE(run.checkpoints().empty());
   const CommandResult again = run.train("max_steps: 2\n");
   EXPECT_EQ(again.code, 0) << again.err;
