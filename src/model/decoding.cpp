@@ -73,12 +73,14 @@ PackedBatch Continuation::packed_texts() const {
 
 void Continuation::give(Exec& exec, std::span<const std::vector<std::int32_t>> tokens) {
   INLAY_ASSERT(tokens.size() == texts_.size(), "{} texts for {} sequences", tokens.size(), texts_.size());
+  for (std::size_t s = 0; s < texts_.size(); ++s) {
+    INLAY_ASSERT(!tokens[s].empty() && static_cast<std::int64_t>(texts_[s].size() + tokens[s].size()) <= capacity_,
+                 "{} tokens join {} in a place for {}", tokens[s].size(), texts_[s].size(), capacity_);
+  }
   pending_ = false;
   if (cache_) pass_given(exec, tokens);
   std::vector<std::int32_t> last;
   for (std::size_t s = 0; s < texts_.size(); ++s) {
-    INLAY_ASSERT(!tokens[s].empty() && static_cast<std::int64_t>(texts_[s].size() + tokens[s].size()) <= capacity_,
-                 "{} tokens join {} in a place for {}", tokens[s].size(), texts_[s].size(), capacity_);
     texts_[s].insert(texts_[s].end(), tokens[s].begin(), tokens[s].end());
     prefixes_[s] = texts_[s].size();
     last.push_back(static_cast<std::int32_t>(texts_[s].size()) - 1);

@@ -72,7 +72,7 @@ class Continuation {
   const std::vector<std::int32_t>& text(std::size_t sequence) const { return texts_[sequence]; }
   // All but the first tokens of a sequence are forgotten.
   void rewind(std::size_t sequence, std::size_t length) { texts_[sequence].resize(length); }
-  // So many tokens at least join every sequence; what was drawn last does not.
+  // At least one token joins every sequence; what was drawn last does not.
   void give(Exec& exec, std::span<const std::vector<std::int32_t>> tokens);
   // What was drawn last joins its sequences, and the next tokens are drawn, one of each; waits for them.
   const std::vector<std::int32_t>& next(Exec& exec, const Drawing& drawing);

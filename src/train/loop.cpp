@@ -72,7 +72,10 @@ Loop::Loop(const options::TrainOptions& options, const RunDocuments& documents, 
       observer_(observer),
       expected_speed_(engine.tokens_per_second),
       saver_(engine_.options().mesh.all) {
-  if (!options.sample_prompts.empty()) samples_.emplace(options);
+  if (!options.sample_prompts.empty()) {
+    samples_.emplace(options);
+    samples_->check_tokens(engine_.decoder().config().vocab);
+  }
   if (options.sdft.on_policy) answers_.emplace(options, documents.shown(), console);
 }
 

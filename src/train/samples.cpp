@@ -42,6 +42,15 @@ Samples::Samples(const options::TrainOptions& options)
   }
 }
 
+void Samples::check_tokens(std::int64_t vocab) const {
+  for (std::size_t i = 0; i < ids_.size(); ++i) {
+    for (const std::int32_t id : ids_[i]) {
+      if (id < vocab) continue;
+      user_error("sample_prompts: '{}': {} is not a token of this model (0 to {})", prompts_[i], id, vocab - 1);
+    }
+  }
+}
+
 void Samples::announce(EngineOptions& engine) const {
   std::size_t longest = 0;
   for (const std::vector<std::int32_t>& ids : ids_) longest = std::max(longest, ids.size());

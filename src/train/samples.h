@@ -15,6 +15,8 @@ class Samples {
  public:
   explicit Samples(const options::TrainOptions& options);
 
+  // UserError where a prompt has a token that a model with that vocabulary does not have.
+  void check_tokens(std::int64_t vocab) const;
   // Room for them in an engine.
   void announce(EngineOptions& engine) const;
   // An answer to each of the prompts, always by the likeliest tokens. All ranks of a run make the same ones together.
