@@ -64,9 +64,17 @@ std::optional<Exchange> last_exchange(const Document& document) {
   const auto& labels = document.labels;
   std::size_t end = labels.size();
   while (end > 0 && !is_label(labels[end - 1])) --end;
-  std::size_t begin = end;
-  for (std::size_t i = end; i > 0 && begin - i < max_gap + 1; --i) {
-    if (is_label(labels[i - 1])) begin = i - 1;
+  const auto run_before = [&](std::size_t at) {
+    while (at > 0 && is_label(labels[at - 1])) --at;
+    return at;
+  };
+  std::size_t begin = run_before(end);
+  // A label that stands alone may be what ends the answer. More than one is an answer: what was learned shortly before
+  // it is a turn of its own, of which templates may leave but a token or two unlearned.
+  if (end - begin == 1) {
+    std::size_t gap = begin;
+    while (gap > 0 && begin - gap < max_gap && !is_label(labels[gap - 1])) --gap;
+    if (gap > 0 && is_label(labels[gap - 1])) begin = run_before(gap);
   }
   if (begin == end || begin == 0) return std::nullopt;
   const auto at = [&](std::size_t i) { return document.input_ids.begin() + static_cast<std::ptrdiff_t>(i); };

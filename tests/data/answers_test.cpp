@@ -25,6 +25,12 @@ TEST(DataAnswers, TheLastThingThatIsLearnedIsTheAnswer) {
   const auto gap = exchange({no, 11, no, 13});  // a newline, say, before the token that ends the turn
   EXPECT_THAT(gap->prompt, ElementsAre(10));
   EXPECT_THAT(gap->answer, ElementsAre(11, 12, 13));
+  const auto close = exchange({no, 11, 12, no, 14, 15});  // a prompt that is learned, [/INST], the answer
+  EXPECT_THAT(close->prompt, ElementsAre(10, 11, 12, 13));
+  EXPECT_THAT(close->answer, ElementsAre(14, 15));
+  const auto both = exchange({no, 11, no, 13, 14, no, 16});
+  EXPECT_THAT(both->prompt, ElementsAre(10, 11, 12)) << "what ends it belongs to one turn alone";
+  EXPECT_THAT(both->answer, ElementsAre(13, 14, 15, 16));
   EXPECT_FALSE(exchange({no, no}));
   EXPECT_FALSE(exchange({10, 11})) << "nothing to answer";
 }
