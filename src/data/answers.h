@@ -20,8 +20,8 @@ struct Exchange {
 // turn that is learned, of the other types the answer. Nothing where there is no label, or nothing before it.
 std::optional<Exchange> last_exchange(const Document& document);
 
-// whole: the two are the same; contains: the reference stands in the answer (an empty one stands in none); number: their
-// last numbers are equal.
+// whole: the two are the same; contains: the reference stands in the answer (an empty one stands in none); number:
+// their last numbers are equal.
 enum class AnswerMatch : std::uint8_t { whole, contains, number };
 inline constexpr std::string_view match_names = "one of whole, contains, number";
 std::optional<AnswerMatch> parse_match(std::string_view text);

@@ -196,6 +196,11 @@ void validate_objective(const TrainOptions& o, KeyProblems& problems) {
     refuse(!o.sdft.marker.empty() && !o.sdft.match, "sdft.marker", "needs sdft.match");
     refuse(o.sdft.temperature > 0 && o.sdft.temperature < 1e-6, "sdft.temperature", "must be 0, or 1e-6 or more");
     refuse(o.sdft.top_p < 1 && o.sdft.temperature == 0, "sdft.top_p", "is for sampling: sdft.temperature above 0");
+    const bool learns_prompts = o.train_on_inputs || std::ranges::any_of(o.datasets, [](const auto& dataset) {
+                                  return dataset.format.train_on_inputs;
+                                });
+    refuse(learns_prompts, "train_on_inputs",
+           "does not go with sdft: where prompts are learned as well, nothing tells where the answer begins");
     refuse(o.preference.enabled(), "sdft", "does not go with rl, whose answers are judged as they are");
     refuse(o.distillation.enabled && o.distillation.teacher.empty(), "sdft",
            "does not go with predictions that the data brings: they are of other answers; name a kd_teacher");

@@ -101,7 +101,15 @@ EvaluationSets::EvaluationSets(const ContinualOptions& options, const model::Mod
     tokenizer_ = data::Tokenizer::load(options.base_model);
     stops_ = data::stop_tokens(options.base_model, *tokenizer_);
   }
+  const auto check_prompts = [](const options::TrainOptions& reading, const std::string& whose) {
+    if (!reading.train_on_inputs) return;
+    user_error(
+        "{}: a model cannot be asked with train_on_inputs: where prompts are learned as well, nothing tells where the "
+        "answer begins",
+        whose);
+  };
   for (const ContinualTask& task : options.tasks) {
+    if (task.metric == Metric::exact_match) check_prompts(task.evaluation, "task " + task.name);
     EvaluationSet set = read_set(task.name, task.eval, task.evaluation, config.vocab, console);
     check_metric(set, task.metric, task.eval[0], "task " + task.name);
     if (!set.questions.empty() && task.metric == Metric::loss) {
@@ -113,6 +121,9 @@ EvaluationSets::EvaluationSets(const ContinualOptions& options, const model::Mod
     tasks_.push_back(std::move(set));
   }
   for (const HeldSet& held : options.held) {
+    if (held.metric == Metric::exact_match || held.own_temperature) {
+      check_prompts(options.evaluation, "held " + held.name);
+    }
     EvaluationSet set = read_set(held.name, held.data, options.evaluation, config.vocab, console);
     if (held.own_temperature) {
       if (!set.questions.empty()) user_error("{}: has choices, but prompts to answer are expected", held.data[0]);

@@ -52,10 +52,8 @@ std::vector<std::vector<std::int32_t>> answer_all(Engine& engine, const std::vec
     const std::size_t end = std::min(first + at_once, order.size());
     std::vector<std::vector<std::int32_t>> some;
     for (std::size_t i = first; i < end; ++i) some.push_back(prompts[order[i]]);
-    model::WritingOptions writing{.count = options.count,
-                                  .stops = options.stops,
-                                  .keep_stop = options.keep_stop,
-                                  .drawing = options.drawing};
+    model::WritingOptions writing{
+        .count = options.count, .stops = options.stops, .keep_stop = options.keep_stop, .drawing = options.drawing};
     writing.drawing.first_sequence += static_cast<std::int64_t>(first);
     writing.progress = [&](std::int64_t done, std::int64_t total) {
       stop_where_asked("answering");

@@ -27,8 +27,8 @@ std::vector<ShownDocument> apart(const data::Documents& documents) {
 void check_any_asked(const std::vector<ShownDocument>& documents) {
   if (std::ranges::any_of(documents, Rewriter::asks)) return;
   user_error(
-      "sdft: none of the {} documents has an answer that the model could rewrite: a text that is learned, behind a "
-      "prompt that is not (train_on_inputs: true learns both)",
+      "sdft: none of the {} documents has an answer that the model could rewrite: a text that is learned, and that "
+      "somebody has asked for",
       format_count(std::ssize(documents)));
 }
 

@@ -267,6 +267,9 @@ TEST_P(CliContinual, AnswersAreHeldAndMatched) {
   EXPECT_NEAR(base.at("own").at("loss").get<double>(), nlohmann::json::parse(eval.out).at("loss").get<double>(), 1e-5);
   EXPECT_EQ(nlohmann::json::parse(eval.out).at("accuracy"), 1.0) << "each token was the likeliest";
 
+  std::string inputs = yaml("inputs", "");
+  inputs.replace(inputs.find("sequence_len: 512"), 17, "sequence_len: 512, train_on_inputs: true");
+  EXPECT_THAT(run(inputs).err, HasSubstr("held own: a model cannot be asked with train_on_inputs"));
   EXPECT_THAT(run(yaml("study", ", marker: one"), {"--resume"}).err,
               HasSubstr("row 2: its answer has no 'one', by which answers are judged: 'two'"));
   EXPECT_THAT(run(yaml("study", ", match: contains"), {"--resume"}).err,

@@ -40,6 +40,8 @@ TEST(OptionsObjective, KeysOfAnotherLossAreRefused) {
   EXPECT_THAT(error_of("sdft: {enabled: true, temperature: 0, top_p: 0.5}\n"), HasSubstr("sdft.top_p is for sampling"));
   EXPECT_THAT(error_of("sdft: {enabled: true, temperature: 1.0e-9}\n"),
               HasSubstr("sdft.temperature must be 0, or 1e-6 or more"));
+  EXPECT_THAT(error_of("sdft: {enabled: true}\ntrain_on_inputs: true\n"),
+              HasSubstr("train_on_inputs does not go with sdft"));
   EXPECT_THAT(error_of("sdft: {enabled: true}\nrl: dpo\n"), HasSubstr("sdft does not go with rl"));
   EXPECT_THAT(error_of("sdft: {enabled: true}\nkd_trainer: true\n"), HasSubstr("name a kd_teacher"));
   EXPECT_THAT(error_of("rl: dpo\ndpo_beta: 0.1\n"), "<no error>");

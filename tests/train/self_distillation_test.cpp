@@ -141,9 +141,11 @@ TEST_P(TrainSelfDistillation, RowsMustBePromptsWithAnswers) {
   folder_.write("rows.jsonl", "{\"input_ids\": [1, 2, 3]}\n");
   EXPECT_THAT(inlay::testing::user_error_of([&] { rewritten(); }),
               HasSubstr("has tokens, but sdft needs rows of texts"));
-  // What is learned from its first token on answers nothing.
-  folder_.write("rows.jsonl", "{\"instruction\": \"Say one.\", \"output\": \"one\"}\n");
-  options_.train_on_inputs = true;
+  // Nobody has asked for what is said.
+  folder_.write("base/chat_template.jinja",
+                "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+                "{% if add_generation_prompt %}assistant: {% endif %}");
+  folder_.write("rows.jsonl", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"one\"}]}\n");
   const std::string none = "sdft: none of the 1 documents has an answer that the model could rewrite";
   EXPECT_THAT(inlay::testing::user_error_of([&] { rewritten(); }), HasSubstr(none));
   EXPECT_THAT(inlay::testing::user_error_of([&] { read_to_rewrite(options_, config_.vocab, console_); }),
