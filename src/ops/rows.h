@@ -12,8 +12,10 @@ namespace inlay::ops::cpu {
 
 using backend::cpu::f32v;
 using backend::cpu::lanes;
+using backend::cpu::load;
 using backend::cpu::parallel_for;
 using backend::cpu::splat;
+using backend::cpu::store;
 
 // The rows of a view of rank 1 to 3, its last axis being the columns. T may be const.
 template <class T>

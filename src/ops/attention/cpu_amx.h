@@ -43,7 +43,7 @@ struct AmxTiles {
     std::memcpy(static_cast<void*>(to), &low, sizeof low);
   }
 
-  static void pack_a(bf16* to, std::int64_t ld, const Rows<const bf16>& rows) {
+  static void pack_a(bf16* to, std::int64_t ld, const HeadRows<const bf16>& rows) {
     for (std::int64_t r = 0; r < padded(rows.count, block_step); ++r) {
       for (std::int64_t c = 0; c < ld; c += 32) {
         const std::int64_t rest = rows.width - c;
@@ -56,7 +56,7 @@ struct AmxTiles {
   }
 
   // B [rows, ld]
-  static void pack_b(bf16* to, std::int64_t ld, const Rows<const bf16>& rows) {
+  static void pack_b(bf16* to, std::int64_t ld, const HeadRows<const bf16>& rows) {
     for (std::int64_t r = 0; r < padded(rows.count, block_step); r += 2) {
       for (std::int64_t c = 0; c < rows.width; c += lanes) {
         const bf16* from = rows.data + r * rows.stride + c;
@@ -70,7 +70,7 @@ struct AmxTiles {
 
   // Calls each(pair, row, v): v holds elements 2·pair and 2·pair + 1 of sixteen rows from `row` on.
   template <class Each>
-  static void for_each_pair(const Rows<const bf16>& rows, const Each& each) {
+  static void for_each_pair(const HeadRows<const bf16>& rows, const Each& each) {
     for (std::int64_t r = 0; r < padded(rows.count, block_step); r += lanes) {
       for (std::int64_t c = 0; c < rows.width; c += 32) {
         u32v v[lanes];
@@ -85,14 +85,14 @@ struct AmxTiles {
     }
   }
   // A [width up to a multiple of 32, rows]; block_size elements from one row to the next
-  static void pack_a_transposed(bf16* to, const Rows<const bf16>& rows) {
+  static void pack_a_transposed(bf16* to, const HeadRows<const bf16>& rows) {
     for_each_pair(rows, [&](std::int64_t pair, std::int64_t row, u32v v) {
       store_low_halves(to + 2 * pair * block_size + row, v & 0xffffu);
       store_low_halves(to + (2 * pair + 1) * block_size + row, v >> 16);
     });
   }
   // B [width up to a multiple of 32, block_size]
-  static void pack_b_transposed(bf16* to, const Rows<const bf16>& rows) {
+  static void pack_b_transposed(bf16* to, const HeadRows<const bf16>& rows) {
     for_each_pair(rows, [&](std::int64_t pair, std::int64_t row, u32v v) {
       std::memcpy(static_cast<void*>(to + (pair * block_size + row) * 2), &v, sizeof v);
     });

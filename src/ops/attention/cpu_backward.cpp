@@ -187,7 +187,7 @@ void meet(const Geometry& g, Workspace<Tiles>& w, const TileRule* rule, KeySide<
 }
 
 template <class T>
-void write_rows(const Rows<T>& to, const float* from, std::int64_t ld, float factor) {
+void write_rows(const HeadRows<T>& to, const float* from, std::int64_t ld, float factor) {
   for (std::int64_t r = 0; r < to.count; ++r) {
     for (std::int64_t c = 0; c < to.width; c += lanes) {
       store_to(to.data + r * to.stride + c, backend::cpu::load(from + r * ld + c) * factor, to.width - c);

@@ -130,8 +130,8 @@ inline i32v visible(std::int64_t distance, std::int64_t window) {
 template <class T, class Byte>  // T: the stored type
 auto rows_of(const BasicView<Byte>& view, std::int64_t token, std::int64_t count, std::int64_t head) {
   auto* data = view.template as<T>();
-  return Rows<std::remove_pointer_t<decltype(data)>>{data + token * view.stride(0) + head * view.stride(1),
-                                                     view.stride(0), count, view.dim(2)};
+  return HeadRows<std::remove_pointer_t<decltype(data)>>{data + token * view.stride(0) + head * view.stride(1),
+                                                         view.stride(0), count, view.dim(2)};
 }
 
 template <class T>
@@ -145,7 +145,7 @@ void store_to(T* to, f32v v, std::int64_t n) {
 
 // to[row, :] = from^T · factor[row]; from is [width, block_size].
 template <class T>
-void write_transposed(const Rows<T>& to, const float* from, const float* factor) {
+void write_transposed(const HeadRows<T>& to, const float* from, const float* factor) {
   for (std::int64_t r = 0; r < to.count; r += lanes) {
     for (std::int64_t c = 0; c < to.width; c += lanes) {
       u32v v[lanes];

@@ -28,7 +28,7 @@ constexpr std::int64_t padded(std::int64_t value, std::int64_t step) { return (v
 
 // Some tokens of one head: `count` rows of `width` elements.
 template <class T>
-struct Rows {
+struct HeadRows {
   T* data;
   std::int64_t stride, count, width;
 };
@@ -102,7 +102,7 @@ struct FloatTiles {
   };
 
   template <class T>
-  static void pack_a(float* to, std::int64_t ld, const Rows<const T>& rows) {
+  static void pack_a(float* to, std::int64_t ld, const HeadRows<const T>& rows) {
     for (std::int64_t r = 0; r < padded(rows.count, block_step); ++r) {
       for (std::int64_t c = 0; c < rows.width; c += lanes) {
         const f32v v = r < rows.count ? load_to(rows.data + r * rows.stride + c, rows.width - c) : f32v{};
@@ -111,12 +111,12 @@ struct FloatTiles {
     }
   }
   template <class T>
-  static void pack_b(float* to, std::int64_t ld, const Rows<const T>& rows) {
+  static void pack_b(float* to, std::int64_t ld, const HeadRows<const T>& rows) {
     pack_a(to, ld, rows);
   }
   // [width, rows], block_size elements from one row to the next
   template <class T>
-  static void pack_a_transposed(float* to, const Rows<const T>& rows) {
+  static void pack_a_transposed(float* to, const HeadRows<const T>& rows) {
     for (std::int64_t r = 0; r < padded(rows.count, block_step); r += lanes) {
       for (std::int64_t c = 0; c < rows.width; c += lanes) {
         u32v v[lanes];
@@ -130,7 +130,7 @@ struct FloatTiles {
     }
   }
   template <class T>
-  static void pack_b_transposed(float* to, const Rows<const T>& rows) {
+  static void pack_b_transposed(float* to, const HeadRows<const T>& rows) {
     pack_a_transposed(to, rows);
   }
 

@@ -16,7 +16,7 @@ constexpr float no_sink = -std::numeric_limits<float>::infinity();
 // scores[j] = scale · q·k[j], capped where there is a cap, and −∞ up to a whole vector. As many keys at a time as a
 // vector is long: their partial sums, a vector each, are turned into one vector.
 template <class T>
-void score_keys(float* scores, const T* q, const Rows<const T>& keys, const DecodeSpec& spec) {
+void score_keys(float* scores, const T* q, const HeadRows<const T>& keys, const DecodeSpec& spec) {
   for (std::int64_t begin = 0; begin < keys.count; begin += lanes) {
     const std::int64_t count = std::min(lanes, keys.count - begin);
     u32v sums[lanes] = {};
@@ -58,7 +58,7 @@ float soften(float* scores, std::int64_t count, float sink) {
 // out = factor · Σ_j weights[j] · values[j] in columns [begin, begin + strip vectors), whose sums stay in registers.
 // The last vector of a row may be ragged; it is a strip by itself.
 template <int strip, class T>
-void weigh_strip(T* out, const float* weights, const Rows<const T>& values, float factor, std::int64_t begin) {
+void weigh_strip(T* out, const float* weights, const HeadRows<const T>& values, float factor, std::int64_t begin) {
   const std::int64_t last = std::min(lanes, values.width - begin - (strip - 1) * lanes);
   f32v sums[strip] = {};
   for (std::int64_t j = 0; j < values.count; ++j) {
@@ -78,7 +78,7 @@ void weigh_strip(T* out, const float* weights, const Rows<const T>& values, floa
 }
 
 template <class T>
-void weigh_values(T* out, const float* weights, const Rows<const T>& values, float factor) {
+void weigh_values(T* out, const float* weights, const HeadRows<const T>& values, float factor) {
   std::int64_t begin = 0;
   const auto left = [&] { return values.width - begin; };
   for (; left() >= 4 * lanes; begin += 4 * lanes) weigh_strip<4>(out, weights, values, factor, begin);
@@ -96,14 +96,14 @@ void attend(View out, ConstView q, ConstView k, ConstView v, const DecodeSpec& s
     const std::int64_t length = positions[row] + 1;
     const std::int64_t first = spec.window == 0 ? 0 : std::max<std::int64_t>(length - spec.window, 0);
     const T* data = cache.as<T>() + sequences[row] * cache.stride(0) + head * cache.stride(1) + first * cache.stride(2);
-    return Rows<const T>{data, cache.stride(2), length - first, width};
+    return HeadRows<const T>{data, cache.stride(2), length - first, width};
   };
   const std::int64_t longest = *std::max_element(positions, positions + q.dim(0)) + 1;
   const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (longest * width * group));
   backend::cpu::parallel_for(q.dim(0) * kv_heads, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t task = begin; task < end; ++task) {
       const std::int64_t row = task / kv_heads, kv_head = task % kv_heads;
-      const Rows<const T> keys = seen(k, row, kv_head), values = seen(v, row, kv_head);
+      const HeadRows<const T> keys = seen(k, row, kv_head), values = seen(v, row, kv_head);
       for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
         float* weights = scores.as<float>() + row * scores.stride(0) + head * scores.stride(1);
         score_keys(weights, q.as<T>() + row * q.stride(0) + head * q.stride(1), keys, spec);
