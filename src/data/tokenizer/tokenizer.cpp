@@ -23,42 +23,6 @@ namespace {
 
 using namespace tokenizer;
 
-// What encoding a text needs besides the tokenizer. One thread uses it at a time.
-struct Workspace {
-  BpeWorkspace bpe;
-  PreTokens tokens;
-  std::string normalized;
-  std::vector<Segment> segments, normalized_segments;
-};
-
-// Workspaces are large (the cache) and know more with every text, so they are handed on: to the thread that had them
-// last, where it asks, because they are still in its processor's cache.
-class WorkspacePool {
- public:
-  std::unique_ptr<Workspace> take() {
-    const std::lock_guard lock(mutex_);
-    if (free_.empty()) return std::make_unique<Workspace>();
-    const auto own = std::ranges::find(free_, std::this_thread::get_id(), &Free::last);
-    if (own != free_.end()) std::swap(*own, free_.back());
-    auto workspace = std::move(free_.back().workspace);
-    free_.pop_back();
-    return workspace;
-  }
-  void give_back(std::unique_ptr<Workspace> workspace) {
-    const std::lock_guard lock(mutex_);
-    free_.push_back({std::this_thread::get_id(), std::move(workspace)});
-  }
-
- private:
-  struct Free {
-    std::thread::id last;
-    std::unique_ptr<Workspace> workspace;
-  };
-
-  std::mutex mutex_;
-  std::vector<Free> free_;
-};
-
 // The value of a key such as bos_token: a text, or an object with one.
 std::optional<std::string> token_text(const io::Json& config, std::string_view key) {
   const auto value = config.find(key);
@@ -68,6 +32,42 @@ std::optional<std::string> token_text(const io::Json& config, std::string_view k
 
 }  // namespace
 
+// What encoding a text needs besides the tokenizer. One thread uses it at a time.
+struct EncodingWorkspace {
+  BpeWorkspace bpe;
+  PreTokens tokens;
+  std::string normalized;
+  std::vector<Segment> segments, normalized_segments;
+};
+
+// Workspaces are large (the cache) and know more with every text, so they are handed on: to the thread that had them
+// last, where it asks, because they are still in its processor's cache.
+class EncodingWorkspaces {
+ public:
+  std::unique_ptr<EncodingWorkspace> take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return std::make_unique<EncodingWorkspace>();
+    const auto own = std::ranges::find(free_, std::this_thread::get_id(), &Free::last);
+    if (own != free_.end()) std::swap(*own, free_.back());
+    auto workspace = std::move(free_.back().workspace);
+    free_.pop_back();
+    return workspace;
+  }
+  void give_back(std::unique_ptr<EncodingWorkspace> workspace) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back({std::this_thread::get_id(), std::move(workspace)});
+  }
+
+ private:
+  struct Free {
+    std::thread::id last;
+    std::unique_ptr<EncodingWorkspace> workspace;
+  };
+
+  std::mutex mutex_;
+  std::vector<Free> free_;
+};
+
 struct Tokenizer::Parts {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
@@ -76,7 +76,7 @@ struct Tokenizer::Parts {
   PostProcessor post_processor;
   Decoder decoder;
   std::optional<std::int32_t> bos, eos, pad;
-  mutable WorkspacePool workspaces;
+  mutable EncodingWorkspaces workspaces;
 
   std::optional<std::int32_t> find_id(std::string_view token) const {
     const auto id = added.find_id(token);
@@ -94,10 +94,10 @@ struct Tokenizer::Parts {
   }
 
   void read_config(const io::Json& config);
-  void encode(std::string_view text, Workspace& workspace, std::vector<std::int32_t>& ids) const;
-  void encode_normalized(std::string_view text, bool at_start, Workspace& workspace,
+  void encode(std::string_view text, EncodingWorkspace& workspace, std::vector<std::int32_t>& ids) const;
+  void encode_normalized(std::string_view text, bool at_start, EncodingWorkspace& workspace,
                          std::vector<std::int32_t>& ids) const;
-  std::vector<std::int32_t> encode_document(std::string_view text, bool special, Workspace& workspace) const;
+  std::vector<std::int32_t> encode_document(std::string_view text, bool special, EncodingWorkspace& workspace) const;
 };
 
 void Tokenizer::Parts::read_config(const io::Json& config) {
@@ -120,7 +120,8 @@ void Tokenizer::Parts::read_config(const io::Json& config) {
   if (add_eos.value_or(false) && eos) post_processor.behind.push_back(*eos);
 }
 
-void Tokenizer::Parts::encode(std::string_view text, Workspace& workspace, std::vector<std::int32_t>& ids) const {
+void Tokenizer::Parts::encode(std::string_view text, EncodingWorkspace& workspace,
+                              std::vector<std::int32_t>& ids) const {
   added.split(text, false, workspace.segments);
   for (const Segment& segment : workspace.segments) {
     if (segment.id >= 0) {
@@ -134,7 +135,7 @@ void Tokenizer::Parts::encode(std::string_view text, Workspace& workspace, std::
   }
 }
 
-void Tokenizer::Parts::encode_normalized(std::string_view text, bool at_start, Workspace& workspace,
+void Tokenizer::Parts::encode_normalized(std::string_view text, bool at_start, EncodingWorkspace& workspace,
                                          std::vector<std::int32_t>& ids) const {
   added.split(text, true, workspace.normalized_segments);
   for (const Segment& segment : workspace.normalized_segments) {
@@ -150,7 +151,7 @@ void Tokenizer::Parts::encode_normalized(std::string_view text, bool at_start, W
 }
 
 std::vector<std::int32_t> Tokenizer::Parts::encode_document(std::string_view text, bool special,
-                                                            Workspace& workspace) const {
+                                                            EncodingWorkspace& workspace) const {
   if (text.size() > max_text_bytes) {
     user_error("a text of {} is too long to encode at once, at most {} are possible; cut it into documents",
                format_bytes(text.size()), format_bytes(max_text_bytes));
