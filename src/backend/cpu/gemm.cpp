@@ -58,6 +58,18 @@ bool trivial(const GemmArgs& g, DType out) {
   return true;
 }
 
+bool onednn_is_faster(const GemmArgs& g) {
+  // Where a product is small, oneDNN takes longer to think than to work.
+  constexpr double worth_onednn = 1e6;
+  if (static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k) < worth_onednn) return false;
+  // With AVX2 it reads an operand whose rows run across the sum where it lies, and rows that are multiples of 2 KB
+  // apart fall into the same few sets of the nearest cache: most models' widths are such, and half of the speed is
+  // gone.
+  constexpr std::int64_t apart = 2048 / sizeof(float);
+  const bool strided = (g.transpose_a && g.lda % apart == 0) || (!g.transpose_b && g.ldb % apart == 0);
+  return chosen_isa() != Isa::avx2 || !strided;
+}
+
 }  // namespace
 
 void vector_gemm(const GemmArgs& args, DType in, DType out) { vector_kernel().multiply(args, in, out); }
@@ -85,10 +97,7 @@ void gemm(const GemmArgs& args, DType in, DType out) {
   check(in, out);
   if (trivial(args, out)) return;
   if (in == DType::bf16 && amx_usable()) return amx_gemm(args, out);
-  // Where a product is small, oneDNN takes longer to think than to work.
-  constexpr double worth_onednn = 1e6;
-  const double terms = static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k);
-  if (in == DType::f32 && terms >= worth_onednn) return onednn_gemm(args);
+  if (in == DType::f32 && onednn_is_faster(args)) return onednn_gemm(args);
   vector_gemm(args, in, out);
 }
 
