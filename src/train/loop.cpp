@@ -109,7 +109,7 @@ RunEnd Loop::run(TrainerState state, std::int64_t steps) {
   remove_old_checkpoints();  // a killed run may have left too many
   const bool evaluated =
       state_.step < steps_ && (state_.evaluation_due || (state_.step == 0 && options_.eval_on_start));
-  if (evaluated && !evaluate_now()) return stop_between("the evaluation before the first step");
+  if (evaluated && !evaluate_now()) return stop_between("evaluating before the first step");
   if (state_.step == 0) sample_now();
   if (state_.step > 0 && evaluated) save_where_due();
   while (state_.step < steps_ && !stops_early(options_, state_.best)) {
@@ -118,7 +118,7 @@ RunEnd Loop::run(TrainerState state, std::int64_t steps) {
     try {
       share = stream.next_step(step_size);
     } catch (const Interrupted&) {
-      return stop_between("the answers before the first step");
+      return stop_between("writing the answers of the first step");
     }
     const double rate = schedule.rate(state_.step);
     StepResult result = engine_.train_step(share.micro_batches, state_.step + 1, rate,
@@ -371,7 +371,7 @@ void Loop::remove_old_checkpoints() {
 RunEnd Loop::stop_between(std::string_view doing) {
   if (state_.step > 0) return stop_early();
   end_boards(BoardEnd::stopped);
-  console_.line(fmt::format("interrupted in {}; nothing was written", doing));
+  console_.line(fmt::format("interrupted while {}; nothing was written", doing));
   return RunEnd::interrupted;
 }
 
