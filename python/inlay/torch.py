@@ -72,13 +72,9 @@ def _rows(tensor):
     return tensor if tensor.stride(-1) == 1 and tensor.dim() > 1 else tensor.contiguous()
 
 
-def _like(gradient, parameter, scale=None):
-    """A float32 gradient in the parameter's type, multiplied by a number on the device; one pass over memory."""
-    if gradient is None:
-        return None
-    if scale is None:
-        return gradient.to(parameter.dtype)
-    return torch.mul(gradient, scale, out=torch.empty_like(gradient, dtype=parameter.dtype))
+def _like(gradient, parameter):
+    """A float32 gradient in the parameter's type."""
+    return None if gradient is None else gradient.to(parameter.dtype)
 
 
 # ---- the loss -----------------------------------------------------------------------------------------------------
@@ -389,9 +385,9 @@ class OsftLinear(torch.nn.Module):
             with torch.no_grad():
                 self.weight.copy_(self.start + (self.factor @ self.free.float()).to(self.start.dtype))
             self._made_of = self.factor._version
-        x, weight, free = _autocast(x, self.weight, self.free)
+        x, weight, free, bias = _autocast(x, self.weight, self.free, self.bias)
         y = _OsftProduct.apply(x, self.factor, weight, free)
-        return y if self.bias is None else y + self.bias
+        return y if bias is None else y + bias
 
     def merged(self):
         """A plain linear layer with what was learned in it."""

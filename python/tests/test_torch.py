@@ -319,12 +319,23 @@ class Autocast(Case):
             self.assertEqual(ops.swiglu_mlp(x.bfloat16(), *weights).dtype, torch.bfloat16)
         with torch.autocast("cpu", torch.float16):
             self.assertEqual(ops.swiglu_mlp(x.half(), *weights).dtype, torch.float32)
-        layer = ops.OsftLinear(torch.nn.Linear(8, 5), torch.eye(8)[:3])
-        with torch.autocast("cpu", torch.bfloat16):
-            y = layer(x)
-        y.sum().backward()
-        torch.testing.assert_close(y.float(), layer(x), rtol=0.02, atol=0.05)
-        self.assertEqual((layer.factor.grad.dtype, x.grad.dtype), (torch.float32, torch.float32))
+
+    def test_osft_linear(self):
+        x = numbers(3, 8)
+        for bias in (True, False):
+            linear = torch.nn.Linear(8, 5, bias)
+            layer = ops.OsftLinear(linear, torch.eye(8)[:3])
+            x.grad = None
+            with torch.autocast("cpu", torch.bfloat16):
+                y, theirs = layer(x), linear(x)
+            self.assertEqual((y.dtype, layer(x).dtype), (theirs.dtype, torch.float32))
+            torch.testing.assert_close(y, theirs, rtol=0.02, atol=0.02)
+            y.sum().backward()
+            torch.testing.assert_close(y.float(), layer(x), rtol=0.02, atol=0.05)
+            self.assertEqual((layer.factor.grad.dtype, x.grad.dtype), (torch.float32, torch.float32))
+            if bias:
+                self.assertEqual(layer.bias.grad.dtype, torch.float32)
+                torch.testing.assert_close(layer.bias.grad, torch.full((5,), 3.0))
 
 
 if __name__ == "__main__":
