@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 
 namespace inlay::data {
 
@@ -15,12 +16,46 @@ bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 // Around a text they are no part of what it says.
 bool is_sign(char c) { return std::string_view(".,;:!?'\"`*()[]{}").find(c) != std::string_view::npos; }
 
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+// Whether the point at i begins a number, as in ".5": not in "no.5", nor after other points.
+bool begins_number(std::string_view text, std::size_t i) {
+  return text[i] == '.' && i + 1 < text.size() && is_digit(text[i + 1]) &&
+         (i == 0 || !(is_letter(text[i - 1]) || is_digit(text[i - 1]) || text[i - 1] == '.'));
+}
+
+// "1,234,567": up to three digits, and groups of exactly three. "(3,5)" has two numbers.
+bool has_thousands(std::string_view digits) {
+  const std::size_t first = digits.find(',');
+  if (first == 0 || first > 3 || (digits.size() - first) % 4 != 0) return false;
+  for (std::size_t i = first; i < digits.size(); ++i) {
+    if ((digits[i] == ',') != ((i - first) % 4 == 0)) return false;
+  }
+  return true;
+}
+
+std::string without_thousands(std::string_view text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size();) {
+    if (!is_digit(text[i])) {
+      result += text[i++];
+      continue;
+    }
+    const std::size_t end = std::min(text.find_first_not_of("0123456789,", i), text.size());
+    std::string_view digits = text.substr(i, end - i);
+    while (digits.back() == ',') digits.remove_suffix(1);  // it follows the number
+    const bool decimals =
+        i > 0 && text[i - 1] == '.' && (begins_number(text, i - 1) || (i > 1 && is_digit(text[i - 2])));
+    const bool grouped = !decimals && has_thousands(digits);
+    std::ranges::copy_if(digits, std::back_inserter(result), [&](char c) { return !grouped || c != ','; });
+    i += digits.size();
+  }
+  return result;
+}
+
 std::string normalised(std::string_view text) {
   std::string result;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    const bool thousands = c == ',' && i > 0 && i + 1 < text.size() && is_digit(text[i - 1]) && is_digit(text[i + 1]);
-    if (thousands) continue;
+  for (const char c : without_thousands(text)) {
     if (is_space(c)) {
       if (!result.empty() && result.back() != ' ') result += ' ';
     } else {
@@ -28,7 +63,8 @@ std::string normalised(std::string_view text) {
     }
   }
   const auto outside = [](char c) { return is_sign(c) || c == ' '; };
-  const auto begin = std::ranges::find_if_not(result, outside);
+  auto begin = std::ranges::find_if_not(result, outside);
+  if (begin != result.begin() && begins_number(result, static_cast<std::size_t>(begin - result.begin()) - 1)) --begin;
   const auto end = std::find_if_not(result.rbegin(), std::make_reverse_iterator(begin), outside).base();
   return {begin, end};
 }
@@ -52,6 +88,7 @@ std::optional<double> last_number(std::string_view text) {
     return is_digit(text[i]) || (text[i] == '.' && i > 0 && is_digit(text[i - 1]));
   };
   while (begin > 0 && belongs(begin - 1)) --begin;
+  if (begin > 0 && begins_number(text, begin - 1)) --begin;
   if (begin > 0 && text[begin - 1] == '-' && (begin < 2 || !is_digit(text[begin - 2]))) --begin;
   double value = 0;
   if (std::from_chars(text.data() + begin, text.data() + end, value).ec != std::errc()) return std::nullopt;

@@ -35,7 +35,7 @@ struct AnswerRule {
 };
 
 // Whether an answer says what the reference does. Case, white space (any is one space), signs around the text and
-// commas between digits do not count.
+// commas between thousands do not count.
 bool agrees(std::string_view answer, std::string_view reference, const AnswerRule& rule);
 // Whether a rule can be applied to a reference at all: it has the marker, and a number or a text where one is needed.
 bool is_judged_by(std::string_view reference, const AnswerRule& rule);

@@ -41,7 +41,37 @@ TEST(DataAnswers, Whole) {
   EXPECT_TRUE(agrees("1,200", "1200", {}));
   EXPECT_FALSE(agrees("the answers", "the answer", {}));
   EXPECT_FALSE(agrees("a b", "ab", {}));
-  EXPECT_FALSE(agrees("1,2", "1, 2", {})) << "only commas between digits vanish";
+  EXPECT_FALSE(agrees("1,2", "1, 2", {}));
+}
+
+TEST(DataAnswers, OnlyCommasOfThousandsVanish) {
+  EXPECT_TRUE(agrees("It is $12,345,678.90", "it is $12345678.90", {}));
+  EXPECT_TRUE(agrees("1,000 and 2,000", "1000 and 2000", {}));
+  EXPECT_TRUE(agrees("well...1,000, or so", "well...1000, or so", {}));
+  for (const char* text : {"(3,5)", "12,34", "1,2345", "1234,567", "1,000,5", "0.123,456", "1,,000", "0,5,100"}) {
+    std::string without = text;
+    std::erase(without, ',');
+    EXPECT_FALSE(agrees(text, without, {})) << text;
+    EXPECT_TRUE(agrees(text, text, {})) << text;
+  }
+  const AnswerRule number{.match = AnswerMatch::number};
+  EXPECT_FALSE(agrees("(3,5)", "35", number));
+  EXPECT_TRUE(agrees("(3,5)", "5", number)) << "the last one";
+}
+
+TEST(DataAnswers, APointBeforeADigitBelongsToTheNumber) {
+  const AnswerRule number{.match = AnswerMatch::number};
+  for (const char* text : {".5", "(.5)", "it is .5.", "$.50", "x=.5", "**.5**"}) {
+    EXPECT_TRUE(agrees(text, "0.5", number)) << text;
+    EXPECT_FALSE(agrees(text, "5", number)) << text;
+  }
+  EXPECT_TRUE(agrees("-.5", "-0.5", number));
+  EXPECT_FALSE(agrees(".5", "5", {}));
+  EXPECT_TRUE(agrees("(.5)", ".5", {}));
+  for (const char* text : {"...5", "No.5", "1...5"}) {
+    EXPECT_TRUE(agrees(text, "5", number)) << text << ": no decimal point";
+  }
+  EXPECT_TRUE(agrees("...5", "5", {}));
 }
 
 TEST(DataAnswers, Contains) {
