@@ -16,15 +16,19 @@ void parallel_each(std::size_t count, int threads, const std::function<void(std:
   // turn.
   const std::size_t run = std::clamp<std::size_t>(count / 256, 1, 32);
   std::atomic<std::size_t> next{0};
+  std::atomic<bool> failed{false};
   std::exception_ptr failure;
   std::mutex failure_mutex;
   const auto loop = [&] {
     try {
       for (std::size_t begin = next.fetch_add(run); begin < count; begin = next.fetch_add(run)) {
-        for (std::size_t i = begin; i < std::min(begin + run, count); ++i) work(i);
+        for (std::size_t i = begin; i < std::min(begin + run, count); ++i) {
+          if (failed.load(std::memory_order_relaxed)) return;
+          work(i);
+        }
       }
     } catch (...) {
-      next = count;
+      failed = true;
       const std::lock_guard lock(failure_mutex);
       if (!failure) failure = std::current_exception();
     }
