@@ -68,12 +68,15 @@ std::optional<double> processor_quota(const fs::path& root) {
 }
 
 int granted_processors() {
-  int count = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u));
+  // The mask is asked for every time: processes of a run are put to cores of their own after they have begun. The files
+  // are read once.
+  static const std::optional<double> quota = processor_quota();
   cpu_set_t mask;
-  if (sched_getaffinity(0, sizeof mask, &mask) == 0) count = std::max(CPU_COUNT(&mask), 1);
+  const bool known = sched_getaffinity(0, sizeof mask, &mask) == 0;
+  int count = std::max(known ? CPU_COUNT(&mask) : static_cast<int>(std::thread::hardware_concurrency()), 1);
   // Rounded up: a group that has used up its share rests as a whole, so a thread for half a processor is not waited
   // for.
-  if (const std::optional<double> quota = processor_quota()) {
+  if (quota) {
     count = std::min(count, std::max(static_cast<int>(std::ceil(*quota)), 1));
   }
   return count;

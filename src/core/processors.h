@@ -5,7 +5,7 @@
 
 namespace inlay {
 
-// The processors that this process may use: those of its affinity mask, and no more than its cgroup's quota.
+// The processors that this thread may use: those of its affinity mask, and no more than the process's first quota.
 int granted_processors();
 
 // The quota of the process's cgroup and of those above it, in processors; nothing where there is none. root: where

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <fstream>
 #include <thread>
 
 #include "support/files.h"
@@ -71,6 +72,22 @@ TEST(CoreProcessors, AffinityBoundsThem) {
     granted = granted_processors();
   }).join();
   EXPECT_EQ(granted, 1);
+}
+
+// Work that is shared out asks every time.
+TEST(CoreProcessors, FilesAreReadOnce) {
+  const auto bytes_read = [] {
+    std::ifstream file("/proc/thread-self/io");
+    std::string name;
+    std::uint64_t bytes = 0;
+    file >> name >> bytes;
+    return name == "rchar:" ? bytes : 0;
+  };
+  if (bytes_read() == 0) GTEST_SKIP() << "this kernel does not count what is read";
+  const int granted = granted_processors();
+  const std::uint64_t before = bytes_read(), counting = bytes_read() - before;
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(granted_processors(), granted);
+  EXPECT_LE(bytes_read() - before, 3 * counting);
 }
 
 }  // namespace
