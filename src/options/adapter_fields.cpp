@@ -1,5 +1,7 @@
 #include "options/adapter_fields.h"
 
+#include <algorithm>
+
 #include "core/problems.h"
 #include "core/text.h"
 
@@ -127,7 +129,11 @@ void validate_adapter(const TrainOptions& options, KeyProblems& problems) {
   const auto refuse = [&](bool wrong, const std::string& key, std::string_view what) {
     problems.add_if(wrong, key, what);
   };
+  const auto any_wrong = [&](const std::vector<std::string>& keys) {
+    return std::ranges::any_of(keys, [&](const std::string& key) { return problems.is_wrong(key); });
+  };
   if (!a.enabled()) {
+    if (problems.is_wrong("adapter")) return;
     std::vector<std::string> given;
     for (const Field& field : adapter_fields()) {
       const bool set = value_of(field, options) != value_of(field, {});
@@ -159,17 +165,22 @@ void validate_adapter(const TrainOptions& options, KeyProblems& problems) {
   refuse(options.attention != model::AttentionText{}, "attention",
          "attention: an adapter's files cannot carry a rule of attention, so that whoever loads them would compute "
          "something else; give it to the base model (inlay_attention in its config.json), or leave it out");
-  refuse(a.kind == AdapterKind::qlora && !a.load_in_4bit, "adapter", "adapter: qlora needs load_in_4bit: true");
+  refuse(a.kind == AdapterKind::qlora && !a.load_in_4bit && !problems.is_wrong("load_in_4bit"), "adapter",
+         "adapter: qlora needs load_in_4bit: true");
   refuse(a.load_in_4bit && a.load_in_8bit, "load_in_8bit",
          "load_in_4bit and load_in_8bit are both given; one of them is enough");
   refuse(a.load_in_fp8 && (a.load_in_4bit || a.load_in_8bit), "load_in_fp8",
          "load_in_fp8 is given beside load_in_4bit or load_in_8bit; one of them is enough");
   refuse(a.alpha && !(*a.alpha > 0), "lora_alpha",
          "lora_alpha: expected a number above 0; with 0 nothing would be learned");
-  if (a.model_dir.empty()) {
-    refuse(!a.rank, "adapter", "lora_r is required with an adapter: an integer above 0, such as 16");
-    refuse(!a.alpha, "adapter", "lora_alpha is required with an adapter: a number above 0, such as 16");
-    refuse(!a.names_targets(), "adapter",
+  const bool goes_on = !a.model_dir.empty() || problems.is_wrong("lora_model_dir");
+  if (!goes_on) {
+    refuse(!a.rank && !problems.is_wrong("lora_r"), "adapter",
+           "lora_r is required with an adapter: an integer above 0, such as 16");
+    refuse(!a.alpha && !problems.is_wrong("lora_alpha"), "adapter",
+           "lora_alpha is required with an adapter: a number above 0, such as 16");
+    refuse(!a.names_targets() && !any_wrong({"lora_target_linear", "lora_target_modules", "lora_target_parameters"}),
+           "adapter",
            "an adapter needs something to adapt: lora_target_linear: true, or names in lora_target_modules or "
            "lora_target_parameters");
   } else {

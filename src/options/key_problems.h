@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -12,10 +13,13 @@ namespace inlay::options::option {
 // What is wrong with keys that are each right by themselves, told with the lines that they stand in.
 class KeyProblems {
  public:
-  KeyProblems(std::string source, std::map<std::string, Place> given, Problems& found)
-      : source_(std::move(source)), given_(std::move(given)), found_(found) {}
+  // wrong: keys whose own value is, of which it was said already.
+  KeyProblems(std::string source, std::map<std::string, Place> given, std::set<std::string> wrong, Problems& found)
+      : source_(std::move(source)), given_(std::move(given)), wrong_(std::move(wrong)), found_(found) {}
 
   bool is_given(const std::string& key) const { return given_.contains(key); }
+  // Then nothing can be said of what it leaves open.
+  bool is_wrong(const std::string& key) const { return wrong_.contains(key); }
 
   // A key that is not given, such as one that is missing, is one of the whole file; a section's is that of its first
   // key.
@@ -36,6 +40,7 @@ class KeyProblems {
  private:
   std::string source_;
   std::map<std::string, Place> given_;
+  std::set<std::string> wrong_;
   Problems& found_;
 };
 

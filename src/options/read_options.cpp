@@ -141,11 +141,10 @@ class Setter {
   std::vector<std::string> unneeded_;
 };
 
-// What is wrong with keys together; `wrong` are those of which it was said already.
+// What is wrong with keys together.
 class Validation {
  public:
-  Validation(const TrainOptions& options, KeyProblems& problems, const std::set<std::string>& wrong)
-      : o_(options), problems_(problems), wrong_(wrong) {}
+  Validation(const TrainOptions& options, KeyProblems& problems) : o_(options), problems_(problems) {}
 
   void run() {
     require(!o_.base_model.empty(), "base_model", "the model to start from: a folder, or its name on the hub");
@@ -178,7 +177,7 @@ class Validation {
  private:
   void add(const std::string& key, std::string_view what) { problems_.add(key, what); }
   void require(bool good, const std::string& key, const char* what) {
-    if (!good && !wrong_.contains(key)) add(key, fmt::format("{} is required: {}", key, what));
+    if (!good && !problems_.is_wrong(key)) add(key, fmt::format("{} is required: {}", key, what));
   }
 
   void when(const std::string& what, When strategy, bool steps, bool per_epoch) {
@@ -274,7 +273,6 @@ class Validation {
 
   const TrainOptions& o_;
   KeyProblems& problems_;
-  const std::set<std::string>& wrong_;
 };
 
 std::map<std::string, Place> places_of(const GivenKeys& given) {
@@ -315,8 +313,8 @@ TrainOptions parse(const YAML::Node& root, const std::string& source, const Over
   }
   problems.gather([&] { setter.finish(); });
   if (options.adapter.keeps_to_free()) options.osft.enabled = false;  // its keys serve the adapter
-  KeyProblems together(source, places_of(given), problems);
-  Validation(options, together, wrong).run();
+  KeyProblems together(source, places_of(given), std::move(wrong), problems);
+  Validation(options, together).run();
   problems.raise();
   if (options.optimizer == OptimizerKind::schedule_free) options.lr_scheduler = Decay::constant;  // the one in force
   if (!options.evaluates() && (options.evals_per_epoch > 0 || options.eval_strategy == When::epoch)) {

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "options/minimal.h"
 #include "options/train_options.h"
 #include "support/files.h"
@@ -108,6 +110,31 @@ TEST(OptionsAdapter, SomethingMustBeTrained) {
               HasSubstr("lora_alpha: expected a number above 0"));
   EXPECT_THAT(error_of_whole(minimal + "adapter: prefix\n"),
               HasSubstr("expected one of none, lora, qlora, got 'prefix'"));
+}
+
+// What is said of a key's value is not said again of the key as missing.
+TEST(OptionsAdapter, AWrongValueIsOneProblem) {
+  const auto problems = [](const std::string& yaml) {
+    const std::string text = error_of_whole(minimal + yaml);
+    return std::ranges::count(text, '\n') == 0 ? text : "several: " + text;
+  };
+  const std::string targets = "lora_target_linear: true\n";
+  for (const char* value : {"abc", "0", "1.5"}) {
+    EXPECT_THAT(problems("adapter: lora\nlora_alpha: 16\nlora_r: " + std::string(value) + "\n" + targets),
+                ::testing::StartsWith("run.yaml, line 7: lora_r: expected"));
+  }
+  EXPECT_THAT(problems("adapter: lora\nlora_r: 8\nlora_alpha: abc\n" + targets),
+              ::testing::StartsWith("run.yaml, line 7: lora_alpha: expected"));
+  for (const char* key : {"lora_target_linear", "lora_target_modules", "lora_target_parameters"}) {
+    EXPECT_THAT(problems("adapter: lora\nlora_r: 8\nlora_alpha: 16\n" + std::string(key) + ": {a: b}\n"),
+                ::testing::StartsWith("run.yaml, line 8: " + std::string(key) + ": expected"));
+  }
+  EXPECT_THAT(problems("adapter: lora\nlora_model_dir: [a]\n"),
+              ::testing::StartsWith("run.yaml, line 6: lora_model_dir: expected"));
+  EXPECT_THAT(problems("adapter: prefix\nlora_r: 8\nlora_alpha: 16\nload_in_8bit: true\n" + targets),
+              ::testing::StartsWith("run.yaml, line 5: adapter: expected"));
+  EXPECT_THAT(problems("adapter: qlora\nlora_r: 8\nlora_alpha: 16\nload_in_4bit: 4\n" + targets),
+              ::testing::StartsWith("run.yaml, line 8: load_in_4bit: expected"));
 }
 
 TEST(OptionsAdapter, QloraIsInFourBits) {
