@@ -35,6 +35,8 @@ TEST(CliCommands, InfoSaysHowFarAnUnknownFamilyIs) {
     const CommandResult info = inlay({"info", place});
     EXPECT_EQ(info.code, 2);
     EXPECT_THAT(info.err, HasSubstr("config.json: model_type 'stranger' is not a family that inlay trains"));
+    EXPECT_THAT(info.err, HasSubstr("gemma2, gemma3, gemma3_text, "));
+    EXPECT_THAT(info.err, HasSubstr("mistral, mistral3, mixtral, "));
     EXPECT_THAT(info.err, HasSubstr("keys that none of them has: kv_lora_rank"));
     EXPECT_THAT(info.err, HasSubstr("none of them can read the configuration"));
   }

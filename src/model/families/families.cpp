@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <array>
 #include <string>
 
@@ -32,6 +31,13 @@ constexpr std::array table = {Family{"gemma", parse_gemma},
 
 std::span<const Family> families() { return table; }
 
+std::set<std::string> known_model_types() {
+  std::set<std::string> types;
+  for (const Family& family : table) types.emplace(family.model_type);
+  for (const TextPart& part : text_parts()) types.emplace(part.model_type);
+  return types;
+}
+
 namespace {
 
 // What a run with attention of its own has written into its result; mistakes in the texts are found where they are
@@ -55,17 +61,12 @@ AttentionText parse_attention(const io::Json& json) {
 
 }  // namespace
 
-bool is_known(const io::Json& json) {
-  const std::string type = json.string("model_type");
-  return find_text_part(type) != nullptr ||
-         std::ranges::any_of(table, [&](const Family& family) { return family.model_type == type; });
-}
+bool is_known(const io::Json& json) { return known_model_types().contains(json.string("model_type")); }
 
 ModelConfig parse_config(const io::Json& json) {
   std::string type = json.string("model_type");
   const TextPart* part = find_text_part(type);
   if (part != nullptr) type = part->family;
-  std::string known;
   for (const Family& family : families()) {
     if (family.model_type == type) {
       ModelConfig config = family.parse(part != nullptr ? text_config(json, *part) : json);
@@ -74,10 +75,9 @@ ModelConfig parse_config(const io::Json& json) {
       if (part != nullptr) set_text_names(config);
       return config;
     }
-    known += (known.empty() ? "" : ", ") + std::string(family.model_type);
   }
-  json.fail("model_type",
-            fmt::format("'{}' is not a family that inlay trains; known are {} (inlay info says more)", type, known));
+  json.fail("model_type", fmt::format("'{}' is not a family that inlay trains; known are {} (inlay info says more)",
+                                      type, fmt::join(known_model_types(), ", ")));
 }
 
 ModelConfig load_config(const std::filesystem::path& folder_or_file) {

@@ -13,7 +13,8 @@ namespace inlay::model {
 
 namespace {
 
-constexpr std::array text_parts = {TextPart{"gemma3", "gemma3_text", true}, TextPart{"mistral3", "mistral", false}};
+constexpr std::array text_part_table = {TextPart{"gemma3", "gemma3_text", true},
+                                        TextPart{"mistral3", "mistral", false}};
 
 constexpr std::array all_names = {&NameMap::embedding,
                                   &NameMap::final_norm,
@@ -44,9 +45,11 @@ constexpr std::string_view outside = "language_model.", inside = "model.";
 
 }  // namespace
 
+std::span<const TextPart> text_parts() { return text_part_table; }
+
 const TextPart* find_text_part(std::string_view model_type) {
-  const auto* found = std::ranges::find(text_parts, model_type, &TextPart::model_type);
-  return found == text_parts.end() ? nullptr : found;
+  const auto* found = std::ranges::find(text_part_table, model_type, &TextPart::model_type);
+  return found == text_part_table.end() ? nullptr : found;
 }
 
 io::Json text_config(const io::Json& json, const TextPart& part) {

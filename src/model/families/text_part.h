@@ -1,6 +1,9 @@
 #pragma once
 
 #include <filesystem>
+#include <set>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "io/json.h"
@@ -15,6 +18,9 @@ struct TextPart {
   bool tied;  // the head, in the models as published
 };
 
+std::span<const TextPart> text_parts();
+// The model types of these and of the families.
+std::set<std::string> known_model_types();
 // Null where a model_type is none of these.
 const TextPart* find_text_part(std::string_view model_type);
 

@@ -9,6 +9,7 @@
 #include "io/checkpoint.h"
 #include "io/paths.h"
 #include "model/families/family.h"
+#include "model/families/text_part.h"
 #include "model/parameters.h"
 #include "model/weights_io.h"
 
@@ -163,8 +164,8 @@ std::set<std::string> tensor_patterns(const std::filesystem::path& folder) {
 std::string describe_unknown(const io::Json& whole, const std::filesystem::path& folder) {
   // Beside images or sound, a text model's keys stand apart.
   const io::Json json = whole.find_object("text_config").value_or(whole);
-  std::set<std::string> known, strange;
-  for (const Family& family : families()) known.emplace(family.model_type);
+  const std::set<std::string> known = known_model_types();
+  std::set<std::string> strange;
   for (const std::string& key : json.keys()) {
     if (std::ranges::find(ordinary_keys, key) == ordinary_keys.end()) strange.insert(key);
   }
