@@ -44,13 +44,23 @@ struct AnswerEnd {
   bool learned;
 };
 
-// As the data ends its own answer, in which train_on_eos may leave the end unlearned.
-AnswerEnd end_of(const Document& document, const data::Exchange& exchange, const std::vector<std::int32_t>& stops) {
-  const auto ends = [&](std::int32_t id) { return std::ranges::find(stops, id) != stops.end(); };
-  if (ends(exchange.answer.back())) return {.token = exchange.answer.back(), .learned = true};
+// As the data ends its own answer, in which train_on_eos may leave the end unlearned. A chat template may end its turns
+// by a special token that is none of the stops.
+AnswerEnd end_of(const Document& document, const data::Exchange& exchange, const std::vector<std::int32_t>& stops,
+                 const data::Tokenizer& tokenizer) {
+  constexpr std::size_t near = 4;  // templates put a newline or two before it
+  const auto stop = [&](std::int32_t id) { return std::ranges::find(stops, id) != stops.end(); };
+  const auto may_end = [&](std::int32_t id) { return stop(id) || tokenizer.is_special(id); };
+  const std::int32_t last = exchange.answer.back();
+  if (stop(last)) return {.token = last, .learned = true};
   const auto rest = std::span(document.input_ids).subspan(exchange.prompt.size() + exchange.answer.size());
-  const auto found = std::ranges::find_if(rest, ends);
-  if (found != rest.end()) return {.token = *found, .learned = false};
+  const auto behind = rest.first(std::min(near, rest.size()));
+  const auto found = std::ranges::find_if(behind, may_end);
+  const bool found_near = found != behind.end();
+  if (tokenizer.is_special(last) && !(found_near && stop(*found))) return {.token = last, .learned = true};
+  if (found_near) return {.token = *found, .learned = false};
+  const auto far = std::ranges::find_if(rest, stop);
+  if (far != rest.end()) return {.token = *far, .learned = false};
   return {.token = stops.front(), .learned = true};
 }
 
@@ -168,6 +178,13 @@ Rewriter::Rewriter(const options::TrainOptions& options)
     : options_(options),
       tokenizer_(data::Tokenizer::load(options.base_model)),
       stops_(data::stop_tokens(options.base_model, tokenizer_)) {
+  const auto add = [&](const std::vector<std::string>& tokens) {
+    for (const std::string& token : tokens) {
+      if (const auto id = tokenizer_.find_id(token)) stops_.push_back(*id);
+    }
+  };
+  add(options.eot_tokens);
+  for (const data::DatasetOptions& dataset : options.datasets) add(dataset.format.eot_tokens);
   if (stops_.empty()) {
     user_error("sdft: {} names no token that ends an answer (eos_token in tokenizer_config.json)", options.base_model);
   }
@@ -175,41 +192,51 @@ Rewriter::Rewriter(const options::TrainOptions& options)
 
 std::int64_t Rewriter::rewrite(std::vector<ShownDocument>& documents, Engine& engine, std::int64_t longest,
                                std::uint64_t seed, Console& console) const {
-  std::vector<ShownDocument*> asked;
+  struct Asked {
+    Document& document;
+    data::Exchange exchange;
+    AnswerEnd end;
+  };
+  std::vector<Asked> asked;
   std::vector<std::vector<std::int32_t>> prompts;
+  std::vector<std::int32_t> stops = stops_;  // and what ends these answers
   for (ShownDocument& shown : documents) {
     if (!asks(shown)) continue;
-    asked.push_back(&shown);
+    Asked one{shown.document, *data::last_exchange(shown.document), {}};
+    one.end = end_of(one.document, one.exchange, stops_, tokenizer_);
+    if (std::ranges::find(stops, one.end.token) == stops.end()) stops.push_back(one.end.token);
+    asked.push_back(std::move(one));
     prompts.push_back(shown.prompt);
   }
   if (asked.empty()) return 0;
   const options::SdftOptions& sdft = options_.sdft;
   const auto answers = answer_all(engine, prompts,
                                   {.count = sdft.max_new_tokens,
-                                   .stops = stops_,
+                                   .stops = stops,
                                    .drawing = {.temperature = static_cast<float>(sdft.temperature),
                                                .top_p = static_cast<float>(sdft.top_p),
                                                .seed = seed}},
                                   console);
   std::int64_t rewritten = 0;
   for (std::size_t i = 0; i < asked.size(); ++i) {
-    Document& document = asked[i]->document;
-    const data::Exchange exchange = *data::last_exchange(document);
+    auto& [document, exchange, end] = asked[i];
     const std::size_t length = exchange.prompt.size() + answers[i].size() + 1;
-    if (static_cast<std::int64_t>(length) > longest || !is_good(answers[i], exchange)) continue;
-    document = with_answer(document, exchange.prompt.size(), answers[i], end_of(document, exchange, stops_));
+    if (static_cast<std::int64_t>(length) > longest) continue;
+    if (exchange.answer.back() == end.token) exchange.answer.pop_back();
+    if (!is_good(answers[i], exchange.answer)) continue;
+    document = with_answer(document, exchange.prompt.size(), answers[i], end);
     ++rewritten;
   }
   return rewritten;
 }
 
 // It came to an end, and says what the data's answer says.
-bool Rewriter::is_good(const std::vector<std::int32_t>& answer, const data::Exchange& exchange) const {
+bool Rewriter::is_good(const std::vector<std::int32_t>& answer, const std::vector<std::int32_t>& right) const {
   const options::SdftOptions& sdft = options_.sdft;
   if (answer.empty() || static_cast<std::int64_t>(answer.size()) >= sdft.max_new_tokens) return false;
   if (!sdft.match) return true;
-  const auto end = std::ranges::find_first_of(exchange.answer, stops_);
-  return data::agrees(tokenizer_.decode(answer), tokenizer_.decode(std::span(exchange.answer.begin(), end)),
+  const auto end = std::ranges::find_first_of(right, stops_);
+  return data::agrees(tokenizer_.decode(answer), tokenizer_.decode(std::span(right.begin(), end)),
                       {.match = *sdft.match, .marker = sdft.marker});
 }
 

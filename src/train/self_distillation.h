@@ -25,14 +25,15 @@ class Rewriter {
   // make a document too long, and are not taken. Ctrl-C throws Interrupted.
   std::int64_t rewrite(std::vector<ShownDocument>& documents, Engine& engine, std::int64_t longest, std::uint64_t seed,
                        Console& console) const;
-  const std::vector<std::int32_t>& stops() const { return stops_; }  // that end an answer
+  // That end any answer, beside what the data ends its own by.
+  const std::vector<std::int32_t>& stops() const { return stops_; }
   // Whether an answer is asked for.
   static bool asks(const ShownDocument& shown) {
     return !shown.prompt.empty() && data::last_exchange(shown.document).has_value();
   }
 
  private:
-  bool is_good(const std::vector<std::int32_t>& answer, const data::Exchange& exchange) const;
+  bool is_good(const std::vector<std::int32_t>& answer, const std::vector<std::int32_t>& right) const;
 
   const options::TrainOptions& options_;
   data::Tokenizer tokenizer_;

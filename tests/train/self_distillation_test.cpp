@@ -134,6 +134,40 @@ TEST_P(TrainSelfDistillation, AnEndThatIsNotLearnedIsNotLearned) {
   EXPECT_EQ(*(document.labels.end() - 2), *(document.input_ids.end() - 2)) << "what it says is learned";
 }
 
+// A chat template may end turns by a token that neither the tokenizer nor generation_config.json names.
+TEST_P(TrainSelfDistillation, AnAnswerEndsAsTheDataEndsItsOwn) {
+  constexpr std::int32_t end = data::ByteTokenizer::pad;  // a special token
+  options_.sdft.max_new_tokens = 64;
+  const std::vector<std::vector<std::int32_t>> asked = {prompts()[0]};
+  const auto model = engine();
+  std::vector<std::int32_t> words;
+  std::uint64_t seed = 0;  // of an answer in which it is said, and said first
+  for (; words.empty() && seed < 200; ++seed) {
+    const auto text = generate(*model, asked,
+                               {.count = options_.sdft.max_new_tokens - 1,
+                                .stops = {data::ByteTokenizer::eos},
+                                .drawing = {.temperature = 1.0f, .seed = seed}})[0];
+    const auto at = std::ranges::find(text, end);
+    if (at != text.begin() && at != text.end()) words.assign(text.begin(), at);
+  }
+  ASSERT_FALSE(words.empty());
+  --seed;
+  for (const bool learned : {true, false}) {  // train_on_eos
+    std::vector<ShownDocument> shown = {{.document = plain_[0], .prompt = asked[0]}};
+    Document& document = shown[0].document;
+    document.input_ids.back() = end;
+    document.labels.back() = learned ? end : ignore_label;
+    document.input_ids.push_back('\n');  // as templates go on
+    document.labels.push_back(ignore_label);
+    std::vector<std::int32_t> ids = data::last_exchange(document)->prompt;
+    ids.insert(ids.end(), words.begin(), words.end());
+    ids.push_back(end);
+    ASSERT_EQ(Rewriter(options_).rewrite(shown, *model, options_.sequence_len, seed, console_), 1);
+    EXPECT_EQ(document.input_ids, ids);
+    EXPECT_EQ(document.labels.back(), learned ? end : ignore_label);
+  }
+}
+
 TEST_P(TrainSelfDistillation, RowsMustBePromptsWithAnswers) {
   folder_.write("rows.jsonl", "{\"text\": \"All of it.\"}\n");
   EXPECT_THAT(inlay::testing::user_error_of([&] { rewritten(); }),
