@@ -150,6 +150,7 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
   std::optional<model::ModelConfig> config;
   parallel::together(*ranks, "reading the model's configuration", [&] {
     check_on_policy(options, ranks->size());
+    check_shared_answers(options, ranks->size());
     check_boards(options);
     config = config_of(options);
     check_adapter(options, *config);

@@ -166,6 +166,7 @@ RunPlan plan_run(const options::TrainOptions& options, const PlanRequest& reques
   p.team = team_of(request, p.options);
   p.config = config_of(p.options);
   check_on_policy(p.options, p.team.processes);
+  check_shared_answers(p.options, p.team.processes);
   std::size_t document_bytes = 0;
   const BatchBounds batch = bounds(p.options, p.config.vocab, document_bytes, p, console);
   p.engine = engine_options(p.options, batch);

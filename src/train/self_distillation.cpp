@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "adapter/adapter_file.h"
 #include "core/interrupt.h"
 #include "core/text.h"
 #include "data/prepared.h"
 #include "data/prompts.h"
+#include "io/file.h"
 #include "io/hash.h"
 #include "train/generate.h"
 #include "train/session.h"
@@ -115,18 +117,27 @@ class Rewriting {
     return std::move(builder).finish({.rows = static_cast<std::int64_t>(documents.size())});
   }
 
-  // Its name says everything that the answers depend on. An adapter to go on from is not in any name: nothing is kept.
+  // Its name says everything that the answers depend on.
   fs::path kept_path(const data::Documents& documents) const {
     const fs::path folder = prepared_folder(options_.dataset_prepared_path);
-    if (folder.empty() || !options_.adapter.model_dir.empty()) return {};
+    if (folder.empty()) return {};
     const options::SdftOptions& sdft = options_.sdft;
     const Machine machine = resolve_machine(options_.device, options_.dtype);
-    const std::string key = fmt::format(
-        "{} {:016x} {} {} {} {} {} {} {} {} {}", documents.fingerprint(),
-        io::Checkpoint(options_.base_model).content_hash(), name_of(machine.device), name_of(machine.compute),
-        options::value_text(options_, "sdft.match"), sdft.marker, sdft.max_new_tokens, sdft.temperature, sdft.top_p,
-        options::value_text(options_, "attention.mask") + options::value_text(options_, "attention.score"),
-        fmt::join(rewriter_.stops(), ","));
+    std::string key = fmt::format("{} {:016x} {} {} {} {} {} {} {} {} {}", documents.fingerprint(),
+                                  io::Checkpoint(options_.base_model).content_hash(), name_of(machine.device),
+                                  name_of(machine.compute), options::value_text(options_, "sdft.match"), sdft.marker,
+                                  sdft.max_new_tokens, sdft.temperature, sdft.top_p, fmt::join(rewriter_.stops(), ","),
+                                  reading_fingerprint(options_));
+    for (const char* option : {"attention.mask", "attention.score", "attention.head_bias"}) {
+      key += " " + options::value_text(options_, option);
+    }
+    std::vector<fs::path> files = {fs::path(options_.base_model) / "config.json"};  // how the model computes
+    if (const fs::path begun = options_.adapter.model_dir; !begun.empty()) {
+      files.insert(files.end(), {begun / adapter::config_file, begun / adapter::tensors_file});
+    }
+    for (const fs::path& file : files) {
+      key += fmt::format(" {:016x}", io::content_hash(io::MappedFile(file).bytes()));
+    }
     return folder / fmt::format("sdft-{:016x}.tokens", io::content_hash(std::as_bytes(std::span(key))));
   }
 
@@ -238,6 +249,15 @@ bool Rewriter::is_good(const std::vector<std::int32_t>& answer, const std::vecto
   const auto end = std::ranges::find_first_of(right, stops_);
   return data::agrees(tokenizer_.decode(answer), tokenizer_.decode(std::span(right.begin(), end)),
                       {.match = *sdft.match, .marker = sdft.marker});
+}
+
+void check_shared_answers(const options::TrainOptions& options, int processes) {
+  if (!options.sdft.enabled || options.sdft.on_policy || processes == 1) return;
+  if (!prepared_folder(options.dataset_prepared_path).empty()) return;
+  user_error(
+      "sdft: {} processes share the answers that the model writes through a folder, and there is none; set "
+      "dataset_prepared_path to one that all of them can reach",
+      processes);
 }
 
 RunData read_rewritten(const options::TrainOptions& options, const model::ModelConfig& config, Console& console) {

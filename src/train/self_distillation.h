@@ -43,6 +43,8 @@ class Rewriter {
 // What a run learns from and is evaluated on, with the answers of the first by the model that the run starts from. Kept
 // with the prepared data for runs to come over the same data and model. Ctrl-C throws Interrupted.
 RunData read_rewritten(const options::TrainOptions& options, const model::ModelConfig& config, Console& console);
+// UserError where so many processes would each write all answers: one writes and keeps them, the others read them.
+void check_shared_answers(const options::TrainOptions& options, int processes);
 // The same as the data has it, and with the prompts, for answers that are written later.
 RunData read_to_rewrite(const options::TrainOptions& options, std::int64_t vocab, Console& console);
 

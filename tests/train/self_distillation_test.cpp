@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "data/byte_tokenizer.h"
 #include "data/formats/text_formats.h"
 #include "data/tokenizer/tokenizer.h"
@@ -61,6 +63,15 @@ class TrainSelfDistillation : public ::testing::TestWithParam<Device> {
     return generate(*engine(), prompts(), {.count = options_.sdft.max_new_tokens, .drawing = {.temperature = 1.0f}});
   }
 
+  // Files of answers that are kept.
+  std::size_t kept() const {
+    std::size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "prepared")) {
+      count += entry.path().filename().string().starts_with("sdft-") ? 1 : 0;
+    }
+    return count;
+  }
+
   std::vector<Document> rewritten() { return read_rewritten(options_, config_, console_).train.read_all(); }
 
   TempFolder folder_;
@@ -101,11 +112,7 @@ TEST_P(TrainSelfDistillation, TheModelsOwnWordsTakeTheAnswersPlace) {
   EXPECT_EQ(documents[1].input_ids == plain_[1].input_ids, !second);
 
   // Kept for the next run.
-  std::size_t kept = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "prepared")) {
-    kept += entry.path().filename().string().starts_with("sdft-") ? 1 : 0;
-  }
-  EXPECT_EQ(kept, 1u);
+  EXPECT_EQ(kept(), 1u);
   EXPECT_EQ(rewritten()[0].input_ids, ids);
 
   // What ends an answer is part of what they are kept by.
@@ -166,6 +173,45 @@ TEST_P(TrainSelfDistillation, AnAnswerEndsAsTheDataEndsItsOwn) {
     EXPECT_EQ(document.input_ids, ids);
     EXPECT_EQ(document.labels.back(), learned ? end : ignore_label);
   }
+}
+
+TEST_P(TrainSelfDistillation, AnswersAreKeptByAllThatTheyDependOn) {
+  rewritten();
+  rewritten();
+  EXPECT_EQ(kept(), 1u);
+  // How the model computes.
+  const std::filesystem::path file = folder_ / "base/config.json";
+  nlohmann::json config = nlohmann::json::parse(inlay::testing::read_text(file));
+  config["rope_theta"] = 12345.0;
+  folder_.write("base/config.json", config.dump());
+  rewritten();
+  EXPECT_EQ(kept(), 2u);
+  options_.attention.score = "s + head_bias";
+  for (const float bias : {0.5f, 0.25f}) {
+    options_.attention.head_bias.assign(static_cast<std::size_t>(config_.heads), bias);
+    config_ = config_of(options_);
+    rewritten();
+  }
+  EXPECT_EQ(kept(), 4u);
+  // An adapter that they begin with.
+  options_.attention = {};
+  config_ = config_of(options_);
+  options_.adapter.model_dir = (folder_ / "adapter").string();
+  for (const char* seed : {"1", "2"}) {
+    std::filesystem::remove_all(options_.adapter.model_dir);
+    const inlay::testing::CommandResult made = inlay::testing::inlay(
+        {"train", folder_.write("run.yaml", "base_model: " + options_.base_model +
+                                                "\noutput_dir: " + options_.adapter.model_dir +
+                                                "\ndatasets: [{path: " + options_.datasets[0].path +
+                                                "}]\nlearning_rate: 1.0e-3\nsequence_len: 512\nmax_steps: 1\n"
+                                                "adapter: lora\nlora_r: 2\nlora_alpha: 2\nlora_target_linear: true\n"
+                                                "dataset_prepared_path: off\ndevice: cpu\nseed: " +
+                                                seed + "\n")});
+    ASSERT_EQ(made.code, 0) << made.err;
+    rewritten();
+    rewritten();
+  }
+  EXPECT_EQ(kept(), 6u);
 }
 
 TEST_P(TrainSelfDistillation, RowsMustBePromptsWithAnswers) {
