@@ -1,24 +1,17 @@
 #include "bench/step.h"
-#include "model/presets.h"
 #include "train/session.h"
 
 namespace inlay::bench {
 
 namespace {
 
-struct LoraArguments : Common, Products, Learned {
-  std::string model = "llama-8b", base = "dense", policy = "auto";
-  std::int64_t tokens = 16384, documents = 1, layers = 0, rank = 16;
+struct LoraArguments : Common, Products, Learned, MethodStep {
+  std::string base = "dense";
+  std::int64_t rank = 16;
   double dropout = 0;
   std::optional<double> memory;
-  bool experts = false, dora = false, deterministic = false, no_adapter = false;
+  bool experts = false, dora = false, no_adapter = false;
 };
-
-model::ModelConfig config_of(const LoraArguments& a) {
-  model::ModelConfig config = model::shape_or_config(a.model);
-  if (a.layers > 0) config.layers.resize(static_cast<std::size_t>(a.layers), config.layers.front());
-  return config;
-}
 
 train::EngineAdapter adapter_of(const LoraArguments& a, const model::ModelConfig& config) {
   train::EngineAdapter adapter;
@@ -38,9 +31,9 @@ train::EngineAdapter adapter_of(const LoraArguments& a, const model::ModelConfig
 }
 
 Report run(const LoraArguments& a) {
-  const model::ModelConfig config = config_of(a);
+  const model::ModelConfig config = a.config();
   const train::Machine machine = train::resolve_machine(a.device, a.dtype);
-  const train::BatchBounds bounds{.tokens = a.tokens, .document = a.tokens / a.documents};
+  const train::BatchBounds bounds = a.bounds();
   train::EngineOptions engine = train::engine_options(train::Purpose::training, machine, bounds);
   engine.deterministic = a.deterministic;
   engine.fp8 = fp8_of(a, machine);
@@ -67,32 +60,23 @@ Report run(const LoraArguments& a) {
 }  // namespace
 
 Benchmark lora_benchmark() {
-  return {
-      "lora", "a training step with LoRA on all linear layers, AdamW included",
-      [](CLI::App& command) -> std::function<Report()> {
-        auto a = std::make_shared<LoraArguments>();
-        add_common(command, *a);
-        add_products(command, *a);
-        add_objective(command, *a);
-        command.add_option(
-            "--model", a->model,
-            "llama-8b, qwen2.5-7b, qwen2.5-0.5b, gemma-3-4b, phi-4-mini, gpt-oss-20b, qwen3-30b-a3b, or a config.json");
-        command.add_option("--tokens", a->tokens, "Tokens per step")->check(CLI::PositiveNumber);
-        command.add_option("--documents", a->documents, "Documents that the tokens are split into")
-            ->check(CLI::PositiveNumber);
-        command.add_option("--rank", a->rank, "Rank of every adapter")->check(CLI::PositiveNumber);
-        command.add_option("--base", a->base, "How the base's matrices are held")
-            ->check(CLI::IsMember({"dense", "nf4", "int8", "fp8", "mxfp4-experts"}));
-        command.add_option("--policy", a->policy, "Activation policy, or auto");
-        command.add_option("--memory", a->memory, "GiB to plan for");
-        command.add_option("--layers", a->layers, "Number of layers, instead of the model's own");
-        command.add_option("--dropout", a->dropout)->check(CLI::Range(0.0, 0.99));
-        command.add_flag("--experts", a->experts, "Adapt the experts too");
-        command.add_flag("--dora", a->dora);
-        command.add_flag("--no-adapter", a->no_adapter, "The full step, to compare with");
-        command.add_flag("--deterministic", a->deterministic, "Sum in a fixed order in attention's backward pass");
-        return [a] { return run(*a); };
-      }};
+  return {"lora", "a training step with LoRA on all linear layers, AdamW included",
+          [](CLI::App& command) -> std::function<Report()> {
+            auto a = std::make_shared<LoraArguments>();
+            add_common(command, *a);
+            add_products(command, *a);
+            add_objective(command, *a);
+            add_method_step(command, *a);
+            command.add_option("--rank", a->rank, "Rank of every adapter")->check(CLI::PositiveNumber);
+            command.add_option("--base", a->base, "How the base's matrices are held")
+                ->check(CLI::IsMember({"dense", "nf4", "int8", "fp8", "mxfp4-experts"}));
+            command.add_option("--memory", a->memory, "GiB to plan for");
+            command.add_option("--dropout", a->dropout)->check(CLI::Range(0.0, 0.99));
+            command.add_flag("--experts", a->experts, "Adapt the experts too");
+            command.add_flag("--dora", a->dora);
+            command.add_flag("--no-adapter", a->no_adapter, "The full step, to compare with");
+            return [a] { return run(*a); };
+          }};
 }
 
 }  // namespace inlay::bench

@@ -1,26 +1,18 @@
 #include "bench/step.h"
-#include "model/presets.h"
 #include "train/session.h"
 
 namespace inlay::bench {
 
 namespace {
 
-struct OsftArguments : Common, Products {
-  std::string model = "llama-8b", basis = "activations", route = "auto", policy = "auto", moments = "fp32";
-  std::int64_t tokens = 16384, documents = 1, layers = 0;
+struct OsftArguments : Common, Products, MethodStep {
+  std::string basis = "activations", route = "auto", moments = "fp32";
   double unfreeze = 0.25;
-  bool train_head = false, deterministic = false;
+  bool train_head = false;
 };
 
-model::ModelConfig config_of(const OsftArguments& a) {
-  model::ModelConfig config = model::shape_or_config(a.model);
-  if (a.layers > 0) config.layers.resize(static_cast<std::size_t>(a.layers), config.layers.front());
-  return config;
-}
-
 Report run(const OsftArguments& a) {
-  const model::ModelConfig config = config_of(a);
+  const model::ModelConfig config = a.config();
   options::TrainOptions options;
   const train::Machine machine = train::resolve_machine(a.device, a.dtype);
   options.device = machine.device;
@@ -34,7 +26,7 @@ Report run(const OsftArguments& a) {
   options.osft.route = weights::parse_route(a.route);
   options.osft.tokens = osft::TrainedTokens::all;  // a mask would want to be found
   if (!a.train_head) options.osft.freeze = {"embeddings", "head"};
-  const train::BatchBounds bounds{.tokens = a.tokens, .document = a.tokens / a.documents};
+  const train::BatchBounds bounds = a.bounds();
   train::EngineOptions engine = train::engine_options(options, bounds);
   engine.fp8 = fp8_of(a, machine);
   train::plan_weights(options, config, bounds, engine);
@@ -65,21 +57,13 @@ Benchmark osft_benchmark() {
         auto a = std::make_shared<OsftArguments>();
         add_common(command, *a);
         add_products(command, *a);
-        command.add_option(
-            "--model", a->model,
-            "llama-8b, qwen2.5-7b, qwen2.5-0.5b, gemma-3-4b, phi-4-mini, gpt-oss-20b, qwen3-30b-a3b, or a config.json");
-        command.add_option("--tokens", a->tokens, "Tokens per step")->check(CLI::PositiveNumber);
-        command.add_option("--documents", a->documents, "Documents that the tokens are split into")
-            ->check(CLI::PositiveNumber);
+        add_method_step(command, *a);
         command.add_option("--basis", a->basis, "activations, weights, or none: plain fine-tuning")
             ->check(CLI::IsMember({"activations", "weights", "none"}));
         command.add_option("--unfreeze", a->unfreeze, "Share of directions that train")->check(CLI::Range(1e-6, 1.0));
         command.add_option("--route", a->route)->check(CLI::IsMember({"auto", "direct", "dense", "factored"}));
-        command.add_option("--policy", a->policy, "Activation policy, or auto");
         command.add_option("--moments", a->moments, "fp32 or bf16")->check(CLI::IsMember({"fp32", "bf16"}));
-        command.add_option("--layers", a->layers, "Number of layers, instead of the model's own");
         command.add_flag("--train-head", a->train_head, "Also train embeddings and head");
-        command.add_flag("--deterministic", a->deterministic, "Sum in a fixed order in attention's backward pass");
         return [a] { return run(*a); };
       }};
 }

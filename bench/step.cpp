@@ -91,6 +91,24 @@ void give_random_weights(train::Engine& engine, bool mxfp4_experts) {
   engine.start(&start);
 }
 
+model::ModelConfig MethodStep::config() const {
+  model::ModelConfig result = model::shape_or_config(model);
+  if (layers > 0) result.layers.resize(static_cast<std::size_t>(layers), result.layers.front());
+  return result;
+}
+
+void add_method_step(CLI::App& command, MethodStep& step) {
+  command.add_option(
+      "--model", step.model,
+      "llama-8b, qwen2.5-7b, qwen2.5-0.5b, gemma-3-4b, phi-4-mini, gpt-oss-20b, qwen3-30b-a3b, or a config.json");
+  command.add_option("--tokens", step.tokens, "Tokens per step")->check(CLI::PositiveNumber);
+  command.add_option("--documents", step.documents, "Documents that the tokens are split into")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--layers", step.layers, "Number of layers, instead of the model's own");
+  command.add_option("--policy", step.policy, "Activation policy, or auto");
+  command.add_flag("--deterministic", step.deterministic, "Sum in a fixed order in attention's backward pass");
+}
+
 void add_objective(CLI::App& command, Learned& learned) {
   command
       .add_option("--objective", learned.objective,

@@ -12,6 +12,17 @@ struct StepArguments {
   bool ragged = false;         // documents are half as long again and half as long, in turn; an even number of them
 };
 
+// Steps of a method on a model's shape.
+struct MethodStep {
+  std::string model = "llama-8b", policy = "auto";
+  std::int64_t tokens = 16384, documents = 1, layers = 0;
+  bool deterministic = false;
+
+  model::ModelConfig config() const;
+  train::BatchBounds bounds() const { return {.tokens = tokens, .document = tokens / documents}; }
+};
+void add_method_step(CLI::App& command, MethodStep& step);
+
 // What is learned.
 struct Learned {
   std::string objective = "next", teacher;
