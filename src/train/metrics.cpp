@@ -29,22 +29,36 @@ void read_metrics(const std::filesystem::path& path,
 
 namespace {
 
-// The file with what stays of it.
-const std::filesystem::path& prepared(const std::filesystem::path& path, std::int64_t resume_step) {
-  std::string kept;
-  if (resume_step > 0 && io::exists(path)) {
-    read_metrics(path, [&](std::string_view line, const io::Json& record) {
-      if (record.integer("step", io::non_negative_integer) <= resume_step) kept.append(line).append("\n");
-    });
+// Of a step there are its own record, one of an evaluation and one of samples.
+template <class Has>
+std::string kind_of(const Has& has) {
+  for (const char* kind : {"eval_loss", "samples"}) {
+    if (has(kind)) return kind;
   }
-  io::write_file_atomic(path, kept);
-  return path;
+  return "loss";
 }
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t resume_step) {
-  file_.emplace(prepared(path, resume_step));
+MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t resume_step) : resume_step_(resume_step) {
+  std::string kept;
+  if (resume_step > 0 && io::exists(path)) {
+    read_metrics(path, [&](std::string_view line, const io::Json& record) {
+      const std::int64_t step = record.integer("step", io::non_negative_integer);
+      if (step > resume_step) return;
+      kept.append(line).append("\n");
+      if (step == resume_step) kept_.insert(kind_of([&](const char* key) { return record.has(key); }));
+    });
+  }
+  io::write_file_atomic(path, kept);
+  file_.emplace(path);
+}
+
+void MetricsFile::write(const nlohmann::ordered_json& record) {
+  if (!file_) return;
+  const bool known = record.at("step") == resume_step_ &&
+                     kept_.contains(kind_of([&](const char* key) { return record.contains(key); }));
+  if (!known) file_->append(record.dump() + "\n");
 }
 
 std::size_t resident_bytes() {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -20,14 +21,16 @@ class MetricsFile {
   // Continues an existing file after the lines of the given step (0: starts anew).
   MetricsFile(const std::filesystem::path& path, std::int64_t resume_step);
 
-  void write(const nlohmann::ordered_json& record) {
-    if (file_) file_->append(record.dump() + "\n");
-  }
+  // A record of the step that the file was continued after is not written again: a run that was killed may have
+  // evaluated and sampled after its last checkpoint.
+  void write(const nlohmann::ordered_json& record);
   void sync() {
     if (file_) file_->sync();
   }
 
  private:
+  std::int64_t resume_step_ = 0;
+  std::set<std::string> kept_;  // the kinds of records of that step
   std::optional<io::AppendFile> file_;
 };
 

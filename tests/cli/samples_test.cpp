@@ -137,5 +137,37 @@ TEST_F(CliSamples, OfAResumedRunAreThoseOfOneThatNeverStopped) {
   EXPECT_EQ(answers(), whole);
 }
 
+// Killed after its last checkpoint and before its result was there: what it had written of its last step stays, and is
+// not written again.
+TEST_F(CliSamples, OfARunThatDiedAtItsEndAreWrittenOnce) {
+  const auto records = [&] {
+    std::vector<json> result;
+    std::istringstream lines(read_text(run_ / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) result.push_back(json::parse(line));
+    return result;
+  };
+  const std::string more = prompts + evaluation + "save_steps: 2\n";
+  ASSERT_EQ(train(more).code, 0);
+  const std::vector<json> whole = records();
+  ASSERT_EQ(whole.size(), 4u + 3u + 3u);  // steps, evaluations, samples
+  fs::remove(run_ / "summary.json");
+  const CommandResult resumed = train(more, {"--resume", "--json"});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(records(), whole);
+  EXPECT_THAT(resumed.out, HasSubstr("\"eval_loss\"")) << "who follows this process has not seen it";
+
+  // Between the two.
+  fs::remove(run_ / "summary.json");
+  std::string text = read_text(run_ / "metrics.jsonl");
+  text.resize(text.rfind("{\"step\":4,\"samples\""));
+  folder_.write("run/metrics.jsonl", text);
+  ASSERT_EQ(train(more, {"--resume"}).code, 0);
+  std::vector<json> again = records();
+  ASSERT_EQ(again.size(), whole.size());
+  EXPECT_EQ(again.back().at("samples"), whole.back().at("samples"));
+  again.pop_back();
+  EXPECT_TRUE(std::equal(again.begin(), again.end(), whole.begin()));
+}
+
 }  // namespace
 }  // namespace inlay::testing
