@@ -64,10 +64,13 @@ std::string packed(const LogProbs& log_probs) {
 fs::path kept_path(const options::TrainOptions& options, const RunEngine& run, const data::Documents& documents) {
   const fs::path folder = prepared_folder(options.dataset_prepared_path);
   if (folder.empty() || !options.adapter.model_dir.empty()) return {};
+  const io::MappedFile config(fs::path(options.base_model) / "config.json");  // how the model computes
   const std::string key =
-      fmt::format("{} {} {} {} {}", documents.fingerprint(), run.base_fingerprint,
+      fmt::format("{} {} {} {} {} {:016x}", documents.fingerprint(), run.base_fingerprint,
                   arithmetic_text(run.engine->options()), run.adapter == nullptr ? "" : run.adapter->origin.base_format,
-                  options::value_text(options, "attention.mask") + options::value_text(options, "attention.score"));
+                  options::value_text(options, "attention.mask") + options::value_text(options, "attention.score") +
+                      options::value_text(options, "attention.head_bias"),
+                  io::content_hash(config.bytes()));
   return folder / fmt::format("reference-{:016x}.bin", io::content_hash(std::as_bytes(std::span(key))));
 }
 

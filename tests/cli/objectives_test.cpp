@@ -100,6 +100,19 @@ TEST_P(CliObjectives, TheReferenceIsComputedOnceAndStays) {
   }
 }
 
+// The same weights compute something else under another rotation.
+TEST_P(CliObjectives, AnotherConfigurationHasAnotherReference) {
+  ASSERT_EQ(train("first", "pairs.jsonl", "rl: dpo\n").code, 0);
+  auto config = nlohmann::json::parse(read_text(folder / "base/config.json"));
+  config.erase("rope_parameters");
+  config["rope_theta"] = 500.0;
+  folder.write("base/config.json", config.dump());
+  const CommandResult second = train("second", "pairs.jsonl", "rl: dpo\n");
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_NEAR(metrics("second").front().at("loss").get<double>(), std::log(2.0), 1e-6);
+  EXPECT_THAT(second.err + second.out, HasSubstr("log-probabilities of 12 documents computed"));
+}
+
 // What the summary says of the result is one evaluation's, also where the best is not the last, and after a resume.
 TEST_P(CliObjectives, TheBestModelHasItsOwnMetrics) {
   const std::string worse =
