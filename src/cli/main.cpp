@@ -13,32 +13,61 @@
 #include "core/interrupt.h"
 #include "core/terminal.h"
 #include "parallel/processes.h"
+#include "parallel/relay.h"
 
 namespace {
 
 constexpr int user_mistake = 2, our_mistake = 1;
 
-enum class Whose : std::uint8_t { everybody, mine };
+// Who has an error: all processes of a run, this one, or another one that says so itself.
+enum class Whose : std::uint8_t { everybody, mine, another };
 
-// Of an error that all processes of a run have, the first one speaks, and they end together. One that has an error of
-// its own says who it is, and ends the others: they would wait for it.
-int end_with(int code, Whose whose, const inlay::parallel::Place& place, const std::string& what) {
+// Of an error that all processes of a run have, the first one speaks. One that has an error of its own says who it is.
+void say(Whose whose, const inlay::parallel::Place& place, const std::string& what) {
+  if (whose == Whose::another || (whose == Whose::everybody && place.rank > 0)) return;
   const bool colour = inlay::wants_colour(STDERR_FILENO);
   std::string who;
   if (place.size > 1 && whose == Whose::mine) {
     const std::string name = inlay::parallel::process_name();
     who = (name.empty() ? fmt::format("rank {}", place.rank) : name) + ": ";
   }
-  if (whose == Whose::mine || place.rank == 0) {
-    fmt::print(stderr, "{}inlay:{} {}{}\n", colour ? "\033[1;31m" : "", colour ? "\033[0m" : "", who, what);
-    std::fflush(stderr);
-  }
+  fmt::print(stderr, "{}inlay:{} {}{}\n", colour ? "\033[1;31m" : "", colour ? "\033[0m" : "", who, what);
+  std::fflush(stderr);
+}
+
+// Who has an error of its own ends the others, which would wait for it; else they end together, or are ended.
+int end_with(int code, Whose whose, const inlay::parallel::Place& place) {
   if (whose == Whose::mine) {
     inlay::parallel::abandon_processes(code);
     return code;
   }
   inlay::parallel::leave_processes();
   return inlay::parallel::exit_code_for_launcher(code, place);
+}
+
+struct Failure {
+  int code = our_mistake;
+  Whose whose = Whose::mine;
+  std::string what;
+};
+// Of the exception that is being handled.
+Failure current_failure() {
+  using namespace inlay;
+  try {
+    throw;
+  } catch (const Interrupted& interruption) {
+    return {interrupt_exit_code(), Whose::mine, interruption.what()};
+  } catch (const parallel::SharedError& error) {
+    return {user_mistake, Whose::everybody, error.what()};
+  } catch (const parallel::FailedElsewhere& error) {
+    return {our_mistake, Whose::another, error.what()};
+  } catch (const UserError& error) {
+    return {user_mistake, Whose::mine, error.what()};
+  } catch (const std::bad_alloc&) {
+    return {user_mistake, Whose::mine, "out of host memory"};
+  } catch (const std::exception& error) {
+    return {our_mistake, Whose::mine, std::string("internal error: ") + error.what()};
+  }
 }
 
 int run(inlay::cli::Program& program, int argc, char** argv, const inlay::parallel::Place& place) {
@@ -66,7 +95,8 @@ int run(inlay::cli::Program& program, int argc, char** argv, const inlay::parall
     const auto kind = static_cast<CLI::ExitCodes>(error.get_exit_code());
     if (kind == CLI::ExitCodes::ExtrasError || kind == CLI::ExitCodes::RequiredError) {
       if (const std::string unknown = cli::unknown_word(program.app, program.arguments); !unknown.empty()) {
-        return end_with(user_mistake, Whose::everybody, place, unknown);
+        say(Whose::everybody, place, unknown);
+        return end_with(user_mistake, Whose::everybody, place);
       }
     }
     return program.app.exit(error) == 0 ? 0 : user_mistake;
@@ -92,15 +122,9 @@ int main(int argc, char** argv) {
     backend::cpu::threads();
     cli::Program program;
     return run(program, argc, argv, place);
-  } catch (const Interrupted& interruption) {
-    return end_with(interrupt_exit_code(), Whose::mine, place, interruption.what());
-  } catch (const parallel::SharedError& error) {
-    return end_with(user_mistake, Whose::everybody, place, error.what());
-  } catch (const UserError& error) {
-    return end_with(user_mistake, Whose::mine, place, error.what());
-  } catch (const std::bad_alloc&) {
-    return end_with(user_mistake, Whose::mine, place, "out of host memory");
-  } catch (const std::exception& error) {
-    return end_with(our_mistake, Whose::mine, place, std::string("internal error: ") + error.what());
+  } catch (...) {
+    const Failure failure = current_failure();
+    say(failure.whose, place, failure.what);
+    return end_with(failure.code, failure.whose, place);
   }
 }

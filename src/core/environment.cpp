@@ -68,7 +68,8 @@ std::span<const EnvironmentVariable> environment_variables() {
       {"INLAY_TEST_FAULT",
        {},
        "nothing fails",
-       "for tests: kill:N or enospc:N, what happens at the N-th operation on the disk; log:FILE, a line per operation"},
+       "for tests: kill:N, enospc:N or defect:N, what happens at the N-th operation on the disk; stuck:TEXT and "
+       "log:FILE (io/fault.h)"},
   };
   return table;
 }

@@ -6,6 +6,8 @@
 // (a file opened, written, brought to disk, renamed or removed; a folder made) goes wrong.
 //   kill:37     the process dies before its 37th operation
 //   enospc:12   the disk is full from the 12th on: nothing but removing works any more
+//   defect:3    the third one throws an InternalError
+//   stuck:TEXT  the first one on a file with TEXT in its name takes a minute, and the disk is full for all others
 //   log:FILE    nothing goes wrong; FILE gets a line per operation, "sync /runs/a/metrics.jsonl"
 // Without the variable this is one comparison.
 namespace inlay::io {

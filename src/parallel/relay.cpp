@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
+#include "core/interrupt.h"
 #include "parallel/activity.h"
 
 namespace inlay::parallel {
@@ -14,6 +16,9 @@ void Relay::expect() {
   const std::lock_guard lock(mutex_);
   running_ = true;
   abandoned_ = false;
+  how_ended_ = State::ended;
+  mistake_.clear();
+  ends_.clear();
 }
 
 void Relay::run(const std::function<void(Communicator&)>& work) {
@@ -26,7 +31,25 @@ void Relay::run(const std::function<void(Communicator&)>& work) {
     }
   } end{*this};
   const WorkBeside beside;
-  work(*this);
+  const auto remember = [&](State how, const char* mistake) {
+    const std::lock_guard lock(mutex_);
+    how_ended_ = how;
+    mistake_ = mistake;
+  };
+  try {
+    work(*this);
+  } catch (const FailedElsewhere&) {
+    throw;
+  } catch (const Interrupted&) {
+    remember(State::failed, "");
+    throw;
+  } catch (const UserError& error) {
+    remember(State::mistaken, error.what());
+    throw;
+  } catch (...) {
+    remember(State::failed, "");
+    throw;
+  }
 }
 
 std::vector<std::string> Relay::exchange(std::string_view mine, std::string_view what) {
@@ -36,7 +59,7 @@ std::vector<std::string> Relay::exchange(std::string_view mine, std::string_view
   changed_.notify_all();
   changed_.wait(lock, [&] { return request.answer || abandoned_; });
   request_ = nullptr;
-  if (!request.answer) throw InternalError(fmt::format("{}: the run has already ended", what));
+  if (!request.answer) throw FailedElsewhere();
   return *std::move(request.answer);
 }
 
@@ -46,24 +69,23 @@ void Relay::refuse(std::string_view what) { throw InternalError(fmt::format("{}:
 
 // An answer that was not fetched yet is no question.
 Relay::State Relay::state() const {
-  if (!running_) return State::ended;
+  if (!running_) return how_ended_;
   return request_ != nullptr && !request_->answer ? State::asking : State::working;
 }
 
 Relay::Served Relay::serve_once(State mine) {
-  const char letter = static_cast<char>(mine);
-  const std::vector<std::string> states = ranks_->exchange({&letter, 1}, "how far the threads beside are");
-  const auto all = [&](State state) {
-    return std::ranges::all_of(states, [&](const std::string& s) { return s[0] == static_cast<char>(state); });
+  std::string words(1, static_cast<char>(mine));
+  if (mine == State::mistaken) words += mistake_;  // of a thread that has ended
+  std::vector<std::string> all = ranks_->exchange(words, "how far the threads beside are");
+  const auto count = [&](State state) {
+    return std::ranges::count_if(all, [&](const std::string& s) { return state_in(s) == state; });
   };
-  if (all(State::ended)) return Served::all_ended;
-  if (!all(State::asking)) {
-    // Where some have ended and the others ask, they wait in vain: something that is no user's mistake ended the
-    // former.
-    const bool in_vain =
-        std::ranges::none_of(states, [](const std::string& s) { return s[0] == static_cast<char>(State::working); });
-    if (!in_vain) return Served::nothing;
-    abandon();
+  const auto asking = count(State::asking);
+  if (asking < size()) {
+    // Where some have ended and all others ask, these wait in vain: something has ended the former too soon.
+    if (count(State::working) > 0) return Served::nothing;
+    if (asking > 0) abandon();
+    ends_ = std::move(all);
     return Served::all_ended;
   }
   // Its owner waits, so that nobody else touches it.
@@ -103,6 +125,22 @@ void Relay::serve_to_the_end() {
     }
     if (serve_once(mine) == Served::all_ended) return;
   }
+}
+
+void Relay::raise_what_differs() {
+  const std::vector<std::string> ends = std::exchange(ends_, {});
+  if (ends.empty() || std::ranges::all_of(ends, [&](const std::string& end) { return end == ends.front(); })) return;
+  const auto first_with = [&](State state) {
+    return static_cast<int>(std::ranges::find_if(ends, [&](const std::string& end) { return state_in(end) == state; }) -
+                            ends.begin());
+  };
+  if (first_with(State::failed) < size()) {
+    if (state_in(ends[static_cast<std::size_t>(rank())]) == State::failed) return;
+    throw FailedElsewhere();
+  }
+  const int rank = first_with(State::mistaken);
+  INLAY_ASSERT(rank < size(), "threads beside have made different calls");
+  throw SharedError(fmt::format("{}: {}", name_of(rank), ends[static_cast<std::size_t>(rank)].substr(1)));
 }
 
 void Relay::abandon() {

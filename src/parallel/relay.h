@@ -4,10 +4,17 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 
 #include "parallel/communicator.h"
 
 namespace inlay::parallel {
+
+// Another rank has met a defect of ours or has run out of memory, and says so itself: this one ends without a word.
+class FailedElsewhere : public std::runtime_error {
+ public:
+  FailedElsewhere() : std::runtime_error("another process has failed") {}
+};
 
 // What ranks exchange on a thread beside the one that computes. What lies beneath a communicator is for one thread
 // alone, so the exchanges of the other wait until that one carries them out, between its own. Every rank has such a
@@ -31,7 +38,11 @@ class Relay final : public Communicator {
   bool serve();
   // Until the work of all has ended, however long it takes.
   void serve_to_the_end();
-  // This rank alone: nothing more is carried out. Who asks is told by an exception.
+  // After the work of all has ended: what ended it, as an exception, where ranks differ in that. A user's mistake that
+  // some have met and others not is one of all; of anything else they have FailedElsewhere, and who has met it nothing.
+  // Where all have met the same, each has it already.
+  void raise_what_differs();
+  // This rank alone: nothing more is carried out. Who asks is told by FailedElsewhere.
   void abandon();
 
  protected:
@@ -42,13 +53,15 @@ class Relay final : public Communicator {
   void do_all_to_all(Exec&, View, ConstView, std::string_view what) override { refuse(what); }
 
  private:
-  enum class State : char { working = 'w', asking = 'a', ended = 'e' };
+  // The last two are ends as well: by a user's mistake, whose words follow the letter, and by anything else.
+  enum class State : char { working = 'w', asking = 'a', ended = 'e', mistaken = 'm', failed = 'f' };
   struct Request {
     std::string mine, what;
     std::optional<std::vector<std::string>> answer;
   };
 
   [[noreturn]] static void refuse(std::string_view what);
+  static State state_in(const std::string& words) { return static_cast<State>(words[0]); }
   State state() const;  // with the mutex locked
   // Whether all ended, and otherwise whether all asked, and were answered.
   enum class Served : std::uint8_t { nothing, something, all_ended };
@@ -59,6 +72,9 @@ class Relay final : public Communicator {
   std::condition_variable changed_;
   Request* request_ = nullptr;  // of the thread beside, which waits for its answer
   bool running_ = false, abandoned_ = false;
+  State how_ended_ = State::ended;
+  std::string mistake_;
+  std::vector<std::string> ends_;  // of all ranks, when all have ended
 };
 
 }  // namespace inlay::parallel

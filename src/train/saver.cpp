@@ -29,13 +29,20 @@ void Saver::submit(std::int64_t step, Write write) {
 void Saver::check() {
   if (!writing_.valid()) return;
   const bool ended = relay_ ? relay_->serve() : writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-  if (ended) writing_.get();
+  if (ended) end();
 }
 
 void Saver::wait() {
   if (!writing_.valid()) return;
   if (relay_) relay_->serve_to_the_end();
-  writing_.get();
+  end();
+}
+
+void Saver::end() {
+  std::future<void> ended = std::move(writing_);
+  ended.wait();  // it may still be leaving
+  if (relay_) relay_->raise_what_differs();
+  ended.get();
 }
 
 }  // namespace inlay::train

@@ -28,6 +28,8 @@ class Saver {
   std::int64_t step() const { return step_; }
 
  private:
+  void end();  // throws what went wrong
+
   std::shared_ptr<parallel::Communicator> ranks_;
   std::unique_ptr<parallel::Relay> relay_;  // null in a run of one process
   std::future<void> writing_;               // waits when it goes

@@ -368,6 +368,21 @@ TEST_F(CliManyProcesses, AFullDiskOnOneRankIsNamedAndNothingHalfIsLeft) {
   }
 }
 
+// A defect of one rank, on the thread that computes or on the one that writes: that rank says so, and the others
+// nothing.
+TEST_F(CliManyProcesses, ADefectOfOneRankIsSaidByThatRankAlone) {
+  for (const auto& [rank, operation] : {std::pair{0, 60}, {1, 3}, {1, 6}, {2, 9}}) {
+    const std::string name = "rank " + std::to_string(rank) + " operation " + std::to_string(operation);
+    SCOPED_TRACE(name);
+    const CommandResult result = train_with_odd(rank, name, "INLAY_TEST_FAULT=defect:" + std::to_string(operation), "",
+                                                {"--save_steps", "1", "--quiet"});
+    EXPECT_EQ(result.code, 1) << result.err;
+    EXPECT_THAT(result.err, ::testing::ContainsRegex("inlay: rank " + std::to_string(rank) +
+                                                     " on [^ ]+: internal error: a defect on purpose"));
+    EXPECT_EQ(times(result.err, "inlay: "), 1u) << result.err;
+  }
+}
+
 TEST_F(CliManyProcesses, ARankThatWouldDoSomethingElseIsNamed) {
   const auto expect_named = [this](const std::string& what, const std::string& odd, const std::string& detail) {
     const CommandResult result = train_with_odd(2, "odd", "", odd);

@@ -120,10 +120,50 @@ TEST(TrainSaver, AnErrorOfOneRankComesOutOfAllAfterTheSameStep) {
   }
 }
 
-// What is no user's mistake ends one thread, and the others do not wait for it.
+// Also where nobody had expected it: outside together().
+TEST(TrainSaver, AnErrorOfOneRankAloneIsSaidByAll) {
+  for (const bool others_wait : {true, false}) {
+    std::vector<std::string> errors(3);
+    testing::run_ranks(3, [&](const Ranks& ranks) {
+      Saver saver(ranks);
+      saver.submit(1, [&](parallel::Communicator& others) {
+        if (others.rank() == 1) user_error("a file that nobody had thought of");
+        if (others_wait) others.barrier("the others");
+      });
+      try {
+        saver.wait();
+      } catch (const parallel::SharedError& error) {
+        errors[static_cast<std::size_t>(ranks->rank())] = error.what();
+      }
+      saver.wait();  // once
+    });
+    for (const std::string& error : errors) EXPECT_EQ(error, "rank 1: a file that nobody had thought of");
+  }
+}
+
+// An error that all have keeps its kind: somebody treats it in their own way.
+TEST(TrainSaver, AnErrorOfAllRanksStaysWhatItIs) {
+  struct Kind : UserError {
+    using UserError::UserError;
+  };
+  std::vector<std::string> errors(3);
+  testing::run_ranks(3, [&](const Ranks& ranks) {
+    Saver saver(ranks);
+    saver.submit(1, [&](parallel::Communicator&) { throw Kind("infinity"); });
+    try {
+      saver.wait();
+    } catch (const Kind& error) {
+      errors[static_cast<std::size_t>(ranks->rank())] = error.what();
+    }
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "infinity");
+}
+
+// What is no user's mistake ends one thread. The others do not wait for it, and leave it to that rank to say so.
 TEST(TrainSaver, WhereOneRankFailsTheOthersDoNotWait) {
   std::vector<std::string> errors(3);
   testing::run_ranks(3, [&](const Ranks& ranks) {
+    std::string& error = errors[static_cast<std::size_t>(ranks->rank())];
     Saver saver(ranks);
     saver.submit(1, [&](parallel::Communicator& others) {
       if (others.rank() == 2) throw InternalError("a defect");
@@ -131,12 +171,13 @@ TEST(TrainSaver, WhereOneRankFailsTheOthersDoNotWait) {
     });
     try {
       saver.wait();
-    } catch (const InternalError& error) {
-      errors[static_cast<std::size_t>(ranks->rank())] = error.what();
+    } catch (const InternalError& mine) {
+      error = mine.what();
+    } catch (const parallel::FailedElsewhere&) {
+      error = "elsewhere";
     }
   });
-  EXPECT_EQ(errors[2], "a defect");
-  for (const std::size_t rank : {0u, 1u}) EXPECT_EQ(errors[rank], "the others: the run has already ended");
+  EXPECT_EQ(errors, std::vector<std::string>({"elsewhere", "elsewhere", "a defect"}));
 }
 
 // Nobody carries out what the threads ask for any more: they end all the same.
