@@ -117,6 +117,11 @@ int main(int argc, char** argv) {
   parallel::Place place;
   try {
     place = parallel::place_in_environment();
+    parallel::set_last_words([&place] {
+      const Failure failure = current_failure();
+      say(failure.whose, place, failure.what);
+      return failure.code;
+    });
     // What is wrong with them is said now, not in the middle of a run.
     backend::cpu::chosen_isa();
     backend::cpu::threads();

@@ -28,6 +28,7 @@ struct Joined {
   std::shared_ptr<Transport> transport;
   std::shared_ptr<HostCommunicator> world;
   std::unique_ptr<Watchdog> watchdog;
+  LastWords last_words;
 };
 Joined& joined() {
   static Joined process;
@@ -199,6 +200,16 @@ int exit_code_for_launcher(int code, const Place& place) {
 
 void abandon_processes(int exit_code) {
   if (joined().world != nullptr) joined().transport->abort(exit_code);
+}
+
+void set_last_words(LastWords words) { joined().last_words = std::move(words); }
+
+void fail_alone(const std::function<void()>& before_the_end) {
+  const Joined& process = joined();
+  if (process.world == nullptr || !process.last_words) return;
+  const int code = process.last_words();
+  before_the_end();
+  abandon_processes(code);
 }
 
 void agree_on(Communicator& communicator, const Facts& facts) {

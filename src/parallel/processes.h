@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -40,6 +41,13 @@ void leave_processes();
 int exit_code_for_launcher(int code, const Place& place);
 // The end of one that has not: ends all processes. Returns where there are no others.
 void abandon_processes(int exit_code);
+// What says why this process alone fails, and gives the exit code: called while the exception is handled.
+using LastWords = std::function<int()>;
+void set_last_words(LastWords words);
+// For whoever handles an exception that would have to wait on its way out, while the others wait for this process: what
+// went wrong is said, this is done, and all processes end. Returns where nobody has set the words, or this one is
+// alone.
+void fail_alone(const std::function<void()>& before_the_end);
 
 // Whether all ranks have the same under each name. Otherwise a UserError on all of them that names a rank which has
 // something else than most, and the first line in which it differs.

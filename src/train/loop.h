@@ -25,6 +25,8 @@ class Loop {
 
   // state: where the run stands. Throws Diverged where numbers are no longer finite.
   RunEnd run(TrainerState state, std::int64_t steps);
+  // After run() has thrown what the other ranks know nothing of.
+  void give_up() { saver_.give_up(); }
 
  private:
   // Adds when, which run and which version.

@@ -142,6 +142,21 @@ void check_same_everywhere(const options::TrainOptions& options, parallel::Commu
   parallel::agree_on(communicator, facts);
 }
 
+// Of the exception that is being handled: whether the other ranks know nothing of it.
+bool is_of_this_rank() {
+  try {
+    throw;
+  } catch (const parallel::SharedError&) {
+    return false;
+  } catch (const Diverged&) {  // all have met the same numbers
+    return false;
+  } catch (const parallel::FailedElsewhere&) {
+    return false;
+  } catch (...) {
+    return true;
+  }
+}
+
 // The folder first, so that no work is done in vain; then what is learned, what learns it, and the steps. What goes
 // wrong on the way there goes wrong on all ranks.
 RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
@@ -204,7 +219,14 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
   by_leader(*ranks, "config.yaml", [&] {
     io::write_file_atomic(output.path() / "config.yaml", options::to_yaml(options::with_absolute_paths(resolved)));
   });
-  return Loop(resolved, *documents, engine, output, console, observer).run(std::move(state), steps);
+  Loop loop(resolved, *documents, engine, output, console, observer);
+  try {
+    return loop.run(std::move(state), steps);
+  } catch (...) {
+    // The loop waits for the file that is being written when it goes, and the others would wait for this rank as long.
+    if (is_of_this_rank()) parallel::fail_alone([&] { loop.give_up(); });
+    throw;
+  }
 }
 
 }  // namespace

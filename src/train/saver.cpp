@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/interrupt.h"
+#include "parallel/activity.h"
 
 namespace inlay::train {
 
@@ -14,6 +15,13 @@ Saver::Saver(std::shared_ptr<parallel::Communicator> ranks) : ranks_(std::move(r
 // Where an exception ends the run, the others may not come to what is left to be agreed on.
 Saver::~Saver() {
   if (relay_) relay_->abandon();
+}
+
+void Saver::give_up() {
+  if (!writing_.valid()) return;
+  if (relay_) relay_->abandon();
+  const parallel::LongWork patience;  // the others wait meanwhile
+  writing_.wait_for(std::chrono::seconds(5));
 }
 
 void Saver::submit(std::int64_t step, Write write) {

@@ -24,6 +24,8 @@ class Saver {
   void check();
   // Until the last one is on disk. Throws what went wrong with it.
   void wait();
+  // This rank alone fails: the last one is not finished. Waits a moment for what was written of it to be removed.
+  void give_up();
   // The step whose checkpoint was submitted last.
   std::int64_t step() const { return step_; }
 

@@ -383,6 +383,16 @@ TEST_F(CliManyProcesses, ADefectOfOneRankIsSaidByThatRankAlone) {
   }
 }
 
+// The thread that computes fails while the one beside it writes a file that takes its time: nobody waits for that, and
+// the watchdog, which would blame the rank for being late, does not speak first.
+TEST_F(CliManyProcesses, AnErrorIsSaidBeforeTheFileThatIsBeingWrittenIsWhole) {
+  const CommandResult result = train_with_odd(0, "run", "INLAY_TEST_FAULT=stuck:optimizer.safetensors", "",
+                                              with(endless, {"--save_steps", "200", "--parallel.timeout", "4"}));
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_THAT(result.err, ::testing::ContainsRegex("inlay: rank 0 on [^ ]+: [^\n]*metrics.jsonl: No space left"));
+  EXPECT_EQ(times(result.err, "inlay: "), 1u) << result.err;
+}
+
 TEST_F(CliManyProcesses, ARankThatWouldDoSomethingElseIsNamed) {
   const auto expect_named = [this](const std::string& what, const std::string& odd, const std::string& detail) {
     const CommandResult result = train_with_odd(2, "odd", "", odd);
