@@ -13,6 +13,7 @@
 #include "model/decoding.h"
 #include "model/weights_io.h"
 #include "osft/decompose_targets.h"
+#include "parallel/activity.h"
 #include "parallel/owner_layout.h"
 
 namespace inlay::osft {
@@ -126,7 +127,8 @@ class Search {
     return plan(blank_documents(calibration, calibration.data.size()));
   }
 
-  // Returns the memory it took on the device.
+  // Returns the memory it took on the device. Where ranks agree on errors (together), no exchange is made within: what
+  // goes wrong on one of them between two exchanges ends the run on that one, and is never taken for what others ask.
   std::size_t run(BasisStore& store, Console& console) {
     std::vector<Document> documents;
     std::size_t bytes = 0;
@@ -168,9 +170,12 @@ class Search {
       exec.arena().release_to(mark);
     }
     if (targets_.on_activations()) return;
-    decompose_targets(
-        exec, layout_, config_, checkpoint, store,
-        [&](std::int64_t done, std::int64_t total) { show(*console, "decomposing weights", done, total); }, team());
+    const auto decompose = [&] {
+      decompose_targets(
+          exec, layout_, config_, checkpoint, store,
+          [&](std::int64_t done, std::int64_t total) { show(*console, "decomposing weights", done, total); }, team());
+    };
+    exec.planning() ? decompose() : parallel::together(*inputs_.ranks, "decomposing weights", decompose);
   }
 
   // Targets are divided by the work of decomposing.
@@ -368,8 +373,10 @@ std::size_t plan_bases(const SearchInputs& inputs, const model::ModelConfig& con
 
 FoundBases find_bases(const SearchInputs& inputs, const model::ModelConfig& config, Device device, DType compute,
                       const StepShape& step, Console& console) {
-  Search search(inputs, config, device, compute, step);
   parallel::Communicator& ranks = *inputs.ranks;
+  std::optional<Search> made;
+  parallel::together(ranks, "which directions to find", [&] { made.emplace(inputs, config, device, compute, step); });
+  Search& search = *made;
   FoundBases found;
   const fs::path folder = cache_of(inputs.osft);
   fs::path file;
@@ -390,7 +397,10 @@ FoundBases find_bases(const SearchInputs& inputs, const model::ModelConfig& conf
     return found;
   }
   const auto began = std::chrono::steady_clock::now();
-  parallel::together(ranks, "finding directions", [&] { found.device_peak = search.run(found.bases, console); });
+  {
+    const parallel::LongWork patience;  // layers take their time, and not the same on all ranks
+    found.device_peak = search.run(found.bases, console);
+  }
   found.bases.share(ranks);
   found.layout = found_layout(search.layout(), found.bases);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();

@@ -413,6 +413,7 @@ TEST_F(CliManyProcesses, WhatAllOfThemRefuseIsSaidOnce) {
       {{"--sdft.enabled", "true", "--dataset_prepared_path", "off"},
        "sdft: 3 processes share the answers that the model writes through a folder"},
       {{"--matmul_dtype", "bf16"}, "matmul_dtype: bf16 needs dtype: bf16"},
+      {with(osft_weights, {"--osft.ratios", "{nothing: 0.3}"}), "osft.ratios: 'nothing' matches no target"},
       {{"--memory.host_layers", "99"}, "memory.host_layers: 99 of a model with"}};
   for (const auto& [words, message] : mistakes) {
     const CommandResult result = train(3, "out", words);

@@ -338,6 +338,69 @@ TEST(TrainManyRanks, RanksDivideWhatTheModelWrites) {
                                    {2, 3});
 }
 
+// A rank whose nth exchange of things on the host fails.
+class BrokenLink final : public parallel::Communicator {
+ public:
+  BrokenLink(std::shared_ptr<parallel::Communicator> ranks, int nth)
+      : Communicator(ranks->rank(), ranks->size()), ranks_(std::move(ranks)), left_(nth) {}
+  std::vector<std::string> exchange(std::string_view mine, std::string_view what) override {
+    if (--left_ == 0) user_error("the link is down");
+    return ranks_->exchange(mine, what);
+  }
+  std::shared_ptr<Communicator> split(int colour) override { return ranks_->split(colour); }
+
+ protected:
+  void do_all_reduce(parallel::Exec& exec, std::span<const View> tensors, std::string_view what) override {
+    ranks_->all_reduce(exec, tensors, what);
+  }
+  void do_reduce_scatter(parallel::Exec& exec, std::span<const parallel::CutTensor> tensors,
+                         std::string_view what) override {
+    ranks_->reduce_scatter(exec, tensors, what);
+  }
+  void do_all_gather(parallel::Exec& exec, std::span<const parallel::CutTensor> tensors,
+                     std::string_view what) override {
+    ranks_->all_gather(exec, tensors, what);
+  }
+  void do_broadcast(parallel::Exec& exec, std::span<const View> tensors, int root, std::string_view what) override {
+    ranks_->broadcast(exec, tensors, root, what);
+  }
+  void do_all_to_all(parallel::Exec& exec, View to, ConstView from, std::string_view what) override {
+    ranks_->all_to_all(exec, to, from, what);
+  }
+
+ private:
+  std::shared_ptr<parallel::Communicator> ranks_;
+  int left_;
+};
+
+// Rank 1 fails between two exchanges of the search. What it has to say must not arrive as what the others ask for.
+TEST(TrainManyRanks, AnErrorInTheMiddleOfTheSearchIsTheOneThatIsSeen) {
+  const Fixture fixture(model_fixture("llama_llama3_tied"));
+  for (const char* keys : {"basis: activations", "basis: weights, ranks: adaptive"}) {
+    const options::TrainOptions options = options::parse_options(
+        fmt::format("base_model: {}\noutput_dir: nowhere\ndatasets: [x]\nlearning_rate: 1e-3\nsequence_len: 64\n"
+                    "osft: {{cache: off, unfreeze_rank_ratio: 0.4, {}, calibration: {{data: {}}}}}\n",
+                    fixture.folder.string(), keys, (fixture.folder / "data.jsonl").string()),
+        "test", {});
+    for (int nth = 1; nth <= 5; ++nth) {
+      SCOPED_TRACE(fmt::format("{}, exchange {}", keys, nth));
+      std::string error;
+      try {
+        run_ranks(3, [&](const std::shared_ptr<parallel::Communicator>& ranks) {
+          Console console(true);
+          osft::SearchInputs inputs = train::search_inputs(options, fixture.config, Device::cpu, console);
+          inputs.ranks = ranks->rank() == 1 ? std::make_shared<BrokenLink>(ranks, nth) : ranks;
+          osft::find_bases(inputs, fixture.config, Device::cpu, DType::f32,
+                           train::step_shape(options, {.tokens = 64, .document = 64}), console);
+        });
+      } catch (const std::exception& seen) {
+        error = seen.what();
+      }
+      EXPECT_EQ(error, "the link is down");
+    }
+  }
+}
+
 TEST(TrainManyRanks, AdaptersTrainOverABaseThatIsCut) {
   for (const auto& folder : adapter_fixtures()) {
     const Fixture fixture(base_of(folder));
