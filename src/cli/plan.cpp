@@ -88,8 +88,9 @@ void print_plan(const RunPlan& p) {
   if (memory.disk_bytes > 0) fmt::print("\nin {}: {}\n", engine.spill_folder, format_bytes(memory.disk_bytes));
   fmt::print("\nhost memory of the process: {}\n", format_bytes(p.process_bytes + memory.host_peak));
   if (p.budget.device < Arena::unlimited) {
-    fmt::print("planned for {} of device memory{}\n", format_bytes(p.budget.device),
-               engine.device == Device::cuda ? fmt::format(" and {} of the host's", format_bytes(p.budget.host)) : "");
+    fmt::print("planned for {} of device memory{}{}\n", format_bytes(p.each.device),
+               engine.device == Device::cuda ? fmt::format(" and {} of the host's", format_bytes(p.each.host)) : "",
+               p.many() ? " for each process" : "");
   }
   const train::StepEstimate& e = p.estimate;
   if (p.many()) {

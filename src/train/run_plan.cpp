@@ -69,9 +69,6 @@ TeamShape team_of(const PlanRequest& request, const options::TrainOptions& optio
 // The fewest processes whose devices hold everything; 0: not even the most that are tried. Beyond one node they fill
 // whole nodes: plans are for nodes that have the same number of them.
 int smallest_team(const RunPlan& p, const EngineOptions& undecided) {
-  MemoryBudget device_alone = p.budget;
-  device_alone.host = 0;
-  device_alone.disk.clear();
   const parallel::Zero stage = p.options.parallel.zero.value_or(parallel::Zero::weights);  // that keeps least
   const int node = p.team.per_node();
   const auto processes_of = [&](int team) { return team <= node ? team : (team - node + 1) * node; };
@@ -79,6 +76,9 @@ int smallest_team(const RunPlan& p, const EngineOptions& undecided) {
     const int processes = processes_of(team);
     EngineOptions engine = undecided;
     engine.mesh = planned_mesh(p.options, processes, std::min(processes, node));
+    MemoryBudget device_alone = common_budget(p.budget, engine.mesh, engine.device);
+    device_alone.host = 0;
+    device_alone.disk.clear();
     return choose_memory_together(p.config, engine, demands_of(p.options), device_alone, stage).fits;
   };
   int too_few = 0, enough = 1;
@@ -176,19 +176,19 @@ RunPlan plan_run(const options::TrainOptions& options, const PlanRequest& reques
   EngineOptions undecided = p.engine;
   p.choice = resolve_memory(p.options, p.config, p.engine);
   undecided.mesh.zero = p.engine.mesh.zero;
-  const MemoryBudget each = common_budget(p.budget, p.engine.mesh, p.engine.device);  // processes share a host's memory
+  p.each = common_budget(p.budget, p.engine.mesh, p.engine.device);
   if (request.max_context) {
     const std::int64_t most = std::max<std::int64_t>(p.config.max_positions, std::int64_t{4} << 20);
-    p.longest = longest_context(p.config, undecided, demands_of(p.options), each, most);
+    p.longest = longest_context(p.config, undecided, demands_of(p.options), p.each, most);
   }
   if (p.options.finds_directions()) {
     osft::SearchInputs inputs = search_inputs(p.options, p.config, p.engine.device, console);
     inputs.ranks = p.engine.mesh.all;
     p.search_peak = osft::plan_bases(inputs, p.config, p.engine.device, p.engine.compute, step_shape(p.options, batch));
-    if (p.choice.fits && p.search_peak > each.device) {
+    if (p.choice.fits && p.search_peak > p.each.device) {
       p.choice.fits = false;
       p.choice.reason = fmt::format("finding directions needs {} of {} memory, but only {} is free",
-                                    format_bytes(p.search_peak), name_of(p.engine.device), format_bytes(each.device));
+                                    format_bytes(p.search_peak), name_of(p.engine.device), format_bytes(p.each.device));
     }
   }
   // On the CPU the arena is host memory; on a GPU the host holds the documents, the piece of a file that is on its way,

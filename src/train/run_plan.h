@@ -22,7 +22,8 @@ struct RunPlan {
   options::TrainOptions options;
   model::ModelConfig config;
   EngineOptions engine;
-  MemoryBudget budget;
+  MemoryBudget budget;  // of a device and of a host
+  MemoryBudget each;    // of a process: those of one host share its memory
   MemoryChoice choice;
   Ceilings ceilings;
   StepEstimate estimate;

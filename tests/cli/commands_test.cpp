@@ -194,6 +194,51 @@ TEST(CliCommands, PlanOfManyProcesses) {
   EXPECT_THAT(plan({"--processes", "3", "--nodes", "2"}).err, HasSubstr("make --processes a multiple of --nodes"));
 }
 
+// Processes on the CPU share their host's memory: what one of them may take is a share of it, so that more of them on
+// one host hold no more.
+TEST(CliCommands, PlanForManyProcessesDividesAHostsMemory) {
+  const TempFolder folder;
+  folder.write("run.yaml", "base_model: " + model + "\noutput_dir: " + (folder / "o").string() +
+                               "\ndatasets: [{path: nowhere.jsonl}]\nlearning_rate: 1e-4\ndevice: cpu\ndtype: fp32\n" +
+                               "sequence_len: 16\nmicro_batch_size: 1\n");
+  const auto plan = [&](int processes, int nodes, std::size_t bytes, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"plan",
+                                      folder / "run.yaml",
+                                      "--quiet",
+                                      "--processes",
+                                      std::to_string(processes),
+                                      "--nodes",
+                                      std::to_string(nodes),
+                                      "--memory.device",
+                                      fmt::format("{}", static_cast<double>(bytes) / 0x1p30)};
+    words.insert(words.end(), more.begin(), more.end());
+    return inlay(words);
+  };
+  const auto peak = [&](int processes) {
+    return nlohmann::json::parse(
+               plan(processes, processes, std::size_t{1} << 30, {"--json", "--parallel.zero", "3"}).out)
+        .at("device_peak_bytes")
+        .get<std::size_t>();
+  };
+  const auto smallest = [&](int processes, int nodes, std::size_t bytes) {
+    return nlohmann::json::parse(plan(processes, nodes, bytes, {"--json"}).out)
+        .at("team")
+        .at("smallest_number_of_processes")
+        .get<int>();
+  };
+  // Hosts of their own: three of them hold what two do not. On hosts that two share they are more.
+  const std::size_t bytes = (peak(2) + peak(3)) / 2;
+  const int apart = smallest(8, 8, bytes), shared = smallest(8, 4, bytes);
+  EXPECT_GT(apart, 1);
+  EXPECT_LE(apart, 3);
+  if (shared > 0) {
+    EXPECT_GT(shared, apart);
+    EXPECT_EQ(plan(shared, shared / 2, bytes, {"--parallel.zero", "3"}).code, 0) << shared;
+  }
+  EXPECT_THAT(plan(4, 1, std::size_t{4} << 30, {}).out, HasSubstr("planned for 1.00 GiB of device memory for each"));
+  EXPECT_THAT(plan(4, 4, std::size_t{4} << 30, {}).out, HasSubstr("planned for 4.00 GiB of device memory for each"));
+}
+
 TEST(CliCommands, PlanKeepsWhatItMeasuredOfTheMachine) {
   const TempFolder folder;
   folder.write("run.yaml", "base_model: " + model + "\noutput_dir: " + (folder / "o").string() +
