@@ -215,7 +215,7 @@ TEST_F(CliCrash, InSavesBetweenTheSteps) {
 // Several deaths in one run, by faults and by the clock: a few runs, or with more time as many as there is time for.
 void crash_at_random(std::span<const CrashedRun> runs, int rounds, int longest_ms) {
   const long seconds =
-      has_time() ? (std::atol(std::getenv("INLAY_CRASH_SECONDS")) + 1) / 2 : 0;  // two tests share them
+      has_time() ? (std::atol(std::getenv("INLAY_CRASH_SECONDS")) + 3) / 4 : 0;  // four tests share them
   std::random_device device;
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   int round = 0;

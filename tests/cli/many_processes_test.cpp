@@ -3,10 +3,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
 #include <map>
 #include <optional>
+#include <random>
 #include <tuple>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "io/safetensors.h"
@@ -146,6 +151,20 @@ Words with(Words words, const Words& more) {
 Words zero(int stage) { return {"--parallel.zero", std::to_string(stage)}; }
 Words accumulation(int count) { return {"--gradient_accumulation_steps", std::to_string(count)}; }
 
+// Does this with numbers at random, below(n) in [0, n), for a share of the seconds that INLAY_CRASH_SECONDS says;
+// returns how often.
+int at_random(const std::function<void(const std::function<int(int)>& below)>& work) {
+  const char* const seconds = std::getenv("INLAY_CRASH_SECONDS");
+  if (seconds == nullptr) return 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(std::atol(seconds) / 4);
+  std::random_device device;
+  int runs = 0;
+  for (; std::chrono::steady_clock::now() < end && !::testing::Test::HasFailure(); ++runs) {
+    work([&](int count) { return static_cast<int>(device() % static_cast<unsigned>(count)); });
+  }
+  return runs;
+}
+
 TEST_F(CliManyProcesses, LearnWhatOneProcessLearns) {
   const std::vector<std::pair<std::string, Words>> methods = {
       {"full", {}}, {"osft weights", osft_weights}, {"osft activations", osft_activations}, {"lora", with_lora}};
@@ -235,13 +254,12 @@ TEST_F(CliManyProcesses, GiveTheSameBitsAgain) {
   EXPECT_EQ(weights("one/checkpoint-2"), weights("two/checkpoint-2"));
 }
 
-// Each part of the run on another number of processes, with another stage; steps stay as large as they were.
+// Each part of the run on another number of processes, with another stage; steps stay as large as they were. With more
+// time (INLAY_CRASH_SECONDS) on any numbers and stages, as often as there is time for.
 TEST_F(CliManyProcesses, GoOnOnAnyNumberOfProcesses) {
-  using Worlds = std::vector<std::pair<int, int>>;
-  const Worlds few = {{4, 3}, {3, 1}, {1, 0}, {2, 2}}, many = {{8, 3}, {3, 1}, {1, 0}, {4, 2}};
-  for (const auto& [name, method, worlds] :
-       {std::tuple{std::string("full"), Words{}, many}, {"osft", osft_weights, few}, {"lora", with_lora, few}}) {
-    SCOPED_TRACE(name);
+  using Worlds = std::vector<std::pair<int, int>>;  // processes and stage
+  const auto go_on = [this](const std::string& name, const Words& method, const Worlds& worlds) {
+    SCOPED_TRACE(name + " on " + ::testing::PrintToString(worlds));
     const std::string broken = name + " broken", whole = name + " whole";
     for (int part = 0; part < 4; ++part) {
       const auto [processes, stage] = worlds[static_cast<std::size_t>(part)];
@@ -256,7 +274,19 @@ TEST_F(CliManyProcesses, GoOnOnAnyNumberOfProcesses) {
     const CommandResult unbroken = train(worlds[0].first, whole, with(method, {"--max_steps", "8"}));
     ASSERT_EQ(unbroken.code, 0) << unbroken.err;
     expect_same(broken, whole);
-  }
+  };
+  const Worlds few = {{4, 3}, {3, 1}, {1, 0}, {2, 2}}, many = {{8, 3}, {3, 1}, {1, 0}, {4, 2}};
+  const std::pair<std::string, Words> methods[] = {{"full", {}}, {"osft", osft_weights}, {"lora", with_lora}};
+  for (const auto& [name, method] : methods) go_on(name, method, method.empty() ? many : few);
+  const int runs = at_random([&](auto& below) {
+    const auto& [name, method] = methods[static_cast<std::size_t>(below(3))];
+    Worlds worlds(4);
+    for (auto& [processes, stage] : worlds) processes = 1 + below(8), stage = below(4);
+    for (const char* end : {" broken", " whole"}) fs::remove_all(run(name + end));
+    go_on(name, method, worlds);
+  });
+  if (runs > 0)
+    std::printf("%d runs went on four times on other numbers of processes and came to the same end\n", runs);
 }
 
 const Words endless = {"--max_steps", "100000", "--quiet"};
@@ -340,6 +370,34 @@ TEST_F(CliManyProcesses, ARankThatStopsIsNamed) {
                                                      "\"[a-z][^\"]+\"; all processes end"));
     for (int r = 0; r < 3; ++r) EXPECT_EQ(process_of_rank(run(name), r), 0);
   }
+}
+
+// The same at any moment and on any number of ranks, and then the run goes on from its last checkpoint to the same
+// bits: as often as INLAY_CRASH_SECONDS leaves time for.
+TEST_F(CliManyProcesses, ARankThatStopsAtAnyMomentIsFoundAndNothingIsLost) {
+  const auto stop = [this](int processes, int rank, int steps, int stage) {
+    SCOPED_TRACE(fmt::format("rank {} of {} after {} steps, ZeRO {}", rank, processes, steps, stage));
+    for (const char* name : {"stopped", "whole"}) fs::remove_all(run(name));
+    const Words saving = with({"--save_steps", "3", "--save_total_limit", "1", "--parallel.timeout", "5"}, zero(stage));
+    const CommandResult stopped =
+        train(processes, "stopped", with(endless, saving), after_steps(steps, rank, SIGSTOP, "stopped"));
+    EXPECT_EQ(stopped.code, 1);
+    EXPECT_THAT(stopped.err, ::testing::ContainsRegex("inlay: rank " + std::to_string(rank) +
+                                                      " on [^ ]+ has not been heard from for 5 s"));
+    const Words until = {"--quiet", "--max_steps", std::to_string(steps_done("stopped") + 2)};
+    const CommandResult resumed = train(processes, "stopped", with(with(until, saving), {"--resume"}));
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    const CommandResult whole = train(processes, "whole", with(until, saving));
+    ASSERT_EQ(whole.code, 0) << whole.err;
+    EXPECT_EQ(losses("stopped"), losses("whole"));
+    EXPECT_EQ(weights("stopped"), weights("whole"));
+  };
+  const int runs = at_random([&](auto& below) {
+    const int processes = 2 + below(3);
+    stop(processes, below(processes), 4 + below(30), below(4));
+  });
+  if (runs == 0) GTEST_SKIP() << "takes long: for INLAY_CRASH_SECONDS";
+  std::printf("%d ranks that stopped were found, and their runs came to the same end\n", runs);
 }
 
 // From some operation on, everything that one rank writes fails.
