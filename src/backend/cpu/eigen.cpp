@@ -1,12 +1,12 @@
 #include "backend/eigen.h"
 
-#include <cblas.h>
 #include <lapacke.h>
 
 #include <algorithm>
 #include <limits>
 #include <type_traits>
 
+#include "backend/cpu/blas_threads.h"
 #include "backend/cpu/threads.h"
 
 // Divide and conquer. LAPACK speaks column-major: a symmetric matrix reads the same, and the columns it returns are our
@@ -14,10 +14,6 @@
 namespace inlay::backend::cpu {
 
 namespace {
-
-// A second thread gains nothing below about 800 rows, and costs a hundredfold where other programs want the cores:
-// OpenBLAS's threads wait for each other, column by column, by giving way to whoever else would run.
-int worth_threads(std::int64_t n) { return n < 768 ? 1 : threads(); }
 
 std::int64_t real_workspace(std::int64_t n) { return 1 + 6 * n + 2 * n * n; }
 std::int64_t integer_workspace(std::int64_t n) { return 3 + 5 * n; }
@@ -52,9 +48,8 @@ std::int64_t eigen_workspace_bytes(DType dtype, std::int64_t n) {
 }
 
 void symmetric_eigen(View values, View matrix, View workspace) {
-  if (const int wanted = worth_threads(matrix.dim(0)); openblas_get_num_threads() != wanted) {
-    openblas_set_num_threads(wanted);
-  }
+  constexpr std::int64_t worth_a_team = 768;  // rows; below that a second thread gains nothing
+  use_blas_threads(matrix.dim(0) < worth_a_team ? 1 : threads());
   const lapack_int info =
       matrix.dtype() == DType::f64 ? solve<double>(values, matrix, workspace) : solve<float>(values, matrix, workspace);
   INLAY_ASSERT(info == 0, "symmetric_eigen: LAPACK's syevd of {} gave up (info {})", matrix.shape().str(), info);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "backend/cpu/blas_threads.h"
 #include "backend/cpu/threads.h"
 
 namespace inlay::backend::cpu {
@@ -22,11 +23,9 @@ CBLAS_TRANSPOSE order(Transpose transpose) { return transpose == Transpose::yes 
 void matmul_f64(View c, ConstView a, Transpose transpose_a, ConstView b, Transpose transpose_b, double alpha,
                 double beta) {
   const std::int64_t terms = a.dim(transpose_a == Transpose::yes ? 0 : 1);
-  // Threads of OpenBLAS wait by giving way to other programs, so small products are better off without them.
-  constexpr double worth_a_team = 1e7;
+  constexpr double worth_a_team = 1e7;  // multiply-adds
   const double work = static_cast<double>(c.dim(0)) * static_cast<double>(c.dim(1)) * static_cast<double>(terms);
-  const int wanted = work < worth_a_team ? 1 : threads();
-  if (openblas_get_num_threads() != wanted) openblas_set_num_threads(wanted);
+  use_blas_threads(work < worth_a_team ? 1 : threads());
   cblas_dgemm(CblasRowMajor, order(transpose_a), order(transpose_b), static_cast<blasint>(c.dim(0)),
               static_cast<blasint>(c.dim(1)), static_cast<blasint>(terms), alpha, a.as<double>(), leading(a),
               b.as<double>(), leading(b), beta, c.as<double>(), leading(c));
