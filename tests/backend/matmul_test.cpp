@@ -295,6 +295,23 @@ TEST_P(BackendGemm, MatchesDoubleOverBlockEdges) {
   }
 }
 
+// The gradient of a hidden state through a large vocabulary. A sum from its first term to its last would be off by
+// about 2^-24 times the square root of their number, 2.1e-5; that of parts by the roots of their length and of their
+// number.
+TEST(BackendVectorGemm, LongSumsKeepWhatTheirPartsKeep) {
+  constexpr std::int64_t part = 320;
+  const Extents e{21, 24, 128256};
+  TestBench bench(Device::cpu, std::size_t{128} << 20);
+  const Case x{e, DType::f32, DType::f32, false, false, 1, 0, 0};
+  const Operand a = operand(DType::f32, e.m, e.k, false, 0, 1), b = operand(DType::f32, e.k, e.n, false, 0, 2);
+  const View c = bench.poisoned(DType::f32, {e.m, e.n});
+  const Gemm vector = {backend::cpu::vector_gemm, backend::cpu::vector_workspace_bytes};
+  vector(args_of(x, c, bench.tensor(DType::f32, {e.m, e.k}, a.stored), bench.tensor(DType::f32, {e.k, e.n}, b.stored)),
+         DType::f32, DType::f32);
+  const double roots = std::sqrt(static_cast<double>(part)) + std::sqrt(static_cast<double>(e.k / part));
+  EXPECT_LE(relative_error(bench.read(c), reference(e, a, b, 1, 0, {}).values), roots * 0x1p-24);
+}
+
 TEST_P(BackendGemm, GivesTheSameBitsOnOneThreadAndOnMore) {
   TestBench bench(Device::cpu, std::size_t{256} << 20);
   for (const auto& [in, out] : kernel.dtypes) {

@@ -58,7 +58,8 @@ bool trivial(const GemmArgs& g, DType out) {
   return true;
 }
 
-bool onednn_is_faster(const GemmArgs& g) {
+bool onednn_is_faster([[maybe_unused]] const GemmArgs& g) {
+#if defined(__x86_64__)
   // Where a product is small, oneDNN takes longer to think than to work.
   constexpr double worth_onednn = 1e6;
   if (static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k) < worth_onednn) return false;
@@ -68,6 +69,9 @@ bool onednn_is_faster(const GemmArgs& g) {
   constexpr std::int64_t apart = 2048 / sizeof(float);
   const bool strided = (g.transpose_a && g.lda % apart == 0) || (!g.transpose_b && g.ldb % apart == 0);
   return chosen_isa() != Isa::avx2 || !strided;
+#else
+  return false;  // elsewhere its products are plain code, which sums from first to last: slower and further off
+#endif
 }
 
 }  // namespace

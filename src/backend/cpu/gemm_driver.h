@@ -27,8 +27,8 @@
 // One operand is packed by all threads together and shared (the one with fewer rows or columns); the other one is
 // packed by each task for itself, into its own cache, and the shared one streams past it.
 //
-// An element of C is summed over k in one fixed order: a block that is put down and taken up again keeps its fp32 bits.
-// So neither blocking nor threads can be seen in the result.
+// An element of C is summed over k in one fixed order: the places where a block is put down and taken up again, with
+// its fp32 bits, depend on k alone. So neither threads nor rows and columns beside it can be seen in the result.
 namespace inlay::backend::cpu {
 
 // What the inner loop is told beyond its operands.

@@ -137,13 +137,6 @@ struct VectorKernel {
 #pragma GCC unroll 2
       for (std::int64_t j = 0; j < block_vectors; ++j) sums[i][j] = f32v{};
     }
-    if (extent.add) {
-#pragma GCC unroll 16
-      for (std::int64_t i = 0; i < mr; ++i) {
-#pragma GCC unroll 2
-        for (std::int64_t j = 0; j < block_vectors; ++j) sums[i][j] = load(block + i * nr + j * lanes);
-      }
-    }
     for (std::int64_t k = 0; k < extent.depth; ++k, a += mr, b += nr) {
       f32v row[block_vectors];
 #pragma GCC unroll 2
@@ -153,6 +146,14 @@ struct VectorKernel {
         const f32v factor = splat(a[i]);
 #pragma GCC unroll 2
         for (std::int64_t j = 0; j < block_vectors; ++j) sums[i][j] = factor * row[j] + sums[i][j];
+      }
+    }
+    // Of long sums, those of kc terms are added up, which keeps more of them than going on from what was put down.
+    if (extent.add) {
+#pragma GCC unroll 16
+      for (std::int64_t i = 0; i < mr; ++i) {
+#pragma GCC unroll 2
+        for (std::int64_t j = 0; j < block_vectors; ++j) sums[i][j] = load(block + i * nr + j * lanes) + sums[i][j];
       }
     }
 #pragma GCC unroll 16
