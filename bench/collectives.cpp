@@ -57,7 +57,7 @@ Report run(const CollectivesArguments& a) {
   }
   const Device device = train::resolve_machine(a.device, "fp32").device;
   parallel::agree_on(*world, {{"device", std::string(name_of(device))}});
-  const auto ranks = parallel::take_places(world, device, {});
+  const auto ranks = parallel::take_places(world, device, false, {});
   const std::int64_t mebibyte = 1 << 20, largest = (a.largest > 0            ? a.largest
                                                     : device == Device::cuda ? 1024
                                                                              : 64) *

@@ -62,7 +62,8 @@ int run(const TrainArguments& arguments, const options::Overrides& overrides) {
   parallel::set_watchdog_timeout(options.parallel.timeout);
   const Device device = train::resolve_machine(options.device, options.dtype).device;
   parallel::agree_on(*world, {{"device", std::string(name_of(device))}});
-  const auto communicator = parallel::take_places(world, device, [&](std::string_view note) { console.line(note); });
+  const auto communicator =
+      parallel::take_places(world, device, options.deterministic, [&](std::string_view note) { console.line(note); });
   std::optional<JsonOutput> json;
   if (arguments.json && world->leads()) json.emplace(console);
   const auto observe = [&](const std::string& line) {

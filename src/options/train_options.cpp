@@ -250,9 +250,10 @@ const std::vector<Field>& fields() {
       numbers(
           "attention.head_bias", [](auto& o) -> auto& { return o.attention.head_bias; },
           "one number per head, if attention.mask or attention.score uses head_bias"),
-      boolean(
-          "deterministic", &O::deterministic,
-          "sum in a fixed order in attention's backward pass on a GPU; slower (docs/numbers.md); always so on a CPU"),
+      boolean("deterministic", &O::deterministic,
+              "sum in a fixed order in attention's backward pass on a GPU, and between GPUs around a ring (NCCL_ALGO); "
+              "slower "
+              "(docs/numbers.md); always so on a CPU"),
   };
   static const std::vector<Field> all = [] {
     std::vector<Field> joined = table;

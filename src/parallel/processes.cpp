@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 
@@ -157,7 +158,7 @@ std::shared_ptr<Communicator> join_processes() {
   return process.world;
 }
 
-std::shared_ptr<Communicator> take_places(const std::shared_ptr<Communicator>& world, Device device,
+std::shared_ptr<Communicator> take_places(const std::shared_ptr<Communicator>& world, Device device, bool deterministic,
                                           const std::function<void(std::string_view)>& note) {
   const std::shared_ptr<HostCommunicator> host = joined().world;
   if (host == nullptr) return world;
@@ -168,6 +169,9 @@ std::shared_ptr<Communicator> take_places(const std::shared_ptr<Communicator>& w
   const std::string pci = device == Device::cuda ? bind_gpu(*world, here) : std::string();
   bind_cores(here, cores, pci, note);
   if (device == Device::cpu) return world;
+  // NCCL chooses by the sizes of messages and by what lies between the GPUs; around a ring, the order of sums is that
+  // of the ring. Whoever has chosen keeps it.
+  if (deterministic) ::setenv("NCCL_ALGO", "Ring", 0);
   return nccl_communicator(host);
 }
 

@@ -24,8 +24,9 @@ void refuse_other_launchers();
 // one. Called once.
 std::shared_ptr<Communicator> join_processes();
 // Puts each process to its GPU and to cores of its own, as far as whoever started it has not done so, and gives what
-// exchanges tensors of that device. Says through `note` what the user may want to change.
-std::shared_ptr<Communicator> take_places(const std::shared_ptr<Communicator>& world, Device device,
+// exchanges tensors of that device, in one order wherever that is asked for. Says through `note` what the user may want
+// to change.
+std::shared_ptr<Communicator> take_places(const std::shared_ptr<Communicator>& world, Device device, bool deterministic,
                                           const std::function<void(std::string_view)>& note);
 // Seconds after which a rank that is not heard from, or that the others wait for, ends the run.
 inline constexpr double default_timeout = 600;

@@ -23,7 +23,7 @@ class UnderMpirun : public ::testing::Test {
     if (parallel::place_in_environment().size == 1) return;
     const char* const device = std::getenv("INLAY_TEST_RANKS_ON");
     device_ = device != nullptr && std::string_view(device) == "cuda" ? Device::cuda : Device::cpu;
-    world_ = parallel::take_places(parallel::join_processes(), device_, {});
+    world_ = parallel::take_places(parallel::join_processes(), device_, false, {});
   }
   static void TearDownTestSuite() {
     world_.reset();
