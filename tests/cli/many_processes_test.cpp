@@ -205,6 +205,8 @@ TEST_F(CliManyProcesses, FourAndEightLearnWhatOneLearns) {
     const CommandResult many = train(processes, name, with(with(accumulation(8 / processes), zero(3)), offload));
     ASSERT_EQ(many.code, 0) << many.err;
     expect_same(name, "alone");
+    EXPECT_THAT(many.err, ::testing::ContainsRegex("data: 8 micro-batches per step on " + name +
+                                                   " ranks, which differ by [0-9]+\\.[0-9] % on average"));
   }
 }
 
@@ -462,6 +464,43 @@ TEST_F(CliManyProcesses, ARankThatWouldDoSomethingElseIsNamed) {
   };
   expect_named("configuration", "--learning_rate 2.0e-3", "learning_rate: 0.002, not learning_rate: 0.001");
   expect_named("configuration", "--parallel.zero 2", "zero: ");
+}
+
+// A host on which another build was installed.
+TEST_F(CliManyProcesses, ARankWithAnotherProgramIsNamed) {
+  const fs::path other = folder() / "other";
+  fs::create_directory(other);
+  for (const fs::path& file : {program(), program().parent_path() / "inlay_mpi.so"}) fs::copy(file, other);
+  std::ofstream(other / program().filename(), std::ios::app) << "another build";
+  const fs::path script = folder().write("host.sh", "#!/bin/sh\n[ \"$OMPI_COMM_WORLD_RANK\" = 1 ] && exec " +
+                                                        (other / program().filename()).string() + " \"$@\"\nexec " +
+                                                        program().string() + " \"$@\"\n");
+  fs::permissions(script, fs::perms::owner_all);
+  Words command = arguments("out", {});
+  command.insert(command.begin(), script);
+  const CommandResult result = mpirun(3, command);
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, ::testing::ContainsRegex("inlay: rank 1 on [^ ]+ has another program than most: "));
+  EXPECT_EQ(times(result.err, "inlay: "), 1u) << result.err;
+  EXPECT_FALSE(fs::exists(run("out")));
+}
+
+// The loader's own list of what a process looks for: one process asks for neither MPI nor NCCL, and does without what
+// speaks to them.
+TEST_F(CliManyProcesses, OneProcessNeedsNeitherMpiNorNccl) {
+  const fs::path alone = folder() / "alone";
+  fs::create_directory(alone);
+  fs::copy(program(), alone);
+  const fs::path copy = alone / program().filename();
+  const CommandResult one = testing::run(copy, arguments("out", {}), {.environment = {{"LD_DEBUG", "libs"}}});
+  EXPECT_EQ(one.code, 0);
+  EXPECT_THAT(one.err, HasSubstr("find library=libc.so.6"));
+  for (const char* library : {"libmpi", "libopen-rte", "inlay_mpi", "libnccl"}) {
+    EXPECT_EQ(times(one.err, library), 0u) << library;
+  }
+  const CommandResult several = mpirun(2, with({copy.string()}, arguments("two", {})));
+  EXPECT_EQ(several.code, 2);
+  EXPECT_THAT(several.err, HasSubstr("several processes need MPI"));
 }
 
 // Also where it shows only when the model, the machine and the number of processes are known.
