@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Cross-compiles for ARM64 and runs the tests of the CPU under qemu-user. Needs Debian or Ubuntu with g++-aarch64-linux-gnu,
 # qemu-user-static and mmdebstrap; nothing is installed beside the machine's own libraries, for those of ARM64 are unpacked
-# into build-arm64/root. It takes an hour or two on two cores, so it is not part of ./dev test.
+# into build-arm64/root. It takes about an hour on two cores, so it is not part of ./dev test.
 #   tests/arm64.sh [GTEST_FILTER]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -40,5 +40,5 @@ export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 cmake --build "$build" --target inlay_tests --parallel "${JOBS:-$(nproc)}"
 
 # Tests that start a program are left out: that would need binfmt_misc. So are those of terminals, which qemu does not emulate.
-filter=${1:-Core*:*/Core*:Backend*:*/Backend*:Ops*:*/Ops*:Weights*:*/Weights*:Io*:*/Io*:Model*:*/Model*:Objective*:*/Objective*:Jinja*:Data*:*/Data*:Osft*:*/Osft*:Adapter*:*/Adapter*:Options*:-CoreTerminal*:BackendThreads.ANumber*:BackendIsa.WhatTheMachine*}
+filter=${1:-Core*:*/Core*:Backend*:*/Backend*:Ops*:*/Ops*:Weights*:*/Weights*:Io*:*/Io*:Model*:*/Model*:Objective*:*/Objective*:Jinja*:Data*:*/Data*:Osft*:*/Osft*:Adapter*:*/Adapter*:Options*:-CoreTerminal*:BackendThreads.ANumber*:BackendIsa.WhatTheMachine*:OptionsAddedTokens*}
 OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} exec qemu-aarch64-static -L "$root" "$build/inlay_tests" --gtest_filter="$filter" --gtest_brief=1

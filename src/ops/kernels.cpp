@@ -15,7 +15,7 @@ namespace {
 
 using backend::cpu::Isa;
 
-Kernels of(Isa isa) {
+Kernels of([[maybe_unused]] Isa isa) {
 #if defined(__x86_64__)
   switch (isa) {
     case Isa::baseline: return inlay_ops_baseline;
