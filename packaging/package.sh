@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What ./dev package does: package.sh BUILD_FOLDER CUDA PYTHON... A tarball, a .deb and wheels in dist/, of one build. The
-# same sources in the same folder, compiler and libraries give the same bytes. ./dev has installed what this needs; each PYTHON is that of an
-# environment with the tools; CUDA is ON or OFF.
+# same sources, compiler and libraries give the same bytes in any folder. ./dev has installed what this needs; each PYTHON is that
+# of an environment with the tools; CUDA is ON or OFF.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=$1 cuda=$2
