@@ -90,7 +90,8 @@ int run(const std::string& folder, bool as_json) {
     json["local_rope_layers"] = particulars.with_local_rope;
   }
   if (particulars.without_rope > 0) json["layers_without_rope"] = particulars.without_rope;
-  for (const auto& [name, value] : particulars.factors) json[name] = value;
+  // As config.json has it, "0.22": a float made a double would be 0.2199999988079071.
+  for (const auto& [name, value] : particulars.factors) json[name] = nlohmann::json::parse(fmt::format("{}", value));
   if (c.expert_layers() > 0) {
     json["experts"] = {{"layers", c.expert_layers()},
                        {"count", c.experts.count},
