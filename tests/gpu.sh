@@ -16,6 +16,9 @@ case $tool in
   *) echo "gpu.sh: memcheck or racecheck, not '$tool'" >&2; exit 2 ;;
 esac
 mkdir -p "$folder"
+# What is decomposed on the host takes every core that it sees: with as many shards, minutes where seconds would do.
+threads=$(($(nproc) / shards))
+export OMP_NUM_THREADS=$((threads > 1 ? threads : 1))
 export INLAY_TEST_GPU=1 GTEST_TOTAL_SHARDS=$shards
 for ((shard = 0; shard < shards; ++shard)); do
   GTEST_SHARD_INDEX=$shard timeout "$limit" "${run[@]}" "$binary" "--gtest_filter=$filter" >"$folder/$shard.log" 2>&1 &

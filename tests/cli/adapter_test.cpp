@@ -281,6 +281,7 @@ TEST_P(CliAdapter, ThePlanIsTheRun) {
 TEST_P(CliAdapter, WhereItDoesNotFitTheAdviceIsAnAdapters) {
   auto config = nlohmann::json::parse(read_text(folder / "base/config.json"));
   config["num_hidden_layers"] = 200;
+  config["intermediate_size"] = 1024;  // more than a GPU's workspace for products takes
   folder.write("base/config.json", config.dump());
   const auto said = [&](const std::string& more) {
     const CommandResult result =
