@@ -59,7 +59,16 @@ class ModelInvariance : public ::testing::TestWithParam<std::tuple<Device, DType
   }
 
   // Gradients of bf16 activations differ by the rounding of what a sum is made of; in fp32 by the order of sums alone.
-  double batching_tolerance() const { return dtype() == DType::bf16 ? 2e-2 : 2e-6; }
+  // Where terms cancel that shows more: both results may miss the truth by what PyTorch in fp32 does in this model.
+  double batching_tolerance(const Fixture& fixture) const {
+    if (dtype() == DType::bf16) return 2e-2;
+    double theirs = 1e-6;
+    const nlohmann::json errors = fixture.expected.value("fp32", nlohmann::json::object());  // not known of the oldest
+    for (const auto& [key, error] : errors.items()) {
+      if (key.starts_with("grad.")) theirs = std::max(theirs, error.get<double>());
+    }
+    return 2 * theirs;
+  }
 };
 
 TEST_P(ModelInvariance, PoliciesGiveTheSameBits) {
@@ -87,7 +96,8 @@ TEST_P(ModelInvariance, OneBatchOrManyAccumulated) {
     if (fixture.config.experts.balance > 0) continue;
     std::vector<PackedBatch> separate;
     for (const Document& document : fixture.documents) separate.push_back(pack(std::span(&document, 1)));
-    expect_close(gradients(fixture, separate), gradients(fixture, {pack(fixture.documents)}), batching_tolerance());
+    expect_close(gradients(fixture, separate), gradients(fixture, {pack(fixture.documents)}),
+                 batching_tolerance(fixture));
   }
 }
 
@@ -95,7 +105,7 @@ TEST_P(ModelInvariance, OrderOfDocumentsInABatch) {
   const Fixture fixture(model_fixtures().front());
   std::vector<Document> reversed(fixture.documents.rbegin(), fixture.documents.rend());
   expect_close(gradients(fixture, {pack(reversed)}), gradients(fixture, {pack(fixture.documents)}),
-               batching_tolerance());
+               batching_tolerance(fixture));
 }
 
 // Masks that come to causal attention, through the kernels of rules: the same loss and gradients. A prefix that
@@ -147,7 +157,7 @@ TEST_P(ModelInvariance, LabelsCountAsOftenAsTheirWeightsSay) {
     for (const Document& document : documents) batches.push_back(pack(std::span(&document, 1)));
     return batches;
   };
-  expect_close(gradients(fixture, apart(weighted)), gradients(fixture, apart(repeated)), batching_tolerance());
+  expect_close(gradients(fixture, apart(weighted)), gradients(fixture, apart(repeated)), batching_tolerance(fixture));
 }
 
 TEST_P(ModelInvariance, TilesOfTheMlp) {
@@ -160,7 +170,7 @@ TEST_P(ModelInvariance, TilesOfTheMlp) {
     for (const std::int64_t tile :
          thorough ? std::vector<std::int64_t>{1, 7, 64, 1000} : std::vector<std::int64_t>{7}) {
       for (const char* policy : {"keep", "recompute"}) {
-        expect_close(gradients(fixture, batch, policy, tile), untiled, batching_tolerance());
+        expect_close(gradients(fixture, batch, policy, tile), untiled, batching_tolerance(fixture));
       }
     }
   }
@@ -180,7 +190,7 @@ TEST_P(ModelInvariance, RaggedTilesOfTheMlp) {
         const std::vector<PackedBatch> batch = {pack(std::vector<Document>(count, document))};
         const Gradients untiled = gradients(fixture, batch);
         for (const std::int64_t tile : {2, 4}) {
-          expect_close(gradients(fixture, batch, "recompute", tile), untiled, batching_tolerance());
+          expect_close(gradients(fixture, batch, "recompute", tile), untiled, batching_tolerance(fixture));
         }
       }
     }
