@@ -1,12 +1,12 @@
 #include "train/model_folder.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <set>
 
 #include <nlohmann/json.hpp>
 
+#include "core/finite.h"
 #include "io/json.h"
 #include "io/paths.h"
 #include "model/attention_text.h"
@@ -112,27 +112,6 @@ void write_changed_config(const ModelFolder& where, const model::ModelConfig& tr
   written["config.json"] = io::write_file_atomic(where.folder / "config.json", config.dump(2) + "\n");
 }
 
-// Whether every number's exponent is less than the largest, which infinities and NaN have.
-template <class Bits>
-bool finite(std::span<const std::byte> bytes, Bits exponent) {
-  Bits bad = 0;  // without a branch, so that it takes no longer than reading
-  for (std::size_t at = 0; at + sizeof(Bits) <= bytes.size(); at += sizeof(Bits)) {
-    Bits bits;
-    std::memcpy(&bits, bytes.data() + at, sizeof(Bits));
-    bad |= static_cast<Bits>((bits & exponent) == exponent);
-  }
-  return bad == 0;
-}
-
-bool finite(std::span<const std::byte> bytes, DType dtype) {
-  switch (dtype) {
-    case DType::f32: return finite<std::uint32_t>(bytes, 0x7F800000u);
-    case DType::bf16: return finite<std::uint16_t>(bytes, 0x7F80u);
-    case DType::f16: return finite<std::uint16_t>(bytes, 0x7C00u);
-    default: return true;
-  }
-}
-
 // Which of a model's tensors, or rows of them, this rank writes.
 class Share {
  public:
@@ -205,7 +184,7 @@ SavedFiles write_model(Communicator& ranks, const ModelFolder& where, const mode
       offset += static_cast<std::uint64_t>(part->rows * (parameter->size() / parameter->rows())) * size_of(spec.dtype);
       if (!share.has(*parameter, *part)) continue;
       read(*parameter, *part, spec.dtype, source, [&](std::span<const std::byte> piece) {
-        if (!finite(piece, spec.dtype)) {
+        if (!all_finite(piece, spec.dtype)) {
           throw NotFinite(fmt::format("{} holds numbers that are not finite in {}", spec.name, name_of(spec.dtype)));
         }
         place(piece);
