@@ -26,13 +26,15 @@ void add_products(CLI::App& command, Products& products) {
       ->check(CLI::IsMember({"block", "row", "tensor"}));
   command.add_option("--fp8-gradients", products.gradients, "e4m3 (default) or e5m2")
       ->check(CLI::IsMember({"e4m3", "e5m2"}));
+  command.add_option("--fp8-sums", products.sums, "fp32 (default) or fast")->check(CLI::IsMember({"fp32", "fast"}));
 }
 
 std::optional<model::Fp8Options> fp8_of(const Products& products, const train::Machine& machine) {
   options::TrainOptions options;
   if (products.matmul != "fp8") {
-    for (const auto& [name, value] :
-         {std::pair{"--fp8-recipe", products.recipe}, {"--fp8-gradients", products.gradients}}) {
+    for (const auto& [name, value] : {std::pair{"--fp8-recipe", products.recipe},
+                                      {"--fp8-gradients", products.gradients},
+                                      {"--fp8-sums", products.sums}}) {
       if (!value.empty()) user_error("{} needs --matmul-dtype fp8", name);
     }
     return std::nullopt;
@@ -40,6 +42,7 @@ std::optional<model::Fp8Options> fp8_of(const Products& products, const train::M
   options.matmul_dtype = options::MatmulDtype::fp8;
   if (!products.recipe.empty()) options.fp8.recipe = ops::parse_fp8_recipe(products.recipe);
   if (products.gradients == "e5m2") options.fp8.gradients = DType::e5m2;
+  if (products.sums == "fast") options.fp8.sums = ops::Fp8Sums::fast;
   return train::fp8_of(options, machine);
 }
 

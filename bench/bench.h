@@ -25,7 +25,7 @@ struct Common {
 
 // How the layers of a model multiply; what is empty was not given.
 struct Products {
-  std::string matmul = "auto", recipe, gradients;
+  std::string matmul = "auto", recipe, gradients, sums;
 };
 
 using Report = nlohmann::ordered_json;

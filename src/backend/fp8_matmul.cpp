@@ -39,7 +39,7 @@ Shape fp8_scales_shape(Fp8Scaling scaling, std::int64_t rows, std::int64_t cols)
   return {};
 }
 
-void fp8_matmul(Exec& exec, View c, const Fp8Matrix& a, const Fp8Matrix& b, MatmulScale scale) {
+void fp8_matmul(Exec& exec, View c, const Fp8Matrix& a, const Fp8Matrix& b, MatmulScale scale, Fp8Sums sums) {
   check_matrix(a, "A");
   check_matrix(b, "B");
   INLAY_ASSERT(c.rank() == 2 && c.dim(0) == a.rows && c.dim(1) == b.rows && a.cols == b.cols,
@@ -48,6 +48,7 @@ void fp8_matmul(Exec& exec, View c, const Fp8Matrix& a, const Fp8Matrix& b, Matm
   INLAY_ASSERT(scale.beta == 0.0f || scale.beta == 1.0f, "fp8_matmul: beta is {}, expected 0 or 1", scale.beta);
   INLAY_ASSERT(a.scaling != Fp8Scaling::square && (blockwise(a) ? blockwise(b) : a.scaling == b.scaling),
                "fp8_matmul: A and B are scaled by unlike pieces");
+  INLAY_ASSERT(sums == Fp8Sums::fp32 || !blockwise(a), "fp8_matmul: blocks are summed in fp32");
   if (c.shape().size() == 0) return;
   exec.count_product(DType::e4m3, a.rows, b.rows, a.cols);
   const ScratchScope scope(exec.arena());
@@ -65,7 +66,7 @@ void fp8_matmul(Exec& exec, View c, const Fp8Matrix& a, const Fp8Matrix& b, Matm
   const View inside = whole.slice_rows(0, a.rows).slice_cols(0, b.rows);
   const bool apart = whole.data() != c.data();
   if (apart && scale.beta != 0.0f) cuda::copy_rows(exec, inside, c);
-  cuda::fp8_matmul(exec, workspace, whole, a, b, scale);
+  cuda::fp8_matmul(exec, workspace, whole, a, b, scale, sums);
   if (apart) cuda::copy_rows(exec, c, inside);
 }
 

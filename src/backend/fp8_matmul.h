@@ -29,9 +29,14 @@ struct Fp8Forms {
   Fp8Matrix rows, columns;
 };
 
+// Where a GPU sums products of eight bits. Hopper's tensor cores keep about 14 bits; fp32 takes what they have summed
+// out of them every so many terms, fast leaves it there. A CPU sums in fp32 either way.
+enum class Fp8Sums : std::uint8_t { fp32, fast };
+
 // C = alpha · A · Bᵀ + beta · C, row-major, fp32 accumulation; A is [M, K], B [N, K], C bf16 or fp32 [M, N], with rows
 // that may be strided. At most one of A and B is scaled by squares, which then is B; where one is scaled by vectors or
-// squares, so is the other by these; otherwise both alike. beta is 0 or 1.
-void fp8_matmul(Exec& exec, View c, const Fp8Matrix& a, const Fp8Matrix& b, MatmulScale scale = {});
+// squares, so is the other by these, and sums are in fp32; otherwise both alike. beta is 0 or 1.
+void fp8_matmul(Exec& exec, View c, const Fp8Matrix& a, const Fp8Matrix& b, MatmulScale scale = {},
+                Fp8Sums sums = Fp8Sums::fp32);
 
 }  // namespace inlay::backend

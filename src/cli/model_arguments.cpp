@@ -24,6 +24,9 @@ void ModelArguments::add_products_to(CLI::App& command) {
       ->transform(CLI::CheckedTransformer(recipes));
   command.add_option("--fp8-gradients", fp8.gradients, "As fp8.gradients of a configuration")
       ->transform(CLI::CheckedTransformer(formats));
+  const std::map<std::string, ops::Fp8Sums> sums = {{"fp32", ops::Fp8Sums::fp32}, {"fast", ops::Fp8Sums::fast}};
+  command.add_option("--fp8-sums", fp8.sums, "As fp8.sums of a configuration")
+      ->transform(CLI::CheckedTransformer(sums));
 }
 
 std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, const model::ModelConfig& config,

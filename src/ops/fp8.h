@@ -13,6 +13,7 @@ namespace inlay::ops {
 using backend::Fp8Forms;
 using backend::Fp8Matrix;
 using backend::Fp8Scaling;
+using backend::Fp8Sums;
 
 // What has a scale of its own.
 enum class Fp8Recipe : std::uint8_t {
@@ -26,6 +27,7 @@ std::optional<Fp8Recipe> parse_fp8_recipe(std::string_view text);
 struct Fp8Settings {
   Fp8Recipe recipe = Fp8Recipe::block;
   DType gradients = DType::e4m3;  // or e5m2: more range, less precision. Everything else is e4m3
+  Fp8Sums sums = Fp8Sums::fp32;   // of a layer's outputs and of its inputs' gradients; those of weights are in fp32
 
   bool operator==(const Fp8Settings&) const = default;
 };

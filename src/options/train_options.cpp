@@ -121,6 +121,11 @@ const std::vector<Field>& fields() {
           {{"e4m3", DType::e4m3}, {"e5m2", DType::e5m2}},
           "format of gradients in products: e5m2 has more range and "
           "less precision"),
+      choice(
+          "fp8.sums", [](auto& o) -> auto& { return o.fp8.sums; },
+          {{"fp32", ops::Fp8Sums::fp32}, {"fast", ops::Fp8Sums::fast}},
+          "fast: outputs and gradients of inputs are summed in the tensor cores, which keep about 14 bits (recipes row "
+          "and tensor)"),
       integer(
           "fp8.skip_first", [](auto& o) -> auto& { return o.fp8.skip_first; }, 0,
           "the first so many layers keep multiplying in dtype"),

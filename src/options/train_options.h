@@ -66,6 +66,7 @@ struct TrainOptions {
   struct Fp8 {
     std::optional<ops::Fp8Recipe> recipe;  // absent: auto
     DType gradients = DType::e4m3;
+    ops::Fp8Sums sums = ops::Fp8Sums::fp32;
     std::int64_t skip_first = 0, skip_last = 0;  // layers
     std::vector<std::string> layers;             // numbers or patterns; empty: all
     bool operator==(const Fp8&) const = default;

@@ -201,7 +201,11 @@ std::optional<model::Fp8Options> fp8_of(const options::TrainOptions& o, const Ma
     user_error("fp8.recipe: cuBLAS multiplies by blocks on Hopper GPUs alone, not on {}; use row or tensor",
                backend::cuda::device_name());
   }
-  return model::Fp8Options{.settings = {.recipe = recipe, .gradients = o.fp8.gradients},
+  if (recipe == ops::Fp8Recipe::block && o.fp8.sums == ops::Fp8Sums::fast) {
+    user_error(
+        "fp8.sums: fast is for the recipes row and tensor; blocks have scales of their own and are summed in fp32");
+  }
+  return model::Fp8Options{.settings = {.recipe = recipe, .gradients = o.fp8.gradients, .sums = o.fp8.sums},
                            .skip_first = o.fp8.skip_first,
                            .skip_last = o.fp8.skip_last,
                            .layers = o.fp8.layers};
@@ -209,8 +213,9 @@ std::optional<model::Fp8Options> fp8_of(const options::TrainOptions& o, const Ma
 
 std::string arithmetic_text(const EngineOptions& engine) {
   if (!engine.fp8) return std::string(name_of(engine.compute));
-  return fmt::format("{} with products in fp8 ({})", name_of(engine.compute),
-                     ops::name_of(engine.fp8->settings.recipe));
+  const ops::Fp8Settings& fp8 = engine.fp8->settings;
+  return fmt::format("{} with products in fp8 ({}{})", name_of(engine.compute), ops::name_of(fp8.recipe),
+                     fp8.sums == ops::Fp8Sums::fast ? ", fast sums" : "");
 }
 
 EngineOptions engine_options(const options::TrainOptions& o, const BatchBounds& bounds) {

@@ -42,7 +42,7 @@ Fp8Forms Fp8Products::copies(Exec& exec, ConstView matrix, Fp8Use use) {
 void Fp8Products::forward(Exec& exec, View y, Grad mode, ConstView matrix, ConstView x, const ops::Call& call) {
   const ScratchScope scope(exec.arena());
   const Fp8Matrix input = form_of(exec, "input", settings_, Fp8Role::input, Fp8Use::rows, x, call.x);
-  backend::fp8_matmul(exec, y, input, copies(exec, matrix, Fp8Use::rows).rows, {.beta = beta_of(mode)});
+  backend::fp8_matmul(exec, y, input, copies(exec, matrix, Fp8Use::rows).rows, {.beta = beta_of(mode)}, settings_.sums);
 }
 
 void Fp8Products::backward_input(Exec& exec, View dx, Grad mode, ConstView matrix, ConstView dy,
@@ -50,7 +50,7 @@ void Fp8Products::backward_input(Exec& exec, View dx, Grad mode, ConstView matri
   const ScratchScope scope(exec.arena());
   const Fp8Matrix gradient = form_of(exec, "gradient", settings_, Fp8Role::gradient, Fp8Use::rows, dy, call.dy);
   backend::fp8_matmul(exec, dx, gradient, copies(exec, matrix, Fp8Use::columns).columns,
-                      {.beta = beta_of(mode), .device_alpha = call.device_alpha});
+                      {.beta = beta_of(mode), .device_alpha = call.device_alpha}, settings_.sums);
 }
 
 void Fp8Products::accumulate(Exec& exec, View gradient, Grad mode, ConstView dy, ConstView x,

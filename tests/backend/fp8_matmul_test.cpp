@@ -12,6 +12,7 @@ namespace {
 
 using backend::Fp8Matrix;
 using backend::Fp8Scaling;
+using backend::Fp8Sums;
 using ops::Fp8Recipe;
 using ops::Fp8Role;
 using ops::Fp8Use;
@@ -43,7 +44,8 @@ struct ExtentsFp8 {
 class BackendFp8Matmul : public ::testing::TestWithParam<Device> {
  protected:
   // The largest error, measured by the magnitudes of the terms: what cancels in a sum still rounds.
-  double error(const ExtentsFp8& x, Fp8Recipe recipe, DType format, DType out, float beta) {
+  double error(const ExtentsFp8& x, Fp8Recipe recipe, DType format, DType out, float beta,
+               Fp8Sums sums = Fp8Sums::fp32) {
     TestBench bench(GetParam(), std::size_t{128} << 20);
     const ops::Fp8Settings settings{.recipe = recipe, .gradients = format};
     const auto operand = [&](Fp8Role role, std::int64_t rows, std::uint64_t seed) {
@@ -68,7 +70,7 @@ class BackendFp8Matmul : public ::testing::TestWithParam<Device> {
       bench.exec.download(bytes.data(), start.slice_rows(row, row + 1));
       bench.exec.upload(c.slice_rows(row, row + 1), bytes.data());
     }
-    backend::fp8_matmul(bench.exec, c, a, b, {.alpha = 0.5f, .beta = beta});
+    backend::fp8_matmul(bench.exec, c, a, b, {.alpha = 0.5f, .beta = beta}, sums);
     const auto actual = bench.read(c);
     double worst = 0;
     for (std::int64_t i = 0; i < x.m; ++i) {
@@ -110,6 +112,24 @@ TEST_P(BackendFp8Matmul, MatchesSumsOfWhatTheCodesMean) {
                 << fmt::format("{} x {} x {}, {}, {}, {}, beta {}", x.m, x.n, x.k, ops::name_of(recipe),
                                name_of(format), name_of(out), beta);
           }
+        }
+      }
+    }
+  }
+}
+
+// What stays in the tensor cores loses up to 2⁻¹³ of the sum so far with every 32 terms. A GPU that did not do as told
+// would be as exact as above.
+TEST_P(BackendFp8Matmul, FastSumsAreCoarserAndStillSums) {
+  const ExtentsFp8 x{256, 128, 2048};
+  for (const Fp8Recipe recipe : {Fp8Recipe::row, Fp8Recipe::tensor}) {
+    for (const DType out : {DType::f32, DType::bf16}) {
+      for (const float beta : {0.0f, 1.0f}) {
+        SCOPED_TRACE(fmt::format("{}, {}, beta {}", ops::name_of(recipe), name_of(out), beta));
+        const double fast = error(x, recipe, DType::e4m3, out, beta, Fp8Sums::fast);
+        EXPECT_LE(fast, GetParam() == Device::cpu ? bound() : 2048 / 32 * 0x1p-13);
+        if (GetParam() == Device::cuda && out == DType::f32) {
+          EXPECT_GT(fast, error(x, recipe, DType::e4m3, out, beta));
         }
       }
     }

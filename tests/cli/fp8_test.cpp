@@ -53,6 +53,8 @@ TEST_F(CliFp8, WhatWouldDoNothingIsAnError) {
   EXPECT_THAT(train("c", "matmul_dtype: bf16\n").err, HasSubstr("leave matmul_dtype out, or change dtype"));
   EXPECT_THAT(train("d", "matmul_dtype: fp8\nfp8: {recipe: rows}\n").err, HasSubstr("one of auto, block, row, tensor"));
   EXPECT_EQ(train("e", "matmul_dtype: fp8\nfp8: {skip_first: 100}\n").code, 2);
+  EXPECT_THAT(train("h", "matmul_dtype: fp8\nfp8: {sums: fast}\n").err,
+              HasSubstr("fp8.sums: fast is for the recipes row and tensor"));
   EXPECT_THAT(train("f", "matmul_dtype: fp8\nfp8: {layers: [1, 4]}\n").err,
               HasSubstr("fp8.layers: '4' names no matrix of a layer; expected the number of one, 0 to 3"));
   EXPECT_THAT(train("g", "fp8: {layers: [1]}\n").err, HasSubstr("these keys need matmul_dtype: fp8"));

@@ -97,6 +97,7 @@ Plan::Plan(const MatmulKey& wanted) : key(wanted) {
   if (key.scaled()) {
     set<std::int32_t>(op, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode(key.scale_a));
     set<std::int32_t>(op, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(key.scale_b));
+    set<std::int8_t>(op, CUBLASLT_MATMUL_DESC_FAST_ACCUM, key.fast_sums != 0 ? 1 : 0);
   }
   const auto [a_rows, a_cols] = key.transpose_a != 0 ? std::pair(key.k, key.m) : std::pair(key.m, key.k);
   const auto [b_rows, b_cols] = key.transpose_b != 0 ? std::pair(key.n, key.k) : std::pair(key.k, key.n);
@@ -390,11 +391,13 @@ void matmul(Exec& exec, View workspace, View c, ConstView a, Transpose transpose
                   &exec.arena()});
 }
 
-void fp8_matmul(Exec& exec, View workspace, View c, const Fp8Matrix& a, const Fp8Matrix& b, MatmulScale scale) {
+void fp8_matmul(Exec& exec, View workspace, View c, const Fp8Matrix& a, const Fp8Matrix& b, MatmulScale scale,
+                Fp8Sums sums) {
   MatmulKey key = key_of(workspace, c, a.codes, Transpose::no, b.codes, Transpose::yes, scale);
   key.in_a = static_cast<std::int64_t>(b.codes.dtype());
   key.scale_a = static_cast<std::int64_t>(b.scaling);
   key.scale_b = static_cast<std::int64_t>(a.scaling);
+  key.fast_sums = sums == Fp8Sums::fast ? 1 : 0;
   GpuContext& context = gpu(exec);
   MatmulCache& cache = context.part<MatmulCache>();
   const Factors factors = factors_of(context, cache, scale);

@@ -18,7 +18,7 @@ namespace inlay::backend::cuda {
 
 namespace {
 
-constexpr std::string_view header = "inlay matmul choices 2";
+constexpr std::string_view header = "inlay matmul choices 3";
 
 // Up to a multiple of a quarter of the power of two below it: 16000 -> 16384, 20000 -> 20480, 5 -> 5.
 std::int64_t round_extent(std::int64_t extent) {

@@ -18,13 +18,14 @@ struct MatmulKey {
   std::int64_t lda = 0, ldb = 0, ldc = 0;
   std::int64_t in_a = 0, in_b = 0, out = 0;  // DType
   std::int64_t scale_a = -1, scale_b = -1;   // Fp8Scaling; -1: none
+  std::int64_t fast_sums = 0;                // Fp8Sums
   std::int64_t transpose_a = 0, transpose_b = 0;
   std::int64_t align_a = 0, align_b = 0, align_c = 0;  // bytes, at most 16
   std::int64_t reads_c = 0;                            // beta is not 0
   std::int64_t device_scalars = 0;
   std::int64_t workspace = 0;  // bytes
 
-  static constexpr int fields = 19;
+  static constexpr int fields = 20;
   using Numbers = std::array<std::int64_t, fields>;
 
   bool scaled() const { return scale_a >= 0; }

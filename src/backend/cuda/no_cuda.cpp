@@ -49,7 +49,7 @@ void copy_to_host(Context&, void*, const void*, std::size_t) { unavailable(); }
 void fill_zero(Context&, void*, std::size_t) { unavailable(); }
 void synchronize(Context&) { unavailable(); }
 void matmul(Exec&, View, View, ConstView, Transpose, ConstView, Transpose, MatmulScale) { unavailable(); }
-void fp8_matmul(Exec&, View, View, const Fp8Matrix&, const Fp8Matrix&, MatmulScale) { unavailable(); }
+void fp8_matmul(Exec&, View, View, const Fp8Matrix&, const Fp8Matrix&, MatmulScale, Fp8Sums) { unavailable(); }
 void copy_rows(Exec&, View, ConstView) { unavailable(); }
 void grouped_matmul(Exec&, View, ConstView, std::span<const ConstView>, Transpose, ConstView, MatmulScale) {
   unavailable();
