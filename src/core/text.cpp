@@ -99,4 +99,8 @@ std::string format_count(std::int64_t count) {
   return count < 0 ? "-" + digits : digits;
 }
 
+std::string counted(std::int64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", format_count(count), what, count == 1 ? "" : what.ends_with("ch") ? "es" : "s");
+}
+
 }  // namespace inlay

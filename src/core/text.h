@@ -22,5 +22,7 @@ std::string format_duration(double seconds);
 std::string format_value(double value);
 // "12,345,678".
 std::string format_count(std::int64_t count);
+// "1 row", "2,000 rows", "2 batches".
+std::string counted(std::int64_t count, std::string_view what);
 
 }  // namespace inlay

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/ordered_work.h"
+#include "core/text.h"
 #include "data/byte_source.h"
 #include "data/dataset_files.h"
 #include "data/formats/kept.h"
@@ -161,12 +162,13 @@ class Reading {
   [[noreturn]] void nothing_left() const {
     if (counts_.rows == 0) user_error("{}: holds no rows", dataset_.path);
     if (counts_.skipped > 0) {
-      user_error("{}: none of its {} rows can be used; the first: {}", dataset_.path, counts_.rows, first_error_);
+      user_error("{}: none of its {} can be used; the first: {}", dataset_.path, counted(counts_.rows, "row"),
+                 first_error_);
     }
     user_error(
-        "{}: nothing in its {} rows is to be learned; roles_to_train, train_on_inputs and the rows' own marks decide "
-        "that",
-        dataset_.path, counts_.rows);
+        "{}: nothing in its {} is to be learned: no text, or none of a role that is learned; roles_to_train, "
+        "train_on_inputs and the rows' own marks decide that",
+        dataset_.path, counted(counts_.rows, "row"));
   }
 
   void progress(std::uint64_t done) const {

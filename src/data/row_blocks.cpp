@@ -54,6 +54,11 @@ class LineRows final : public RowBlocks {
   std::string where(const RawRow& row) const override { return fmt::format("{}:{}", reader_.path(), row.number); }
   io::Value value(RawRow& row) const override {
     const auto line = std::get<std::string_view>(row.content);
+    if (const std::size_t first = line.find_first_not_of(" \t\r\xEF\xBB\xBF");
+        text_field_.empty() && first != line.npos && line[first] == '[') {
+      user_error("{}: expected an object on every line, got an array; a list of rows is read from a file named *.json",
+                 where(row));
+    }
     return text_field_.empty() ? io::read_value(line, where(row)) : text_row(text_field_, line);
   }
 

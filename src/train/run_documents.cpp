@@ -11,9 +11,9 @@ namespace inlay::train {
 namespace {
 
 void describe_data(const data::BatchSampler& sampler, Console& console) {
-  console.line(fmt::format("data: {} documents, {} tokens, {} micro-batches per epoch ({:.1f} % full)",
-                           format_count(sampler.document_count()), format_count(sampler.tokens_per_epoch()),
-                           format_count(sampler.batches_per_epoch(0)), 100 * sampler.efficiency(0)));
+  console.line(fmt::format("data: {}, {}, {} per epoch ({:.1f} % full)", counted(sampler.document_count(), "document"),
+                           counted(sampler.tokens_per_epoch(), "token"),
+                           counted(sampler.batches_per_epoch(0), "micro-batch"), 100 * sampler.efficiency(0)));
   if (sampler.truncated_documents() > 0) {
     console.line(fmt::format("data: {} documents were longer than sequence_len and lost {} tokens",
                              format_count(sampler.truncated_documents()), format_count(sampler.truncated_tokens())));

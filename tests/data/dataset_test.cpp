@@ -329,7 +329,7 @@ TEST_F(DataDataset, BadRowsMayBeSkippedAndAreCounted) {
 
 TEST_F(DataDataset, NothingToLearnIsAnError) {
   EXPECT_THAT(error_of(folder_.write("u.jsonl", R"({"messages": [{"role": "user", "content": "Hi"}]})")),
-              HasSubstr("nothing in its 1 rows is to be learned"));
+              HasSubstr("nothing in its 1 row is to be learned: no text"));
 }
 
 TEST_F(DataDataset, AVeryLongLine) {

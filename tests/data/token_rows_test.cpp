@@ -86,7 +86,10 @@ TEST(DataTokenRows, ErrorsNameLineAndKey) {
   EXPECT_THAT(error_of_rows("{\"input_ids\": [1]} x"), HasSubstr("not valid JSON"));
   EXPECT_THAT(error_of_rows("{\"input_ids\": [1]}{\"input_ids\": [1]}"), HasSubstr("not valid JSON"));
   EXPECT_THAT(error_of_rows("hello"), HasSubstr("d.jsonl:1: not valid JSON: column 1: "));
-  EXPECT_EQ(error_of_rows("[1, 2]"), "d.jsonl:1: expected an object, got an array");
+  EXPECT_EQ(
+      error_of_rows("[1, 2]"),
+      "d.jsonl:1: expected an object on every line, got an array; a list of rows is read from a file named *.json");
+  EXPECT_THAT(error_of_rows("[\n  {\"input_ids\": [1]}\n]"), StartsWith("d.jsonl:1: expected an object on every line"));
   EXPECT_EQ(error_of_rows(good + "3"), "d.jsonl:3: expected an object, got 3");
   EXPECT_EQ(error_of_rows(good + "{}"), "d.jsonl:3: input_ids: missing, expected an array of token ids");
   EXPECT_EQ(error_of_rows(R"({"labels": [1]})"), "d.jsonl:1: input_ids: missing, expected an array of token ids");
@@ -153,7 +156,7 @@ TEST(DataTokenRows, FilesThatHoldNothing) {
 
 TEST(DataTokenRows, DeepNestingIsAnError) {
   EXPECT_THAT(error_of_rows("{\"x\":" + std::string(1'000'000, '[')), HasSubstr("nested more than 256 levels deep"));
-  EXPECT_THAT(error_of_rows(std::string(1'000'000, '[')), HasSubstr("nested more than 256 levels deep"));
+  EXPECT_THAT(error_of_rows(std::string(1'000'000, '[')), HasSubstr("expected an object on every line"));
 }
 
 // The quick reader and the general one must agree wherever the quick one answers; where it gives up, nothing is lost.
