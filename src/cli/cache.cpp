@@ -9,6 +9,7 @@
 #include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "core/arena.h"
 #include "core/cache.h"
@@ -144,11 +145,14 @@ void add_cache(Program& program) {
   command->callback([&program, arguments, command] {
     if (command->get_subcommands().empty()) program.action = [arguments] { return list(arguments->json); };
   });
+  CLI::App* listing = command->add_subcommand("list", "The same as inlay cache alone");
+  listing->add_flag("--json", arguments->json, "Print one JSON object");
+  listing->callback([&program, arguments] { program.action = [arguments] { return list(arguments->json); }; });
   CLI::App* one = command->add_subcommand("clear", "Remove it; all of it can be made again");
   std::vector<std::string> names;
   for (const Kind& kind : kinds) names.emplace_back(kind.name);
   one->add_option("what", arguments->what, "data, directions, kernels, products, rates or other; by default everything")
-      ->check(CLI::IsMember(names));
+      ->check(one_of(names));
   one->add_flag("--yes", arguments->yes, "Without asking");
   one->callback(
       [&program, arguments] { program.action = [arguments] { return clear(arguments->what, arguments->yes); }; });

@@ -15,7 +15,7 @@ namespace inlay::cli {
 using Action = std::function<int()>;
 
 struct Program {
-  CLI::App app{"Fine-tunes language models natively: Hugging Face checkpoints in and out, no Python"};
+  CLI::App app{"Fine-tunes language models natively: Hugging Face checkpoints in and out, no Python", "inlay"};
   std::vector<std::string> arguments;  // the whole command line, without the program's name
   Action action;
   bool several_processes = false;  // the command can be one of several; others are refused under mpirun
@@ -52,7 +52,13 @@ std::optional<int> run_as_processes(const std::string& processes, std::vector<st
 // are known.
 std::string unknown_word(const CLI::App& program, const std::vector<std::string>& arguments);
 
-// What is left on a command line after its own options: "--learning_rate 1e-4" or "--learning-rate=1e-4".
-std::vector<std::pair<std::string, std::string>> parse_overrides(const std::vector<std::string>& rest);
+// "help train" is "train --help".
+std::vector<std::string> without_help_word(std::vector<std::string> arguments);
+
+// What is wrong with a command line, as we would say it.
+std::string explain(const CLI::ParseError& error, const CLI::App& program, const std::vector<std::string>& arguments);
+
+// What is left on the command line after the command's own options: "--learning_rate 1e-4" or "--learning-rate=1e-4".
+std::vector<std::pair<std::string, std::string>> parse_overrides(const CLI::App& command);
 
 }  // namespace inlay::cli

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "core/interrupt.h"
 #include "core/processors.h"
@@ -110,7 +111,7 @@ void add_continual(Program& program) {
       ->add_option("--jobs", arguments->jobs,
                    "Do so many sequences at once, each in a process of its own: for small models, which leave most of "
                    "the device idle")
-      ->check(CLI::Range(1, 256));
+      ->check(whole(1, 256));
   command->add_flag("--helping", arguments->helping)->group("");  // a process that --jobs has started
   command->add_flag("--quiet", arguments->quiet, "Print errors and results only");
   command->add_flag("--json", arguments->json, "Print results.json instead of the table");

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/hub_arguments.h"
 #include "core/philox.h"
@@ -90,12 +91,12 @@ nlohmann::ordered_json to_json(const report::DataReport& r) {
 
 void print_report(const report::DataReport& r) {
   for (const auto& f : r.files) {
-    fmt::print("{}: {} rows, {} documents, {} tokens, {:.1f} % of them learned{}\n", f.path,
-               format_count(f.counts.rows), format_count(f.documents), format_count(f.tokens),
+    fmt::print("{}: {}, {}, {}, {:.1f} % of them learned{}\n", f.path, counted(f.counts.rows, "row"),
+               counted(f.documents, "document"), counted(f.tokens, "token"),
                100.0 * static_cast<double>(f.learned) / static_cast<double>(std::max<std::int64_t>(f.tokens, 1)),
                f.weight == 1 ? "" : fmt::format(", weight {:g}", f.weight));
-    if (f.counts.skipped > 0) fmt::print("  {} bad rows were skipped\n", format_count(f.counts.skipped));
-    if (f.counts.unlabelled > 0) fmt::print("  {} rows hold nothing to learn\n", format_count(f.counts.unlabelled));
+    if (f.counts.skipped > 0) fmt::print("  {} skipped as wrong\n", counted(f.counts.skipped, "row"));
+    if (f.counts.unlabelled > 0) fmt::print("  {} with nothing to learn\n", counted(f.counts.unlabelled, "row"));
   }
   fmt::print("\nlengths in tokens (shortest {}, median {}, longest {})\n", format_count(r.shortest),
              format_count(r.median), format_count(r.longest));
@@ -108,10 +109,10 @@ void print_report(const report::DataReport& r) {
     fmt::print("{:>9} to {:>9} {:>9}  {}\n", format_count(bin.from), format_count(bin.to), format_count(bin.documents),
                bar);
   }
-  fmt::print("\none epoch: {} documents, {} tokens, {:.1f} % of them learned, in {} micro-batches, {:.1f} % full\n",
-             format_count(r.used_documents), format_count(r.used_tokens),
+  fmt::print("\none epoch: {}, {}, {:.1f} % of them learned, in {}, {:.1f} % full\n",
+             counted(r.used_documents, "document"), counted(r.used_tokens, "token"),
              100.0 * static_cast<double>(r.learned) / static_cast<double>(std::max<std::int64_t>(r.used_tokens, 1)),
-             format_count(r.batches), 100 * r.efficiency);
+             counted(r.batches, "micro-batch"), 100 * r.efficiency);
   const auto said = [](std::int64_t count, const std::string& text) {
     if (count > 0) fmt::print("{} documents are longer than sequence_len and {}\n", format_count(count), text);
   };
@@ -172,13 +173,13 @@ void add_data(Program& program) {
   CLI::App* command = program.app.add_subcommand(
       "data", "Show what a run would read: samples with the learned tokens marked, lengths, packing, what is left out");
   command->add_option("config", arguments->config, "YAML file")->required();
-  command->add_option("--samples", arguments->samples, "Documents to show")->check(CLI::NonNegativeNumber);
+  command->add_option("--samples", arguments->samples, "Documents to show")->check(whole(0));
   command->add_flag("--json", arguments->json, "Print one JSON object, without samples");
   arguments->hub.add_to(*command);
   command->add_flag("--quiet", arguments->quiet, "Print errors and results only");
   command->allow_extras();
   command->callback([&program, command, arguments] {
-    program.action = [command, arguments] { return run(*arguments, parse_overrides(command->remaining())); };
+    program.action = [command, arguments] { return run(*arguments, parse_overrides(*command)); };
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/model_arguments.h"
 #include "model/families/family.h"
@@ -58,7 +59,7 @@ void add_eval(Program& program) {
       "eval",
       "Loss, perplexity and token accuracy of a model on a JSONL file; choice accuracy where its lines have choices");
   arguments->add_to(*command);
-  command->add_option("--max-tokens", arguments->max_tokens, "Tokens per batch")->check(CLI::PositiveNumber);
+  command->add_option("--max-tokens", arguments->max_tokens, "Tokens per batch")->check(whole(1));
   command->callback([&program, arguments] {
     program.action = [arguments] {
       arguments->find_model();

@@ -1,4 +1,5 @@
 #include "gguf/export.h"
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "core/arena.h"
 #include "core/console.h"
@@ -52,9 +53,9 @@ void add_export(Program& program) {
   one->add_option("output", arguments->output, "The file to write, such as model.gguf")->required();
   one->add_option(
          "--type", arguments->type,
-         "What matrices are stored in; auto: what the checkpoint has. mxfp4: the experts of a mixture, the rest "
-         "in q8_0")
-      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8_0", "mxfp4"}));
+         "What matrices are stored in: f32, f16, bf16, q8_0 or mxfp4; auto: what the checkpoint has. mxfp4: the "
+         "experts of a mixture, the rest in q8_0")
+      ->check(one_of({"auto", "f32", "f16", "bf16", "q8_0", "mxfp4"}));
   one->add_option("--adapter", arguments->adapter, "Folder of an adapter of the model, whose changes join the weights");
   one->add_option("--name", arguments->name, "The model's name in the file (by default the folder's)");
   one->add_option("--pre", arguments->pre,

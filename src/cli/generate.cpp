@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/model_arguments.h"
 #include "cli/prompts.h"
 #include "core/terminal.h"
+#include "core/text.h"
 #include "data/tokenizer/text_stream.h"
 #include "jinja/chat_template.h"
 #include "model/families/family.h"
@@ -156,6 +158,12 @@ int run(const GenerateArguments& arguments) {
   if (text && !arguments.prompts.as && jinja::ChatTemplate::is_in(arguments.text_folder())) {
     console.line("the prompt is continued as text; this is a chat model: add --as chat to ask it as its users do");
   }
+  for (const std::vector<std::int32_t>& prompt : prompts) {
+    if (static_cast<std::int64_t>(prompt.size()) + options.count <= config.max_positions) continue;
+    console.line(fmt::format("the model is made for texts of {} tokens; what it says beyond them may make no sense",
+                             format_count(config.max_positions)));
+    break;
+  }
   Answers answers(arguments, prompts, tokenizer, console);
   options.made = [&](std::size_t which, std::int32_t id) { answers.add(which, id); };
   options.ended = [&](std::size_t which) { answers.end(which); };
@@ -173,7 +181,7 @@ void add_generate(Program& program) {
   command->add_option("--ids", arguments->ids, "Token ids to continue, separated by commas")->delimiter(',');
   command->add_flag("--bos", arguments->bos,
                     "Start each prompt with the model's bos_token_id, as its training documents did");
-  command->add_option("--max-new-tokens", arguments->count, "Most tokens to generate")->check(CLI::PositiveNumber);
+  command->add_option("--max-new-tokens", arguments->count, "Most tokens to generate (256)")->check(whole(1));
   command->add_option("--stop", arguments->stop,
                       "Token id that ends the continuation (with --prompt, by default eos_token, and what "
                       "generation_config.json names)");

@@ -59,7 +59,7 @@ struct Particulars {
 int run(const std::string& folder, bool as_json) {
   namespace fs = std::filesystem;
   const fs::path file = io::is_folder(folder) ? fs::path(folder) / "config.json" : fs::path(folder);
-  if (io::exists(file)) {
+  if (io::exists(file) && file.extension() == ".json") {
     const io::Json config = io::Json::read(file);
     if (!model::is_known(config)) {
       user_error("{}: {}", file.string(), model::describe_unknown(config, file.parent_path()));
@@ -132,8 +132,8 @@ int run(const std::string& folder, bool as_json) {
   for (const auto& [name, value] : particulars.factors) fmt::print("  {}: {}\n", name, value);
   fmt::print("  embeddings {}\n", c.tied_embeddings ? "tied to the head" : "and head separate");
   if (weights) {
-    fmt::print("  weights: {} tensors in {} file(s), {}\n", json["tensors"].get<std::size_t>(),
-               json["files"].get<std::size_t>(), format_bytes(json["bytes"].get<std::size_t>()));
+    fmt::print("  weights: {} in {}, {}\n", counted(json["tensors"].get<std::int64_t>(), "tensor"),
+               counted(json["files"].get<std::int64_t>(), "file"), format_bytes(json["bytes"].get<std::size_t>()));
   } else {
     fmt::print("  no safetensors weights here\n");
   }

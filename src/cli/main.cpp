@@ -72,7 +72,7 @@ Failure current_failure() {
 
 int run(inlay::cli::Program& program, int argc, char** argv, const inlay::parallel::Place& place) {
   using namespace inlay;
-  program.arguments.assign(argv + 1, argv + argc);
+  program.arguments = cli::without_help_word({argv + 1, argv + argc});
   program.app.require_subcommand(1);
   program.app.set_version_flag("--version", [] {
     const Version v = version();
@@ -88,7 +88,11 @@ int run(inlay::cli::Program& program, int argc, char** argv, const inlay::parall
     add(program);
   }
   try {
-    program.app.parse(argc, argv);
+    if (argc < 2) {
+      if (place.rank == 0) fmt::print(stderr, "{}", program.app.help());
+      return end_with(user_mistake, Whose::everybody, place);
+    }
+    program.app.parse(std::vector<std::string>(program.arguments.rbegin(), program.arguments.rend()));
   } catch (const CLI::ParseError& error) {
     if (place.rank > 0) return error.get_exit_code() == 0 ? 0 : user_mistake;
     // Where a word is not known, the parser may miss what should have stood in its place.
@@ -99,7 +103,9 @@ int run(inlay::cli::Program& program, int argc, char** argv, const inlay::parall
         return end_with(user_mistake, Whose::everybody, place);
       }
     }
-    return program.app.exit(error) == 0 ? 0 : user_mistake;
+    if (error.get_exit_code() == 0) return program.app.exit(error);  // --help, --version
+    say(Whose::everybody, place, cli::explain(error, program.app, program.arguments));
+    return end_with(user_mistake, Whose::everybody, place);
   }
   if (place.size > 1 && !program.several_processes) {
     throw parallel::SharedError(fmt::format("inlay {} runs in one process; start it without mpirun or srun",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "cli/checks.h"
 #include "core/error.h"
 #include "io/paths.h"
 
@@ -18,15 +19,11 @@ void ModelArguments::add_products_to(CLI::App& command) {
   const std::map<std::string, ops::Fp8Recipe> recipes = {
       {"block", ops::Fp8Recipe::block}, {"row", ops::Fp8Recipe::row}, {"tensor", ops::Fp8Recipe::tensor}};
   const std::map<std::string, DType> formats = {{"e4m3", DType::e4m3}, {"e5m2", DType::e5m2}};
-  command.add_option("--matmul-dtype", matmul_dtype, "What the layers multiply in: auto (--dtype) or fp8")
-      ->transform(CLI::CheckedTransformer(dtypes));
-  command.add_option("--fp8-recipe", fp8.recipe, "As fp8.recipe of a configuration")
-      ->transform(CLI::CheckedTransformer(recipes));
-  command.add_option("--fp8-gradients", fp8.gradients, "As fp8.gradients of a configuration")
-      ->transform(CLI::CheckedTransformer(formats));
+  add_choice(command, "--matmul-dtype", matmul_dtype, dtypes, "What the layers multiply in: auto (--dtype) or fp8");
+  add_choice(command, "--fp8-recipe", fp8.recipe, recipes, "As fp8.recipe of a configuration: block, row or tensor");
+  add_choice(command, "--fp8-gradients", fp8.gradients, formats, "As fp8.gradients of a configuration: e4m3 or e5m2");
   const std::map<std::string, ops::Fp8Sums> sums = {{"fp32", ops::Fp8Sums::fp32}, {"fast", ops::Fp8Sums::fast}};
-  command.add_option("--fp8-sums", fp8.sums, "As fp8.sums of a configuration")
-      ->transform(CLI::CheckedTransformer(sums));
+  add_choice(command, "--fp8-sums", fp8.sums, sums, "As fp8.sums of a configuration: fp32 or fast");
 }
 
 std::unique_ptr<train::Engine> load_engine(const ModelArguments& arguments, const model::ModelConfig& config,

@@ -43,6 +43,7 @@ struct ModelArguments {
   void find_model() {
     model = hub.model_folder(model, quiet);
     if (!io::exists(model)) user_error("{}: no such model folder", model);
+    if (io::is_file(model)) user_error("{}: is a file; expected the folder of a model", model);
   }
   static constexpr const char* model_meaning = "Hugging Face model folder, or a name on the hub (org/name)";
   void add_machine_to(CLI::App& command) {

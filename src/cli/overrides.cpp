@@ -2,10 +2,12 @@
 
 #include "cli/commands.h"
 #include "core/error.h"
+#include "core/text.h"
 
 namespace inlay::cli {
 
-std::vector<std::pair<std::string, std::string>> parse_overrides(const std::vector<std::string>& rest) {
+std::vector<std::pair<std::string, std::string>> parse_overrides(const CLI::App& command) {
+  const std::vector<std::string> rest = command.remaining();
   std::vector<std::pair<std::string, std::string>> overrides;
   for (std::size_t i = 0; i < rest.size(); ++i) {
     std::string key = rest[i];
@@ -18,7 +20,13 @@ std::vector<std::pair<std::string, std::string>> parse_overrides(const std::vect
     } else if (i + 1 < rest.size()) {
       value = rest[++i];
     } else {
-      user_error("--{} needs a value", key);
+      // What stands alone is rather a switch.
+      std::vector<std::string_view> switches;
+      for (const CLI::Option* option : command.get_options()) {
+        for (const std::string& name : option->get_lnames()) switches.push_back(name);
+      }
+      const std::string meant = nearest(key, switches);
+      user_error("--{} needs a value{}", key, meant.empty() ? "" : fmt::format("; did you mean --{}?", meant));
     }
     std::replace(key.begin(), key.end(), '-', '_');
     overrides.emplace_back(std::move(key), std::move(value));

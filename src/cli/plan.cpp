@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/hub_arguments.h"
 #include "core/text.h"
+#include "data/dataset_files.h"
 #include "train/run_plan.h"
 
 namespace inlay::cli {
@@ -61,6 +63,16 @@ void print_team(const RunPlan& p) {
   }
 }
 
+// The first of the run's files that is not there.
+std::string missing_data(const options::TrainOptions& options) {
+  for (const auto* list : {&options.datasets, &options.test_datasets}) {
+    for (const data::DatasetOptions& dataset : *list) {
+      if (!data::is_there(dataset)) return dataset.path;
+    }
+  }
+  return "the data";
+}
+
 void print_plan(const RunPlan& p) {
   const train::MemoryPlan& memory = p.choice.plan;
   const train::EngineOptions& engine = p.engine;
@@ -70,7 +82,7 @@ void print_plan(const RunPlan& p) {
   fmt::print("{}\n", train::trainable_text(memory, p.config));
   fmt::print("micro-batches of up to {} tokens, documents of up to {} (by {})\n", format_count(engine.max_tokens),
              format_count(engine.max_document),
-             p.from_data ? "the data" : "the configuration, because the data does not exist");
+             p.from_data ? "the data" : "the configuration, because " + missing_data(p.options) + " does not exist");
   fmt::print("activations: {}; MLP tiles: {}; logits: {} rows at once; layers on the host: {}\n", engine.policy.str(),
              engine.mlp_tile > 0 ? fmt::format("{} rows", format_count(engine.mlp_tile)) : "none",
              format_count(p.loss_chunk()), engine.host_layers);
@@ -136,10 +148,8 @@ void add_plan(Program& program) {
   CLI::App* command =
       program.app.add_subcommand("plan", "Where every byte of a run will go; needs no GPU and no weights");
   command->add_option("config", arguments->config, "YAML file")->required();
-  command->add_option("--processes", arguments->request.processes, "Plan for so many, one per GPU")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--nodes", arguments->request.nodes, "That they are on; 8 on each unless told")
-      ->check(CLI::PositiveNumber);
+  command->add_option("--processes", arguments->request.processes, "Plan for so many, one per GPU")->check(whole(1));
+  command->add_option("--nodes", arguments->request.nodes, "That they are on; 8 on each unless told")->check(whole(1));
   command->add_option("--link", arguments->request.link,
                       "What connects them: nvlink or pcie, ib400 or eth100, GB/s, or one within and one between nodes");
   command->add_flag("--json", arguments->json, "Print one JSON object");
@@ -149,7 +159,7 @@ void add_plan(Program& program) {
   command->add_flag("--quiet", arguments->quiet, "Print errors and results only");
   command->allow_extras();
   command->callback([&program, command, arguments] {
-    program.action = [command, arguments] { return run(*arguments, parse_overrides(command->remaining())); };
+    program.action = [command, arguments] { return run(*arguments, parse_overrides(*command)); };
   });
 }
 

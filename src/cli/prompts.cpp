@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "cli/checks.h"
 #include "core/error.h"
 #include "io/json.h"
 #include "io/paths.h"
@@ -13,14 +14,13 @@ void PromptArguments::add_to(CLI::App& command, const std::string& meaning) {
   const std::map<std::string, PromptKind> kinds = {
       {"text", PromptKind::text}, {"chat", PromptKind::chat}, {"alpaca", PromptKind::alpaca}};
   command.add_option("--prompt", prompts, meaning + "; may be repeated");
-  command
-      .add_option("--as", as,
-                  "What a prompt is: text to continue (unless told otherwise), a chat message (rendered by the model's "
-                  "chat template), or an "
-                  "alpaca instruction")
-      ->transform(CLI::CheckedTransformer(kinds));
+  add_choice(
+      command, "--as", as, kinds,
+      "What a prompt is: text to continue (unless told otherwise), a message (chat, rendered by the model's chat "
+      "template), or an instruction (alpaca)");
   command.add_option("--system", system, "With --as chat: the system message");
-  command.add_option("--chat-template", chat_template, "With --as chat: a .jinja file in place of the model's own");
+  command.add_option("--chat-template", chat_template,
+                     "With --as chat: a .jinja file, or a name such as chatml, in place of the model's own");
 }
 
 std::vector<std::int32_t> PromptArguments::encode(const std::string& prompt, const data::Tokenizer& tokenizer,

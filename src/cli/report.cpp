@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "adapter/adapter_file.h"
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/model_arguments.h"
 #include "cli/prompts.h"
@@ -101,12 +102,11 @@ void add_report(Program& program) {
   command->add_option("run", arguments->folder, "output_dir of a run, finished or not")->required();
   arguments->prompts.add_to(
       *command, "Continue this with the base model and with the trained one, and keep both in samples.json");
-  command->add_option("--max-new-tokens", arguments->generation.count, "Most tokens to generate")
-      ->check(CLI::PositiveNumber);
+  command->add_option("--max-new-tokens", arguments->generation.count, "Most tokens to generate")->check(whole(1));
   CLI::Option* follow =
       command->add_flag("--follow", arguments->follow, "Show the page on this machine while the run goes on");
   command->add_option("--port", arguments->port, "Where --follow shows it; any that is free unless told")
-      ->check(CLI::Range(1, 65535))
+      ->check(whole(1, 65535))
       ->needs(follow);
   arguments->add_machine_to(*command);
   command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <map>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -9,11 +11,23 @@ namespace inlay::cli {
 
 namespace {
 
+// Commands as other programs call them; empty: there is none of the kind.
+std::optional<std::string> called_elsewhere(const std::string& word) {
+  static const std::map<std::string_view, std::string_view> names = {
+      {"run", "train"},          {"finetune", "train"},   {"fine-tune", "train"},   {"sft", "train"},
+      {"evaluate", "eval"},      {"convert", "export"},   {"quantize", "export"},   {"infer", "generate"},
+      {"inference", "generate"}, {"predict", "generate"}, {"version", "--version"}, {"serve", ""},
+  };
+  const auto at = names.find(word);
+  return at == names.end() ? std::nullopt : std::optional<std::string>(at->second);
+}
+
 // What nothing is called, and what it may have meant.
 std::string unknown(const std::string& word, const char* kind, const CLI::App& app,
                     const std::vector<std::string>& known) {
   const std::vector<std::string_view> candidates(known.begin(), known.end());
-  const std::string found = nearest(word, candidates);
+  const bool command = app.get_parent() == nullptr && !word.starts_with('-');
+  const std::string found = (command ? called_elsewhere(word) : std::nullopt).value_or(nearest(word, candidates));
   const std::string place = app.get_parent() == nullptr ? "" : app.get_name();
   return fmt::format("{} is not {}{}; {}", word, kind, place.empty() ? "" : " of " + place,
                      found.empty() ? fmt::format("inlay {}--help lists them", place.empty() ? "" : place + " ")

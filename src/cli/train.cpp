@@ -102,7 +102,7 @@ void add_train(Program& program) {
       if (!arguments->processes.empty()) {
         if (const auto code = run_as_processes(arguments->processes, program.arguments)) return *code;
       }
-      return run(*arguments, parse_overrides(command->remaining()));
+      return run(*arguments, parse_overrides(*command));
     };
   });
 }

@@ -28,6 +28,70 @@ TEST(CliCommands, ExitCodesTellTheUsersMistakesFromOurs) {
   EXPECT_EQ(inlay({"info", "no-such-folder"}).code, 2);
 }
 
+// In words of ours, not the parser's: without enumerators as bytes, or limits of 300 digits.
+TEST(CliCommands, AWrongCommandLineIsExplained) {
+  const auto said = [](const std::vector<std::string>& arguments) {
+    const CommandResult result = inlay(arguments);
+    EXPECT_EQ(result.code, 2);
+    return result.err;
+  };
+  EXPECT_EQ(said({"generate", "m", "--prompt", "x", "--as", "chatt"}),
+            "inlay: generate: --as: expected alpaca, chat or text, got 'chatt'; inlay generate --help says more\n");
+  EXPECT_EQ(said({"generate", "m", "--prompt", "x", "--max-new-tokens", "0"}),
+            "inlay: generate: --max-new-tokens: expected a whole number of at least 1, got '0'; inlay generate --help "
+            "says more\n");
+  EXPECT_THAT(said({"report", "r", "--follow", "--port", "70000"}),
+              HasSubstr("--port: expected a whole number from 1 to 65535, got '70000'"));
+  EXPECT_THAT(said({"generate", "m", "--temperature", "warm"}),
+              HasSubstr("--temperature: expected a number, got 'warm'"));
+  EXPECT_THAT(said({"generate", "m", "Hello"}),
+              HasSubstr("generate: 'Hello' is one argument too many: a prompt is given by --prompt;"));
+  EXPECT_THAT(said({"init-config", "-o", "x"}), HasSubstr("init-config: -o is not an option;"));
+  EXPECT_THAT(said({"generate", "m", "--prompt"}), HasSubstr("generate: --prompt needs a value;"));
+  EXPECT_THAT(said({"export", "gguf", "m"}), HasSubstr("export gguf: output is missing: The file to write"));
+  EXPECT_THAT(said({"export", "gguf", "m", "o", "--type", "q8"}),
+              HasSubstr("--type: expected auto, f32, f16, bf16, q8_0 or mxfp4, got 'q8'"));
+  EXPECT_THAT(said({"chat"}), HasSubstr("inlay: chat: model is missing: Hugging Face model folder"));
+  EXPECT_EQ(said({"export"}), "inlay: export needs the name of a command; inlay export --help lists them\n");
+  EXPECT_THAT(said({"train", "run.yaml", "--resum"}), HasSubstr("--resum needs a value; did you mean --resume?"));
+  EXPECT_THAT(said({}), HasSubstr("Usage: inlay [OPTIONS] SUBCOMMAND"));
+}
+
+TEST(CliCommands, HelpIsAWordAsWellAndReadable) {
+  const CommandResult help = inlay({"help", "generate"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_EQ(help.out, inlay({"generate", "--help"}).out);
+  EXPECT_THAT(help.out, HasSubstr("Usage: inlay generate [OPTIONS] model"));
+  for (const char* command : {"generate", "report", "grad"}) {
+    for (const char c : inlay({command, "--help"}).out) ASSERT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= ' ');
+  }
+}
+
+TEST(CliCommands, AFileInPlaceOfAModelIsNamedAsOne) {
+  const TempFolder folder;
+  const std::string weights = folder.write("model.safetensors", "x").string();
+  EXPECT_EQ(inlay({"info", weights}).err,
+            "inlay: " + weights + ": is a file; expected a model folder, or its config.json\n");
+  EXPECT_EQ(inlay({"chat", model + "/config.json"}).err,
+            "inlay: " + model + "/config.json: is a file; expected the folder of a model\n");
+}
+
+// What would be said beyond the model's positions is not refused, but it is said that it may make no sense.
+TEST(CliCommands, GenerateSaysWhereTheModelEnds) {
+  const TempFolder folder;
+  ASSERT_EQ(inlay({"init", "--preset", "tiny", folder / "m"}).code, 0);
+  const auto config = nlohmann::json::parse(read_text(folder / "m/config.json"));
+  const auto most = config.at("max_position_embeddings").get<int>();
+  const auto said = [&](int count) {
+    return inlay({"generate", folder / "m", "--ids", "1,2", "--max-new-tokens", std::to_string(count), "--stop", "0",
+                  "--device", "cpu"})
+        .err;
+  };
+  const std::string warning = "tokens; what it says beyond them may make no sense";
+  EXPECT_THAT(said(most - 1), HasSubstr(warning));
+  EXPECT_THAT(said(4), ::testing::Not(HasSubstr(warning)));
+}
+
 TEST(CliCommands, InfoSaysHowFarAnUnknownFamilyIs) {
   const TempFolder folder;
   const auto file = folder.write("config.json", R"({"model_type": "stranger", "kv_lora_rank": 512})");

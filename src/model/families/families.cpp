@@ -83,12 +83,14 @@ ModelConfig parse_config(const io::Json& json) {
 ModelConfig load_config(const std::filesystem::path& folder_or_file) {
   namespace fs = std::filesystem;
   if (!io::exists(folder_or_file)) user_error("{}: no such model folder", folder_or_file.string());
+  if (io::is_file(folder_or_file) && folder_or_file.extension() != ".json") {
+    user_error("{}: is a file; expected a model folder, or its config.json", folder_or_file.string());
+  }
   const fs::path file = io::is_folder(folder_or_file) ? folder_or_file / "config.json" : folder_or_file;
   if (!io::exists(file) && io::exists(folder_or_file / "adapter_config.json")) {
     user_error(
-        "{0}: holds an adapter, not a model: give the folder of its base model, and {0} with --adapter (eval, "
-        "generate, "
-        "grad) or as lora_model_dir (train); inlay merge makes a model of both",
+        "{0}: holds an adapter, not a model: give the folder of its base model, and {0} with --adapter (chat, eval, "
+        "generate, grad) or as lora_model_dir (train); inlay merge makes a model of both",
         folder_or_file.string());
   }
   if (!io::exists(file)) user_error("{}: the model folder has no config.json", folder_or_file.string());
