@@ -20,6 +20,8 @@ int run(const ImportArguments& arguments) {
   if (arguments.from == "mini_trainer") {
     if (rest.empty()) user_error("inlay import mini_trainer -- ARGUMENTS: give its command line behind two dashes");
     imported = options::import_mini_trainer(rest);
+  } else if (arguments.from == "axolotl" && !io::exists("axolotl") && rest.size() == 1) {
+    return run({.from = rest.front(), .output = arguments.output, .rest = {}, .quiet = arguments.quiet});
   } else {
     if (!rest.empty()) user_error("'{}': only the name of a file is expected", rest.front());
     imported = options::import_axolotl(io::read_file(arguments.from, std::size_t{16} << 20), arguments.from);

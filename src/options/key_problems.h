@@ -18,6 +18,8 @@ class KeyProblems {
       : source_(std::move(source)), given_(std::move(given)), wrong_(std::move(wrong)), found_(found) {}
 
   bool is_given(const std::string& key) const { return given_.contains(key); }
+  // Keys that are not given, but for which others stand.
+  void stand_in(std::map<std::string, Place> others) { others_ = std::move(others); }
   // Then nothing can be said of what it leaves open.
   bool is_wrong(const std::string& key) const { return wrong_.contains(key); }
 
@@ -27,6 +29,10 @@ class KeyProblems {
     auto at = given_.find(key);
     if (at == given_.end()) at = given_.lower_bound(key + ".");
     const bool found = at != given_.end() && (at->first == key || at->first.starts_with(key + "."));
+    if (const auto other = others_.find(key); !found && other != others_.end()) {
+      found_.add("{}: {}: {}", other->second.where(), other->second.key, what);
+      return;
+    }
     found_.add("{}: {}", found ? at->second.where() : source_, what);
   }
   void add_if(bool wrong, const std::string& key, std::string_view what) {
@@ -39,7 +45,7 @@ class KeyProblems {
 
  private:
   std::string source_;
-  std::map<std::string, Place> given_;
+  std::map<std::string, Place> given_, others_;
   std::set<std::string> wrong_;
   Problems& found_;
 };

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "data/dataset_files.h"
+#include "io/hub.h"
 #include "io/paths.h"
 
 namespace inlay::options {
@@ -73,10 +74,14 @@ std::string located(const std::string& path, PathUse use, const fs::path& folder
   if (path.empty() || fs::path(path).is_absolute()) return path;
   const std::string there = (folder / path).lexically_normal().string();
   if (use == Use::written || is_found(there)) return there;
-  if (!is_pattern(path) && io::exists(path)) {
-    notes.push_back(
-        fmt::format("{}: {} is not in {}, so that of the working directory is taken", key, path, folder.string()));
+  if (is_pattern(path) || io::is_hub_name(path)) return path;
+  if (!io::exists(path)) {
+    // Whoever misses a file says where it was looked for; a word such as chatml is none.
+    const bool is_file = path.find('/') != path.npos || fs::path(path).has_extension();
+    return is_file ? there : path;
   }
+  notes.push_back(
+      fmt::format("{}: {} is not in {}, so that of the working directory is taken", key, path, folder.string()));
   return path;
 }
 

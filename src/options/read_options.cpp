@@ -9,6 +9,7 @@
 #include "core/text.h"
 #include "data/dataset_files.h"
 #include "io/file.h"
+#include "io/paths.h"
 #include "options/adapter_fields.h"
 #include "options/added_tokens.h"
 #include "options/all_fields.h"
@@ -73,10 +74,39 @@ GivenKeys collected(const YAML::Node& root, const std::string& source, const Ove
   return given;
 }
 
-[[noreturn]] void unknown_key(const Place& place) {
+// What a key that nothing is called may mean: names of other programs, and our own, misspelled. Empty: no idea.
+std::string likely_key(const std::string& key) {
+  static const std::map<std::string_view, std::string_view> elsewhere = {
+      {"lr", "learning_rate"},
+      {"epochs", "num_epochs"},
+      {"num_train_epochs", "num_epochs"},
+      {"steps", "max_steps"},
+      {"model", "base_model"},
+      {"model_name", "base_model"},
+      {"model_name_or_path", "base_model"},
+      {"data", "datasets"},
+      {"data_path", "datasets"},
+      {"train_data", "datasets"},
+      {"train_file", "datasets"},
+      {"output", "output_dir"},
+      {"max_length", "sequence_len"},
+      {"max_seq_len", "sequence_len"},
+      {"max_seq_length", "sequence_len"},
+      {"seq_len", "sequence_len"},
+      {"per_device_train_batch_size", "micro_batch_size"},
+      {"clip_grad", "max_grad_norm"},
+      {"gradient_clipping", "max_grad_norm"},
+      {"rank", "lora_r"},
+      {"lora_rank", "lora_r"},
+  };
+  if (const auto at = elsewhere.find(key); at != elsewhere.end()) return std::string(at->second);
   std::vector<std::string_view> names;
   for (const Field& field : fields()) names.push_back(field.name);
-  const std::string guess = nearest(place.key, names);
+  return nearest(key, names);
+}
+
+[[noreturn]] void unknown_key(const Place& place) {
+  const std::string guess = likely_key(place.key);
   user_error("{}: {} is not a known key{}", place.where(), place.key,
              guess.empty() ? "" : "; did you mean " + guess + "?");
 }
@@ -101,6 +131,7 @@ class Setter {
     if (meaning) return translate(place, value, *meaning);
     if (field != nullptr) return field->set(options_, value, place);
     if (is_section(place.key)) place.fail("expected a map of keys");
+    meant_.insert(likely_key(place.key));
     unknown_key(place);
   }
 
@@ -109,6 +140,15 @@ class Setter {
     if (!unneeded_.empty()) {
       options_.notes.push_back(fmt::format("not needed here: {} (docs/migration.md)", join(unneeded_, ", ")));
     }
+  }
+
+  // What was probably meant by keys that are not known: nobody need hear that these are missing.
+  const std::set<std::string>& meant() const { return meant_; }
+  // Where keys stand that were given under another name.
+  std::map<std::string, Place> translated() const {
+    std::map<std::string, Place> places;
+    for (const auto& [place, key, value] : translated_) places.emplace(key, place);
+    return places;
   }
 
  private:
@@ -139,6 +179,7 @@ class Setter {
   const GivenKeys& given_;
   std::vector<Translated> translated_;
   std::vector<std::string> unneeded_;
+  std::set<std::string> meant_;
 };
 
 // What is wrong with keys together.
@@ -313,7 +354,9 @@ TrainOptions parse(const YAML::Node& root, const std::string& source, const Over
   }
   problems.gather([&] { setter.finish(); });
   if (options.adapter.keeps_to_free()) options.osft.enabled = false;  // its keys serve the adapter
+  wrong.insert(setter.meant().begin(), setter.meant().end());
   KeyProblems together(source, places_of(given), std::move(wrong), problems);
+  together.stand_in(setter.translated());
   Validation(options, together).run();
   problems.raise();
   if (options.optimizer == OptimizerKind::schedule_free) options.lr_scheduler = Decay::constant;  // the one in force
@@ -368,6 +411,9 @@ TrainOptions of_run(TrainOptions options, const std::string& source, const io::H
   }
   options.base_name = options.base_model;
   options.base_model = io::model_folder(options.base_model, options.revision_of_model, hub);
+  if (!io::exists(options.base_model)) {
+    user_error("{}: base_model: {}: no such model folder", source, options.base_model);
+  }
   if (!options.special_tokens.empty() || !options.tokens.empty()) change_base(options, source);
   if (hub.download) {
     for (const auto* list : {&options.datasets, &options.test_datasets}) {

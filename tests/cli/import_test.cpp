@@ -127,6 +127,34 @@ TEST_F(CliImport, PathsAreThoseOfTheFile) {
   EXPECT_EQ(inlay({"plan", folder / "out/config.yaml"}).code, 0);
 }
 
+TEST_F(CliImport, WhatIsMissingIsNamedWithItsFolder) {
+  std::filesystem::create_directories(std::filesystem::path(folder / "conf"));
+  const auto config = [&](const std::string& base, const std::string& data) {
+    folder.write("conf/run.yaml", "base_model: " + base + "\ndatasets: [" + data +
+                                      "]\noutput_dir: out\nlearning_rate: 1e-3\nmax_steps: 1\nsequence_len: 64\n"
+                                      "chat_template: chatml\n");
+    return (folder / "conf/run.yaml").string();
+  };
+  const std::string conf = (folder / "conf").string();
+  EXPECT_EQ(inlay({"plan", config("../bse", "../rows.jsonl")}).err,
+            "inlay: " + conf + "/run.yaml: base_model: " + (folder / "bse").string() + ": no such model folder\n");
+  const std::string file = config("../base", "../rowz.jsonl");
+  EXPECT_THAT(inlay({"train", file, "--device", "cpu"}).err,
+              HasSubstr("inlay: " + (folder / "rowz.jsonl").string() + ": no such file\n"));
+  const CommandResult plan = inlay({"plan", file, "--device", "cpu"});
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_THAT(plan.out,
+              HasSubstr("(by the configuration, because " + (folder / "rowz.jsonl").string() + " does not exist)"));
+}
+
+TEST_F(CliImport, TheOtherProgramMayBeNamed) {
+  const std::string file =
+      folder.write("a.yml", "base_model: m\ndatasets: [{path: d, type: alpaca}]\noutput_dir: o\nlearning_rate: 1\n");
+  const CommandResult named = inlay({"import", "axolotl", file});
+  EXPECT_EQ(named.code, 0) << named.err;
+  EXPECT_EQ(named.out, inlay({"import", file}).out);
+}
+
 TEST_F(CliImport, ACommandLineIsTranslated) {
   const CommandResult imported = inlay({"import", "mini_trainer", "--", "--model-name-or-path", folder / "base",
                                         "--data-path", folder / "rows.jsonl", "--output-dir", folder / "out",

@@ -65,6 +65,23 @@ TEST(OptionsTrain, MistakesNameFileLineAndKey) {
               HasSubstr("datasets.weight: expected a number from 0.0001"));
 }
 
+TEST(OptionsTrain, KeysUnderAnotherNameAreSuggestedAndNotMissing) {
+  const std::string error =
+      error_of_whole("model_name_or_path: m\noutputdir: o\ndataset: [d.jsonl]\nlr: 1\nepochs: 3\nmax_seq_length: 8\n");
+  EXPECT_THAT(error, HasSubstr("6 problems:"));
+  EXPECT_THAT(error, HasSubstr("line 1: model_name_or_path is not a known key; did you mean base_model?"));
+  EXPECT_THAT(error, HasSubstr("line 2: outputdir is not a known key; did you mean output_dir?"));
+  EXPECT_THAT(error, HasSubstr("line 4: lr is not a known key; did you mean learning_rate?"));
+  EXPECT_THAT(error, HasSubstr("line 5: epochs is not a known key; did you mean num_epochs?"));
+  EXPECT_THAT(error, HasSubstr("line 6: max_seq_length is not a known key; did you mean sequence_len?"));
+}
+
+// A key that stands for one of ours is named as it is in the file, with its line.
+TEST(OptionsTrain, ProblemsOfTranslatedKeysAreTheirs) {
+  EXPECT_THAT(error_of_whole(minimal + "dpo_beta: 3\n"),
+              HasSubstr("run.yaml, line 5: dpo_beta: rl_beta is for rl: dpo"));
+}
+
 TEST(OptionsTrain, AttentionIsReadAndCheckedAtOnce) {
   const TrainOptions o = parse_options(
       minimal + "attention: {mask: causal or prefix, score: softcap(50), head_bias: [1, -2.5]}\n", "r", {});

@@ -249,7 +249,8 @@ TEST(StudyOptions, PathsAreThoseOfTheFilesFolder) {
   EXPECT_EQ(o.output_dir, (folder / "in/o").string());
   EXPECT_THAT(o.tasks[0].train, ElementsAre(data));
   EXPECT_THAT(o.tasks[0].eval, ElementsAre(data));
-  EXPECT_THAT(o.held[0].data, ElementsAre(data, "other.jsonl")) << "what is nowhere stays as it was written";
+  EXPECT_THAT(o.held[0].data, ElementsAre(data, (folder / "in/other.jsonl").string()))
+      << "what is nowhere is missing where it was looked for";
   EXPECT_EQ(o.methods[0].training[0].chat_template, (folder / "in/t.jinja").string());
   EXPECT_THAT(o.methods[0].training[0].osft.calibration.data, ElementsAre("sample", data));
 }
