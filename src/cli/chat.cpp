@@ -9,11 +9,13 @@
 
 #include <fmt/format.h>
 
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/model_arguments.h"
 #include "cli/prompts.h"
 #include "core/interrupt.h"
 #include "core/terminal.h"
+#include "core/text.h"
 #include "data/formats/format.h"
 #include "data/tokenizer/text_stream.h"
 #include "io/paths.h"
@@ -60,11 +62,17 @@ class Lines {
     return text_.find('\n') != std::string::npos || ::poll(&input, 1, 0) > 0;
   }
 
+  // A terminal passes on no more of a line than this.
+  static constexpr std::size_t longest_typed = 4095;
+  // Whether a line since the last call was that long, so that its rest is lost.
+  bool lost_some() { return std::exchange(lost_, false); }
+
   std::optional<std::string> next() {
     for (;;) {
       if (const std::size_t end = text_.find('\n'); end != std::string::npos) {
         std::string line = text_.substr(0, end);
         text_.erase(0, end + 1);
+        lost_ = lost_ || (line.size() >= longest_typed && is_terminal(STDIN_FILENO));
         if (line.ends_with('\r')) line.pop_back();
         return line;
       }
@@ -85,7 +93,7 @@ class Lines {
 
  private:
   std::string text_;
-  bool ended_ = false;
+  bool ended_ = false, lost_ = false;
 };
 
 class Conversation {
@@ -105,6 +113,9 @@ class Conversation {
     messages_.clear();
     if (!arguments_.system.empty()) messages_.push_back({"system", arguments_.system});
   }
+
+  // Whether the last answer did not come to its end by itself.
+  bool was_cut() const { return cut_; }
 
   // False: the conversation does not fit any more, and the message was not taken.
   bool say(const std::string& message) {
@@ -156,9 +167,11 @@ class Conversation {
     };
     const std::int64_t room = text_.capacity() - static_cast<std::int64_t>(prompt.size()) + 1;
     const std::int64_t most = std::min(arguments_.count, room);
+    cut_ = true;
     for (std::int64_t i = 0; i < most && !interrupt_requested(); ++i) {
       const std::int32_t id = text_.next(exec_, drawing_)[0];
-      if (std::find(stops_.begin(), stops_.end(), id) != stops_.end()) break;
+      cut_ = std::find(stops_.begin(), stops_.end(), id) == stops_.end();
+      if (!cut_) break;
       print(stream.add(id));
     }
     print(stream.finish());
@@ -175,14 +188,39 @@ class Conversation {
   std::vector<std::int32_t> stops_;
   model::Continuation text_;
   std::vector<Message> messages_;
+  bool cut_ = false;
 };
+
+// A message of several lines stands between these; any other line is a message.
+constexpr std::string_view quotes = "\"\"\"";
+
+// The rest of a message that began with quotes; nothing where the input ends before it does.
+std::optional<std::string> quoted_message(const std::string& first, Lines& lines, bool person) {
+  std::string message = first.substr(quotes.size());
+  std::size_t end = message.find(quotes);
+  while (end == std::string::npos) {
+    if (person) {
+      fmt::print("… ");
+      std::fflush(stdout);
+    }
+    const std::optional<std::string> line = lines.next();
+    if (!line) return person ? std::nullopt : std::optional(message);
+    const std::size_t from = message.size();
+    message += "\n" + *line;
+    end = message.find(quotes, from);
+  }
+  message.resize(end);
+  return message.starts_with('\n') ? message.substr(1) : message;
+}
 
 int talk(const ChatArguments& arguments, Conversation& conversation, Console& console) {
   const bool person = is_terminal(STDIN_FILENO) && is_terminal(STDOUT_FILENO);
   const bool colour = wants_colour(STDOUT_FILENO);
   const auto note = [&](const std::string& text) { console.line(text); };
   console.status("");  // what was loaded is no part of the conversation
-  if (person) note("/reset begins anew, /exit or Ctrl-D ends; Ctrl-C ends an answer");
+  if (person) {
+    note("/reset begins anew, /exit or Ctrl-D ends, Ctrl-C ends an answer; \"\"\" stands around several lines");
+  }
   Lines lines;
   bool hinted = false;
   bool answered = true;  // or loaded: what was typed meanwhile is not to be seen any more
@@ -192,8 +230,9 @@ int talk(const ChatArguments& arguments, Conversation& conversation, Console& co
       std::fflush(stdout);
     }
     answered = answered && lines.waiting();
-    const std::optional<std::string> line = lines.next();
+    std::optional<std::string> line = lines.next();
     if (person && answered && line) fmt::print("{}\n", *line);
+    if (line && line->starts_with(quotes)) line = quoted_message(*line, lines, person);
     if (!line && interrupt_requested() && interrupt_exit_code() == 130 && person && !std::exchange(hinted, true)) {
       forget_interrupt();
       note("\n(/exit or Ctrl-D ends, and so does Ctrl-C once more)");
@@ -204,6 +243,13 @@ int talk(const ChatArguments& arguments, Conversation& conversation, Console& co
       return interrupt_requested() ? interrupt_exit_code() : 0;
     }
     hinted = false;
+    if (lines.lost_some()) {
+      note(
+          fmt::format("(not sent: a terminal passes on {} bytes of a line, and the rest of this one was lost; break "
+                      "it into several lines between {} and {}, or use a pipe)",
+                      format_count(static_cast<std::int64_t>(Lines::longest_typed)), quotes, quotes));
+      continue;
+    }
     if (*line == "/exit" || *line == "/quit") return 0;
     if (*line == "/reset") {
       conversation.reset();
@@ -219,6 +265,8 @@ int talk(const ChatArguments& arguments, Conversation& conversation, Console& co
                         "gives it more",
                         arguments.context));
         if (!person) return 2;
+      } else if (person && conversation.was_cut() && !interrupt_requested()) {
+        note("(cut: --max-new-tokens and --context say how long an answer may be)");
       }
       if (interrupt_requested() && interrupt_exit_code() == 130) forget_interrupt();
     }
@@ -247,10 +295,11 @@ void add_chat(Program& program) {
   CLI::App* command = program.app.add_subcommand("chat", "Talk with a model: a line is a message");
   command->add_option("model", arguments->model, ModelArguments::model_meaning)->required();
   command->add_option("--system", arguments->system, "The system message");
-  command->add_option("--chat-template", arguments->chat_template, "A .jinja file in place of the model's own");
-  command->add_option("--max-new-tokens", arguments->count, "Most tokens of an answer")->check(CLI::PositiveNumber);
-  command->add_option("--context", arguments->context, "Most tokens of the conversation that the model sees")
-      ->check(CLI::PositiveNumber);
+  command->add_option("--chat-template", arguments->chat_template,
+                      "A .jinja file, or a name such as chatml, in place of the model's own");
+  command->add_option("--max-new-tokens", arguments->count, "Most tokens of an answer (1024)")->check(whole(1));
+  command->add_option("--context", arguments->context, "Most tokens of the conversation that the model sees (4096)")
+      ->check(whole(1));
   arguments->drawing.add_to(*command);
   arguments->add_adapter_to(*command);
   arguments->add_machine_to(*command);

@@ -107,7 +107,8 @@ void ChatTemplate::load_templates(const fs::path& folder) {
   if (templates_.empty()) {
     user_error(
         "{}: no chat template: expected chat_template.jinja there, or chat_template in tokenizer_config.json; "
-        "models without instruction tuning have none: write chat_template: chatml, or another one's name or file",
+        "models without instruction tuning have none: write chat_template: chatml, or another one's name or "
+        "file (--chat-template of generate, chat and report)",
         folder.string());
   }
 }

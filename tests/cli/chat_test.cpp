@@ -45,6 +45,39 @@ TEST_F(CliChat, WorksInAPipe) {
   EXPECT_EQ(say("").out, "");
 }
 
+TEST_F(CliChat, AMessageOfSeveralLinesStandsBetweenQuotes) {
+  // As one message, and not as two, which would have two answers.
+  const CommandResult several = say("\"\"\"one\ntwo\"\"\"\n"), lines = say("one\ntwo\n");
+  ASSERT_EQ(several.code, 0) << several.err;
+  EXPECT_FALSE(several.out.empty());
+  EXPECT_NE(several.out, lines.out);
+  EXPECT_FALSE(lines.out.starts_with(several.out));
+  EXPECT_EQ(say("\"\"\"\none\ntwo\n\"\"\"\n").out, say("\"\"\"one\ntwo\n\"\"\"").out);
+  EXPECT_EQ(say("\"\"\"one\ntwo").out, several.out) << "the end of the input ends it";
+  EXPECT_EQ(say("\"\"\"one\"\"\"").out, say("one").out);
+}
+
+// A terminal drops what is behind the 4,095th byte of a line, and says so to nobody.
+TEST_F(CliChat, ALineThatATerminalCutIsNotSent) {
+  if (run("bash", {"-c", "command -v script"}).code != 0) GTEST_SKIP() << "without script there is no terminal";
+  folder_.write("typed.txt", std::string(5000, 'x') + "\nhello\n/exit\n");
+  const std::string chat = "'" + program().string() + "' chat '" + (folder_ / "m").string() +
+                           "' --device cpu --max-new-tokens 1 --temperature 3 --seed 4";
+  const CommandResult result =
+      run("bash", {"-c", "script -qec \"$0\" /dev/null < \"$1\"", chat, folder_ / "typed.txt"});
+  EXPECT_EQ(result.code, 0) << result.out;
+  EXPECT_EQ(times(result.out, "(not sent: a terminal passes on 4,095 bytes of a line"), 1u) << result.out;
+  EXPECT_EQ(times(result.out, "(cut: --max-new-tokens"), 1u) << result.out;
+}
+
+TEST_F(CliChat, AModelWithoutATemplateMayBeGivenOneByName) {
+  std::filesystem::remove(folder_ / "m/chat_template.jinja");
+  const CommandResult none = say("hello\n");
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("--chat-template of generate, chat and report"));
+  EXPECT_EQ(say("hello\n", {"--chat-template", "chatml"}).code, 0);
+}
+
 TEST_F(CliChat, SaysWhenThereIsNoRoom) {
   const CommandResult result = say("hello, this is too long for it\n", {"--context", "20"});
   EXPECT_EQ(result.code, 2);
@@ -93,6 +126,9 @@ TEST_F(CliChat, NamesThatAreNearlyRightAreSuggested) {
   EXPECT_EQ(inlay({"generate", folder_ / "m", "--promt", "x"}).err,
             "inlay: --promt is not an option of generate; did you mean --prompt?\n");
   EXPECT_EQ(inlay({"trian"}).code, 2);
+  EXPECT_EQ(inlay({"finetune", "run.yaml"}).err, "inlay: finetune is not a command; did you mean train?\n");
+  EXPECT_EQ(inlay({"evaluate"}).err, "inlay: evaluate is not a command; did you mean eval?\n");
+  EXPECT_EQ(inlay({"serve"}).err, "inlay: serve is not a command; inlay --help lists them\n");
   EXPECT_EQ(inlay({"frobnicate"}).err, "inlay: frobnicate is not a command; inlay --help lists them\n");
 }
 
@@ -106,6 +142,7 @@ TEST_F(CliChat, TheCacheIsListedAndCleared) {
   const CommandResult list = inlay({"cache"}, limits);
   ASSERT_EQ(list.code, 0) << list.err;
   EXPECT_THAT(list.out, HasSubstr("prepared datasets"));
+  EXPECT_EQ(inlay({"cache", "list"}, limits).out, list.out);
   const auto object = nlohmann::json::parse(inlay({"cache", "--json"}, limits).out);
   EXPECT_EQ(object.at("kinds").at(0).at("what"), "data");
   EXPECT_EQ(object.at("kinds").at(0).at("files"), 1);
