@@ -16,6 +16,7 @@ namespace {
 constexpr int opt_write_data = 10001, opt_url = 10002, opt_post_fields = 10015, opt_headers = 10023, opt_method = 10036,
               opt_authorities = 10065, opt_write_function = 20011, opt_post_size = 60, opt_no_signal = 99,
               opt_timeout_ms = 155;
+constexpr int untrusted_server = 60, bad_authorities = 77;  // of its errors
 constexpr int info_status = 0x200002;
 
 struct Curl {
@@ -95,7 +96,12 @@ HttpResponse ask_by_curl(const Url& server, const HttpRequest& request, double s
     curl.set(handle.get(), opt_post_fields, request.body.c_str());
   }
   if (const int code = curl.perform(handle.get()); code != 0) {
-    throw HttpError(fmt::format("{}: {}", server.text(), curl.error(code)));
+    const bool untrusted = code == untrusted_server || code == bad_authorities;
+    throw HttpError(fmt::format("{}: {}{}", server.text(), curl.error(code),
+                                !untrusted        ? ""
+                                : trusted.empty() ? "; MLFLOW_TRACKING_SERVER_CERT_PATH or SSL_CERT_FILE names the "
+                                                    "certificate to trust"
+                                                  : fmt::format(" (certificates of {})", trusted)));
   }
   long status = 0;
   curl.info(handle.get(), info_status, &status);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/command.h"
 #include "support/files.h"
 #include "support/http_server.h"
 
@@ -79,6 +80,38 @@ TEST(IoHttp, WhatIsNoAnswerIsAnErrorThatNamesTheServer) {
   EXPECT_THAT(http_error_of([&] { ask(parse_url("http://127.0.0.1:1"), {}, 10); }), HasSubstr("Connection refused"));
   EXPECT_THAT(http_error_of([&] { ask(parse_url("http://no.such.host.invalid"), {}, 10); }),
               HasSubstr("http://no.such.host.invalid:80: "));
+}
+
+// A server of OpenSSL's with a certificate that nobody knows, for so many connections.
+std::string start_https(const inlay::testing::TempFolder& folder, int connections) {
+  const auto made = inlay::testing::run(
+      "bash",
+      {"-c",
+       "cd \"$0\" && openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj "
+       "/CN=localhost -addext subjectAltName=IP:127.0.0.1 && { timeout 60 openssl s_server -accept 127.0.0.1:0 "
+       "-cert cert.pem -key key.pem -www -naccept $1 > server.txt 2>&1 < /dev/null & } && for i in $(seq 100); "
+       "do grep -q ACCEPT server.txt && break; sleep 0.1; done; sed -n 's/.*ACCEPT.*:/https:\\/\\/127.0.0.1:/p' "
+       "server.txt | tr -d '\\n'",
+       folder.path().string(), std::to_string(connections)});
+  return made.out;
+}
+
+TEST(IoHttp, ACertificateThatNobodyKnowsIsSaidWithWhatToDo) {
+  if (inlay::testing::run("bash", {"-c", "command -v openssl"}).code != 0) GTEST_SKIP() << "openssl is not installed";
+  const inlay::testing::TempFolder folder;
+  const std::string url = start_https(folder, 3);
+  ASSERT_THAT(url, ::testing::StartsWith("https://127.0.0.1:"));
+  ::unsetenv("SSL_CERT_FILE");
+  ::unsetenv("MLFLOW_TRACKING_SERVER_CERT_PATH");
+  const std::string error = http_error_of([&] { ask(parse_url(url), {}, 10); });
+  if (error.find("needs libcurl") != error.npos) GTEST_SKIP() << error;
+  EXPECT_THAT(error, HasSubstr(url + ": "));
+  EXPECT_THAT(error, HasSubstr("; MLFLOW_TRACKING_SERVER_CERT_PATH or SSL_CERT_FILE names the certificate to trust"));
+  ::setenv("SSL_CERT_FILE", (folder / "cert.pem").c_str(), 1);
+  EXPECT_EQ(ask(parse_url(url), {}, 10).status, 200);
+  ::setenv("SSL_CERT_FILE", (folder / "no.pem").c_str(), 1);
+  EXPECT_THAT(http_error_of([&] { ask(parse_url(url), {}, 10); }), HasSubstr("no.pem"));
+  ::unsetenv("SSL_CERT_FILE");
 }
 
 TEST(IoHttp, TextsAreEncoded) {
