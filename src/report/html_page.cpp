@@ -59,6 +59,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 .heat { width: 100%; } .heat small { display: block; font-size: 0.75rem; opacity: 0.8; line-height: 1.2; }
 .heat .gap { border-left: 14px solid var(--card); }
 .charts { display: grid; gap: 14px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); }
+.charts svg { max-width: 640px; }
 .behind { opacity: 0.35; } svg .behind { stroke-width: 1; }
 .swatch { display: inline-block; width: 22px; height: 0; border-top: 3px solid var(--c); }
 .sample { margin: 0 0 14px; } .sample p { white-space: pre-wrap; overflow-wrap: anywhere; }

@@ -172,6 +172,7 @@ void Loop::tell_of_boards() {
 }
 
 void Loop::end_boards(BoardEnd how) {
+  if (!boards_.empty()) console_.status("handing the last records to the boards");
   for (const auto& board : boards_) board->end(how);
   tell_of_boards();
 }
@@ -232,17 +233,19 @@ void Loop::report(const StepResult& result, double rate, double seconds, double 
   }
   // The remaining time by this run's recent pace, which the first steps (warm-up of caches) do not know yet.
   pace_ = pace_ == 0 ? seconds : 0.9 * pace_ + 0.1 * seconds;
-  const auto line = [&](double loss) {
-    return fmt::format("step {}/{}  loss {:.4f}{}  norm {:.3f}  lr {:.2e}  {} tok/s{}  {}  ETA {}", state_.step, steps_,
-                       loss, objective, result.grad_norm, rate, format_count(std::llround(speed)), share,
-                       format_bytes(device_peak), format_duration(pace_ * static_cast<double>(steps_ - state_.step)));
+  const std::string left = "  ETA " + format_duration(pace_ * static_cast<double>(steps_ - state_.step));
+  const auto line = [&](double loss, bool live) {
+    // A narrow terminal shows the beginning of the line that passes by, and people watch it for the time that is left.
+    return fmt::format("step {}/{}{}  loss {:.4f}{}  norm {:.3f}  lr {:.2e}  {} tok/s{}  {}{}", state_.step, steps_,
+                       live ? left : "", loss, objective, result.grad_norm, rate, format_count(std::llround(speed)),
+                       share, format_bytes(device_peak), live ? "" : left);
   };
   const double done = static_cast<double>(state_.step) / static_cast<double>(steps_);
   history_.add(result.loss, done, now());
   const bool due = state_.step % options_.logging_steps == 0 || state_.step == steps_;
   // What stays has the mean since the line before it, what passes by the step's own loss.
-  if (due && (history_.due() || !console_.live())) console_.line(line(history_.take()));
-  if (console_.live()) console_.status(done, line(result.loss));
+  if (due && (history_.due() || !console_.live())) console_.line(line(history_.take(), false));
+  if (console_.live()) console_.status(done, line(result.loss, true));
 }
 
 bool Loop::evaluate_now() {
@@ -467,8 +470,8 @@ RunEnd Loop::finish() {
   });
   end_boards(BoardEnd::finished);
   console_.line(
-      fmt::format("done: {} steps in {}, loss {:.4f}; the {}{} is in {}", state_.step, format_duration(state_.seconds),
-                  state_.loss, origin_.adapter != nullptr ? "adapter" : "model",
+      fmt::format("done: {} in {}, loss {:.4f}; the {}{} is in {}", counted(state_.step, "step"),
+                  format_duration(state_.seconds), state_.loss, origin_.adapter != nullptr ? "adapter" : "model",
                   best ? fmt::format(" of step {}, the best,", state_.best.at.step) : "", output_.path().string()));
   return RunEnd::finished;
 }

@@ -172,6 +172,8 @@ TEST(CliWatching, TheLossStaysInTheScrollbackOfATerminal) {
   EXPECT_EQ(kept.front(), 1);
   EXPECT_EQ(kept[1], 5);
   EXPECT_EQ(kept.back(), 100);
+  // What passes by begins with what people watch it for: half of it is all that a narrow terminal shows.
+  EXPECT_TRUE(std::regex_search(result.out, std::regex("╌ step \\d+/100  ETA \\S+  loss ")));
 }
 
 }  // namespace
