@@ -58,8 +58,8 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 .heat td.just { box-shadow: inset 0 0 0 2px var(--ink); border-radius: 6px; font-weight: 600; }
 .heat { width: 100%; } .heat small { display: block; font-size: 0.75rem; opacity: 0.8; line-height: 1.2; }
 .heat .gap { border-left: 14px solid var(--card); }
-.charts { display: grid; gap: 14px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); }
-.charts svg { max-width: 640px; }
+.charts { display: grid; gap: 14px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); }
+.charts svg:not(.key) { min-width: min(var(--w), 340px); max-width: 640px; }
 .behind { opacity: 0.35; } svg .behind { stroke-width: 1; }
 .swatch { display: inline-block; width: 22px; height: 0; border-top: 3px solid var(--c); }
 .sample { margin: 0 0 14px; } .sample p { white-space: pre-wrap; overflow-wrap: anywhere; }

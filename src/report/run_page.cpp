@@ -73,11 +73,17 @@ class RunPage {
     if (!run_.evaluations.empty()) {
       const auto& best = *std::min_element(run_.evaluations.begin(), run_.evaluations.end(),
                                            [](const auto& a, const auto& b) { return a.loss < b.loss; });
-      const RunRecord::Evaluation& end = run_.evaluations.back();
-      out +=
-          card(2, "evaluation loss", number_text(end.loss, 3),
-               &best == &end ? std::string("the lowest of the run")
-                             : fmt::format("lowest {} at step {}", number_text(best.loss, 3), format_count(best.step)));
+      // The result's, where it is not the last step's model.
+      const auto of_result =
+          std::ranges::find_if(run_.evaluations, [&](const auto& e) { return e.step == run_.result_step; });
+      const RunRecord::Evaluation& end = of_result != run_.evaluations.end() ? *of_result : run_.evaluations.back();
+      std::string note = &best == &end
+                             ? std::string("the lowest of the run")
+                             : fmt::format("lowest {} at step {}", number_text(best.loss, 3), format_count(best.step));
+      if (&end != &run_.evaluations.back()) {
+        note = fmt::format("of step {}, whose model is the result", format_count(end.step));
+      }
+      out += card(2, "evaluation loss", number_text(end.loss, 3), note);
     }
     double memory = 0;
     for (const Step& step : run_.steps) memory = std::fmax(memory, step.device_bytes);

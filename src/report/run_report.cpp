@@ -137,7 +137,10 @@ RunRecord read_run(const fs::path& folder) {
   train::read_metrics(folder / "metrics.jsonl",
                       [&](std::string_view, const io::Json& record) { read_record(record, run); });
   run.finished = io::exists(folder / "summary.json");
-  if (run.finished) run.facts = read_summary(folder / "summary.json");
+  if (run.finished) {
+    run.facts = read_summary(folder / "summary.json");
+    run.result_step = io::Json::read(folder / "summary.json").expect_object().find_integer("result_step");
+  }
   if (io::exists(folder / "config.yaml")) {
     constexpr std::size_t most = std::size_t{16} << 20;
     run.config = io::read_file(folder / "config.yaml", most);

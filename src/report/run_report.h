@@ -42,11 +42,12 @@ struct RunRecord {
   std::int64_t total_steps = 0;       // 0: unknown
   std::vector<Step> steps;
   std::vector<Evaluation> evaluations;
-  bool finished = false;    // summary.json is there
-  std::vector<Fact> facts;  // of summary.json, in words
-  std::string config;       // config.yaml as it is
-  std::string base_model;   // by config.yaml
-  std::vector<Fact> data;   // what it learns from and is evaluated on, by config.yaml
+  bool finished = false;                    // summary.json is there
+  std::vector<Fact> facts;                  // of summary.json, in words
+  std::optional<std::int64_t> result_step;  // whose model the result is, where summary.json says so
+  std::string config;                       // config.yaml as it is
+  std::string base_model;                   // by config.yaml
+  std::vector<Fact> data;                   // what it learns from and is evaluated on, by config.yaml
   std::vector<RunSample> samples;
   std::vector<std::pair<std::string, std::vector<Answer>>> answers;  // to each of sample_prompts, by steps
 };

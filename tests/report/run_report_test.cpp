@@ -57,6 +57,20 @@ TEST(ReportRun, ReadsWhatARunLeft) {
   EXPECT_THAT(html, Not(HasSubstr("The run is not complete")));
 }
 
+// Where the best model is the result, its evaluation is the run's, not that of the last step.
+TEST(ReportRun, TheEvaluationShownIsTheResults) {
+  const TempFolder folder;
+  folder.write("metrics.jsonl", metrics_of_three() + R"({"step":3,"eval_loss":3.5})" + "\n");
+  folder.write("config.yaml", config);
+  folder.write("summary.json", R"({"steps": 3, "device": "cpu", "seconds": 75, "result_step": 2})");
+  const std::string card = R"(evaluation loss</h3><div class="big">)", best = card + "3.125", last = card + "3.500";
+  EXPECT_THAT(run_html(read_run(folder.path())), HasSubstr(best));
+  EXPECT_THAT(run_html(read_run(folder.path())), HasSubstr("of step 2, whose model is the result"));
+  folder.write("summary.json", R"({"steps": 3, "device": "cpu", "seconds": 75})");
+  EXPECT_THAT(run_html(read_run(folder.path())), HasSubstr(last));
+  EXPECT_THAT(run_html(read_run(folder.path())), HasSubstr("lowest 3.125 at step 2"));
+}
+
 TEST(ReportRun, AnUnfinishedRunWithoutEvaluationIsShownToo) {
   const TempFolder folder;
   // Killed while it wrote: the last line is broken off.
