@@ -10,7 +10,7 @@ namespace inlay {
 std::span<const EnvironmentVariable> environment_variables() {
   static const std::vector<EnvironmentVariable> table = {
       {"XDG_CACHE_HOME", {}, "~/.cache", "the folder in which inlay/ keeps what can be made again"},
-      {"HOME", {}, "no cache is kept", "the home folder, for ~/.cache"},
+      {"HOME", {}, "no cache is kept", "the home folder, for ~/.cache, and for ~ in configurations"},
       {"HF_HOME", {}, "~/.cache/huggingface", "where Hugging Face's programs keep models, datasets and the token"},
       {"HF_HUB_CACHE", {}, "hub in HF_HOME", "the folder of models and datasets alone"},
       {"HF_ENDPOINT", {}, "https://huggingface.co", "the server that --download asks"},

@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "core/environment.h"
 #include "core/error.h"
 #include "data/dataset_files.h"
 #include "io/hub.h"
@@ -69,8 +70,14 @@ bool is_found(const std::string& path) {
 
 }  // namespace
 
-std::string located(const std::string& path, PathUse use, const fs::path& folder, const std::string& key,
+std::string with_home(const std::string& path) {
+  const auto home = path.starts_with("~/") ? environment("HOME") : std::nullopt;
+  return home ? *home + path.substr(1) : path;
+}
+
+std::string located(const std::string& given, PathUse use, const fs::path& folder, const std::string& key,
                     std::vector<std::string>& notes) {
+  const std::string path = with_home(given);
   if (path.empty() || fs::path(path).is_absolute()) return path;
   const std::string there = (folder / path).lexically_normal().string();
   if (use == Use::written || is_found(there)) return there;
@@ -86,7 +93,9 @@ std::string located(const std::string& path, PathUse use, const fs::path& folder
 }
 
 void locate(TrainOptions& options, const std::string& key, const fs::path& folder) {
-  each_path(options, key, [&](std::string& path, Use use) { path = located(path, use, folder, key, options.notes); });
+  each_path(options, key, [&](std::string& path, Use use) {
+    path = folder.empty() ? with_home(path) : located(path, use, folder, key, options.notes);
+  });
 }
 
 TrainOptions with_absolute_paths(TrainOptions options) {

@@ -13,7 +13,11 @@ enum class PathUse : std::uint8_t { read, written };
 std::string located(const std::string& path, PathUse use, const std::filesystem::path& folder, const std::string& key,
                     std::vector<std::string>& notes);
 
-// Makes the relative paths that one key holds relative to a folder, as `located` does.
+// ~/x as a shell would have it.
+std::string with_home(const std::string& path);
+
+// Makes the relative paths that one key holds relative to a folder, as `located` does; an empty one is the working
+// directory, where they stay as they are.
 void locate(TrainOptions& options, const std::string& key, const std::filesystem::path& folder);
 
 }  // namespace inlay::options

@@ -348,7 +348,7 @@ TrainOptions parse(const YAML::Node& root, const std::string& source, const Over
     wrong.insert(item.place.key);
     problems.gather([&] {
       setter.set(item);
-      if (!folder.empty() && item.place.line > 0) locate(options, item.place.key, folder);
+      locate(options, item.place.key, item.place.line > 0 ? folder : std::filesystem::path());
       wrong.erase(item.place.key);
     });
   }

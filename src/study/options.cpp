@@ -219,7 +219,7 @@ class StudyReader {
   }
 
   std::string located(const std::string& path, options::PathUse use, const std::string& key) {
-    return folder_.empty() ? path : options::located(path, use, folder_, key, study_.notes);
+    return folder_.empty() ? options::with_home(path) : options::located(path, use, folder_, key, study_.notes);
   }
   void locate_all(std::vector<std::string>& files, const std::string& key) {
     for (std::string& file : files) file = located(file, options::PathUse::read, key);

@@ -147,6 +147,22 @@ TEST_F(CliImport, WhatIsMissingIsNamedWithItsFolder) {
               HasSubstr("(by the configuration, because " + (folder / "rowz.jsonl").string() + " does not exist)"));
 }
 
+// A shell never sees what is in a file.
+TEST_F(CliImport, ATildeIsTheHomeFolder) {
+  const CommandLimits home{.interrupt_when = {}, .interrupt = {}, .environment = {{"HOME", folder.path().string()}}};
+  std::filesystem::create_directories(folder / "conf");
+  folder.write("conf/run.yaml",
+               "base_model: ~/base\ndatasets: [~/rows.jsonl]\noutput_dir: ~/out\nmax_steps: 1\n"
+               "learning_rate: 1e-3\nsequence_len: 256\n");
+  const CommandResult trained = inlay({"train", folder / "conf/run.yaml", "--device", "cpu"}, home);
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_TRUE(std::filesystem::exists(folder / "out/model.safetensors"));
+  const CommandResult other =
+      inlay({"train", folder / "conf/run.yaml", "--device", "cpu", "--output_dir=~/other"}, home);
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_TRUE(std::filesystem::exists(folder / "other/model.safetensors"));
+}
+
 TEST_F(CliImport, TheOtherProgramMayBeNamed) {
   const std::string file =
       folder.write("a.yml", "base_model: m\ndatasets: [{path: d, type: alpaca}]\noutput_dir: o\nlearning_rate: 1\n");
