@@ -22,7 +22,8 @@ void describe_memory(const EngineOptions& engine, const MemoryPlan& plan, Consol
     console.line(fmt::format("memory: the loss works on {} rows at once", format_count(engine.loss.chunk)));
   }
   if (plan.host_peak > 0) {
-    console.line(fmt::format("memory: {} on the host{}", format_bytes(plan.host_peak),
+    console.line(fmt::format("memory: {} {}{}", format_bytes(plan.host_peak),
+                             engine.device == Device::cuda ? "on the host" : "more, beside the plan's",
                              engine.host_layers > 0 ? fmt::format(", {} layers live there", engine.host_layers) : ""));
   }
   if (engine.staged != Staged::nothing) {
