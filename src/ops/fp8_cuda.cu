@@ -51,12 +51,7 @@ __global__ void __launch_bounds__(fp8_threads, 2)
   write_tile<T>(part, rows, columns, at, memory);
 }
 
-// Largest magnitudes of rows, of columns, or of everything, as the forms want them. Maxima of the bits of magnitudes
-// are maxima of these, and do not depend on their order.
-__device__ __forceinline__ void raise(float* to, float magnitude) {
-  atomicMax(reinterpret_cast<unsigned*>(to), __float_as_uint(magnitude));
-}
-
+// Largest magnitudes of rows, of columns, or of everything, as the forms want them.
 template <class T>
 __global__ void __launch_bounds__(fp8_threads)
     find_largest(FormOut rows, FormOut columns, Source<T> source, Extents extents) {
@@ -67,11 +62,8 @@ __global__ void __launch_bounds__(fp8_threads)
   float of_rows[fp8_edge], of_columns[fp8_edge];
   measure_tile<T>(part, of_rows, of_columns);
   const float square = largest_of_tile(of_rows, memory);
-  const auto tensor = [&](const FormOut& form) {
-    if (form.codes != nullptr && form.scaling == Fp8Scaling::tensor && threadIdx.x == 0) raise(form.scales, square);
-  };
-  tensor(rows);
-  tensor(columns);
+  raise_tensor(rows, square);
+  raise_tensor(columns, square);
   if (rows.codes != nullptr && rows.scaling == Fp8Scaling::row && at.across() == 0) {
 #pragma unroll
     for (int r = 0; r < fp8_edge; ++r) {
@@ -100,6 +92,26 @@ bool needs_largest(const Fp8Matrix& m) {
 
 }  // namespace
 
+bool clear_largest(Exec& exec, const Fp8Forms& forms) {
+  bool any = false;
+  for (const Fp8Matrix* m : {&forms.rows, &forms.columns}) {
+    if (!needs_largest(*m)) continue;
+    exec.fill_zero(m->scales);
+    any = true;
+  }
+  return any;
+}
+
+void largest_to_scales(Exec& exec, const Fp8Forms& forms) {
+  for (const Fp8Matrix* m : {&forms.rows, &forms.columns}) {
+    if (!needs_largest(*m)) continue;
+    const std::int64_t count = m->scales.size();
+    make_scales<<<static_cast<unsigned>((count + 255) / 256), 256, 0, stream_of(exec)>>>(
+        static_cast<float*>(m->scales.data()), count, m->codes.dtype() == DType::e5m2);
+    check_launch("scales of fp8");
+  }
+}
+
 void quantise_fp8(Exec& exec, const Fp8Forms& to, ConstView x) {
   const cudaStream_t stream = stream_of(exec);
   const FormOut rows = form_out(to.rows), columns = form_out(to.columns);
@@ -107,10 +119,7 @@ void quantise_fp8(Exec& exec, const Fp8Forms& to, ConstView x) {
                      col_blocks = (x.dim(1) + fp8_tile - 1) / fp8_tile;
   const Extents extents{x.dim(0), x.dim(1), static_cast<unsigned>(col_blocks)};
   const auto blocks = static_cast<unsigned>(row_blocks * col_blocks);
-  const bool measured = needs_largest(to.rows) || needs_largest(to.columns);
-  for (const Fp8Matrix* m : {&to.rows, &to.columns}) {
-    if (needs_largest(*m)) exec.fill_zero(m->scales);
-  }
+  const bool measured = clear_largest(exec, to);
   with_activation_type(x.dtype(), [&](auto type) {
     using T = decltype(type);
     const Source<T> source{pointer<T>(x), x.ld(), vectors_fit(fp8_edge, x)};
@@ -118,13 +127,7 @@ void quantise_fp8(Exec& exec, const Fp8Forms& to, ConstView x) {
     quantise<T><<<blocks, fp8_threads, 0, stream>>>(rows, columns, source, extents);
   });
   check_launch("quantise_fp8");
-  for (const Fp8Matrix* m : {&to.rows, &to.columns}) {
-    if (!needs_largest(*m)) continue;
-    const std::int64_t count = m->scales.size();
-    make_scales<<<static_cast<unsigned>((count + 255) / 256), 256, 0, stream>>>(static_cast<float*>(m->scales.data()),
-                                                                                count, m->codes.dtype() == DType::e5m2);
-    check_launch("quantise_fp8");
-  }
+  largest_to_scales(exec, to);
 }
 
 }  // namespace inlay::ops::cuda

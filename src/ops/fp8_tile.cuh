@@ -142,6 +142,19 @@ __device__ __forceinline__ float largest_of_tile(const float (&of_rows)[fp8_edge
   return most;
 }
 
+// Maxima of the bits of magnitudes are maxima of these, and do not depend on their order.
+__device__ __forceinline__ void raise(float* to, float magnitude) {
+  atomicMax(reinterpret_cast<unsigned*>(to), __float_as_uint(magnitude));
+}
+__device__ __forceinline__ void raise_tensor(const FormOut& form, float magnitude) {
+  if (form.codes != nullptr && form.scaling == Fp8Scaling::tensor && threadIdx.x == 0) raise(form.scales, magnitude);
+}
+
+// Where scales are of rows or of the whole tensor, one pass finds largest magnitudes in their place (zeros first, and
+// whether there are any), another reads these and writes codes, and then they become scales.
+bool clear_largest(Exec& exec, const Fp8Forms& forms);
+void largest_to_scales(Exec& exec, const Fp8Forms& forms);
+
 // A thread's columns over all rows of the tile.
 __device__ __forceinline__ void largest_of_columns(float (&of_columns)[fp8_edge], const TilePlace& at,
                                                    TileMemory& memory) {

@@ -23,13 +23,20 @@ void check_gate(const Exec& exec, Gate gate) {
       "with, or use the CPU");
 }
 
-// Whether one kernel does it all: silu in bf16, where every block of 128 columns lies in one half of gate_up and knows
-// its own scales.
-bool in_one_pass(const Exec& exec, const Fp8Forms& forms, ConstView gate_up, Gate gate) {
-  const Fp8Matrix& any = forms.rows.absent() ? forms.columns : forms.rows;
-  const bool blocks = any.scaling == Fp8Scaling::vector || any.scaling == Fp8Scaling::square;
-  return exec.on_cuda() && gate == Gate::silu && gate_up.dtype() == DType::bf16 && blocks &&
-         gate_up.dim(1) / 2 % backend::fp8_block == 0;
+const Fp8Matrix& any_of(const Fp8Forms& forms) { return forms.rows.absent() ? forms.columns : forms.rows; }
+
+// Whether kernels write codes and nothing else: silu in bf16, where every block of 128 columns lies in one half of
+// gate_up. Blocks know their own scales; for one scale of all, the same is computed twice, which takes less than
+// storing it.
+bool without_storing(const Exec& exec, const Fp8Forms& forms, ConstView gate_up, Gate gate) {
+  return exec.on_cuda() && gate == Gate::silu && gate_up.dtype() == DType::bf16 &&
+         any_of(forms).scaling != Fp8Scaling::row && gate_up.dim(1) / 2 % backend::fp8_block == 0;
+}
+
+// What the kernels read, and once more where largest magnitudes come first.
+void count_reads(Exec& exec, const Fp8Forms& forms, std::initializer_list<ConstView> inputs) {
+  exec.count_bytes(inputs);
+  if (any_of(forms).scaling == Fp8Scaling::tensor) exec.count_bytes(inputs);
 }
 
 void count_forms(Exec& exec, const Fp8Forms& forms) { exec.count_bytes({forms.rows.codes, forms.columns.codes}); }
@@ -59,14 +66,14 @@ void swiglu_backward(Exec& exec, View dgate_up, View act, ConstView dact, ConstV
 }
 
 void swiglu_forward_fp8(Exec& exec, const Fp8Forms& act, ConstView gate_up, Gate gate) {
-  if (!in_one_pass(exec, act, gate_up, gate)) {
+  if (!without_storing(exec, act, gate_up, gate)) {
     const ScratchScope scope(exec.arena());
     View plain = exec.arena().scratch("mlp activation", gate_up.dtype(), {gate_up.dim(0), gate_up.dim(1) / 2});
     swiglu_forward(exec, plain, gate_up, gate);
     return quantise_fp8(exec, act, plain);
   }
   check_activation("swiglu_forward_fp8", "gate_up", gate_up);
-  exec.count_bytes({gate_up});
+  count_reads(exec, act, {gate_up});
   count_forms(exec, act);
   if (!exec.planning() && gate_up.size() != 0) cuda::swiglu_forward_fp8(exec, act, gate_up);
 }
@@ -74,7 +81,7 @@ void swiglu_forward_fp8(Exec& exec, const Fp8Forms& act, ConstView gate_up, Gate
 void swiglu_backward_fp8(Exec& exec, const Fp8Forms& dgate_up, const Fp8Forms& act, ConstView dact, ConstView gate_up,
                          Gate gate) {
   constexpr std::string_view op = "swiglu_backward_fp8";
-  if (!in_one_pass(exec, dgate_up, gate_up, gate)) {
+  if (!without_storing(exec, dgate_up, gate_up, gate)) {
     const ScratchScope scope(exec.arena());
     View gradient = exec.arena().scratch("gate and up gradient", gate_up.dtype(), gate_up.shape());
     View plain = exec.arena().scratch("mlp activation", gate_up.dtype(), dact.shape());
@@ -83,7 +90,7 @@ void swiglu_backward_fp8(Exec& exec, const Fp8Forms& dgate_up, const Fp8Forms& a
     return quantise_fp8(exec, act, plain);
   }
   check_pair(op, "dact", dact, gate_up);
-  exec.count_bytes({dact, gate_up});
+  count_reads(exec, dgate_up, {dact, gate_up});
   count_forms(exec, dgate_up);
   count_forms(exec, act);
   if (!exec.planning() && gate_up.size() != 0) cuda::swiglu_backward_fp8(exec, dgate_up, act, dact, gate_up);

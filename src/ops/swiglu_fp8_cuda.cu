@@ -3,7 +3,9 @@
 #include "ops/sigmoid.cuh"
 #include "ops/swiglu.h"
 
-// swiglu whose results are operands of products in fp8: read once, written as codes and scales of both forms.
+// swiglu whose results are operands of products in fp8, written as codes and scales of both forms and in no other way.
+// By blocks its inputs are read once; where a scale is of the whole tensor, twice: the first pass finds the largest
+// magnitude.
 namespace inlay::ops::cuda {
 
 namespace {
@@ -27,6 +29,32 @@ __device__ __forceinline__ void load_part(TilePart<T>& part, const T* from, bool
   if (inside) part.load(from);
 }
 
+// The largest magnitude of what a thread has seen, as it is rounded to bf16.
+struct Largest {
+  __nv_bfloat162 most = __floats2bfloat162_rn(0.0f, 0.0f);
+
+  __device__ __forceinline__ void take(const TilePart<T>& part) {
+#pragma unroll
+    for (int word = 0; word < fp8_edge / 2; ++word) {
+      most = __hmax2_nan(most, __habs2(*reinterpret_cast<const __nv_bfloat162*>(&part.word[word])));
+    }
+  }
+  // Of all threads of the block. They come here together.
+  __device__ __forceinline__ float of_block(TileMemory& memory) const {
+    float result = larger(__low2float(most), __high2float(most));
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) result = larger(result, __shfl_xor_sync(~0u, result, step));
+    if (threadIdx.x % 32 == 0) memory.warps[threadIdx.x / 32] = result;
+    __syncthreads();
+#pragma unroll
+    for (int warp = 0; warp < fp8_threads / 32; ++warp) result = larger(result, memory.warps[warp]);
+    return result;
+  }
+};
+
+enum class Pass : std::uint8_t { measure, write };
+
+template <Pass pass>
 __global__ void __launch_bounds__(fp8_threads, 2) forward(FormOut rows, FormOut columns, GateUp gate_up) {
   __shared__ TileMemory memory;
   const TilePlace at = gate_up.place();
@@ -46,7 +74,16 @@ __global__ void __launch_bounds__(fp8_threads, 2) forward(FormOut rows, FormOut 
     for (int j = 0; j < fp8_edge; ++j) g[j] = g[j] * sigmoid<T>(g[j]) * u[j];
     act[r].set(g);
   }
-  write_tile<T>(act, rows, columns, at, memory);
+  if constexpr (pass == Pass::measure) {
+    Largest largest;
+#pragma unroll
+    for (int r = 0; r < fp8_edge; ++r) largest.take(act[r]);
+    const float magnitude = largest.of_block(memory);
+    raise_tensor(rows, magnitude);
+    raise_tensor(columns, magnitude);
+  } else {
+    write_tile<T>(act, rows, columns, at, memory);
+  }
 }
 
 struct BackwardOut {
@@ -68,6 +105,60 @@ struct Aside {
     }
   }
 };
+
+// A row of a thread's share: gate becomes its gradient, up its own, dact the activation.
+__device__ __forceinline__ void differentiate(TilePart<T>& gate, TilePart<T>& up, TilePart<T>& dact) {
+  float g[fp8_edge], u[fp8_edge], da[fp8_edge];
+  gate.get(g);
+  up.get(u);
+  dact.get(da);
+#pragma unroll
+  for (int j = 0; j < fp8_edge; ++j) {
+    const float s = sigmoid<T>(g[j]);
+    const float silu = g[j] * s;
+    const float dg = da[j] * u[j] * (s + silu * (1.0f - s)), du = da[j] * silu;
+    da[j] = silu * u[j];
+    g[j] = dg;
+    u[j] = du;
+  }
+  gate.set(g);
+  up.set(u);
+  dact.set(da);
+}
+
+// The largest magnitudes of what backward() writes.
+__global__ void __launch_bounds__(fp8_threads, 2)
+    measure_backward(BackwardOut to, const T* dact, std::int64_t dact_ld, GateUp gate_up) {
+  __shared__ TileMemory memory;
+  const TilePlace at = gate_up.place();
+  Largest gradient, act;
+#pragma unroll
+  for (int quarter = 0; quarter < fp8_edge; quarter += 2) {
+    TilePart<T> gate[2], up[2], d[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const std::int64_t row = at.row() + quarter + i;
+      const T* from = gate_up.data + row * gate_up.ld + at.col();
+      load_part(gate[i], from, row < at.rows);
+      load_part(up[i], from + gate_up.cols, row < at.rows);
+      load_part(d[i], dact + row * dact_ld + at.col(), row < at.rows);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      differentiate(gate[i], up[i], d[i]);
+      gradient.take(gate[i]);
+      gradient.take(up[i]);
+      act.take(d[i]);
+    }
+  }
+  const float of_gradient = gradient.of_block(memory);
+  __syncthreads();  // before the same memory serves again
+  const float of_act = act.of_block(memory);
+  raise_tensor(to.dgate_up_rows, of_gradient);
+  raise_tensor(to.dgate_up_columns, of_gradient);
+  raise_tensor(to.act_rows, of_act);
+  raise_tensor(to.act_columns, of_act);
+}
 
 // As swiglu_backward, tile by tile. Registers hold one of the three results at a time.
 __global__ void __launch_bounds__(fp8_threads, 2)
@@ -91,22 +182,7 @@ __global__ void __launch_bounds__(fp8_threads, 2)
     }
 #pragma unroll
     for (int i = 0; i < fp8_edge / 2; ++i) {
-      float g[fp8_edge], u[fp8_edge], da[fp8_edge];
-      part[half + i].get(g);
-      up[i].get(u);
-      d[i].get(da);
-#pragma unroll
-      for (int j = 0; j < fp8_edge; ++j) {
-        const float s = sigmoid<T>(g[j]);
-        const float silu = g[j] * s;
-        const float dg = da[j] * u[j] * (s + silu * (1.0f - s)), du = da[j] * silu;
-        da[j] = silu * u[j];
-        g[j] = dg;
-        u[j] = du;
-      }
-      part[half + i].set(g);
-      up[i].set(u);
-      d[i].set(da);
+      differentiate(part[half + i], up[i], d[i]);
       up_aside.put(half + i, up[i]);
       act_aside.put(half + i, d[i]);
     }
@@ -137,18 +213,29 @@ unsigned tiles_of(ConstView gate_up) {
 }  // namespace
 
 void swiglu_forward_fp8(Exec& exec, const Fp8Forms& act, ConstView gate_up) {
-  forward<<<tiles_of(gate_up), fp8_threads, 0, stream_of(exec)>>>(form_out(act.rows), form_out(act.columns),
-                                                                  as_gate_up(gate_up));
+  const FormOut rows = form_out(act.rows), columns = form_out(act.columns);
+  const GateUp from = as_gate_up(gate_up);
+  const unsigned tiles = tiles_of(gate_up);
+  const cudaStream_t stream = stream_of(exec);
+  if (clear_largest(exec, act)) forward<Pass::measure><<<tiles, fp8_threads, 0, stream>>>(rows, columns, from);
+  forward<Pass::write><<<tiles, fp8_threads, 0, stream>>>(rows, columns, from);
   check_launch("swiglu_forward_fp8");
+  largest_to_scales(exec, act);
 }
 
 void swiglu_backward_fp8(Exec& exec, const Fp8Forms& dgate_up, const Fp8Forms& act, ConstView dact, ConstView gate_up) {
   constexpr int aside = 2 * sizeof(Aside);
   check(cudaFuncSetAttribute(backward, cudaFuncAttributeMaxDynamicSharedMemorySize, aside), "swiglu_backward_fp8");
   const BackwardOut to{form_out(dgate_up.rows), form_out(dgate_up.columns), form_out(act.rows), form_out(act.columns)};
-  backward<<<tiles_of(gate_up), fp8_threads, aside, stream_of(exec)>>>(to, pointer<T>(dact), dact.ld(),
-                                                                       as_gate_up(gate_up));
+  const GateUp from = as_gate_up(gate_up);
+  const unsigned tiles = tiles_of(gate_up);
+  const cudaStream_t stream = stream_of(exec);
+  const bool of_gradient = clear_largest(exec, dgate_up), of_act = clear_largest(exec, act);
+  if (of_gradient || of_act) measure_backward<<<tiles, fp8_threads, 0, stream>>>(to, pointer<T>(dact), dact.ld(), from);
+  backward<<<tiles, fp8_threads, aside, stream>>>(to, pointer<T>(dact), dact.ld(), from);
   check_launch("swiglu_backward_fp8");
+  largest_to_scales(exec, dgate_up);
+  largest_to_scales(exec, act);
 }
 
 }  // namespace inlay::ops::cuda
