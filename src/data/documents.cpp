@@ -19,23 +19,25 @@ Documents Documents::of(const std::vector<Document>& documents) {
 }
 
 void Documents::add(std::shared_ptr<const Corpus> corpus, double weight, std::uint64_t seed) {
+  INLAY_ASSERT(corpora_.size() < 1u << 16, "{} files of documents", corpora_.size());
   const auto number = static_cast<std::uint32_t>(corpora_.size());
   const auto count = static_cast<std::size_t>(corpus->size());
-  std::vector<std::int64_t> all(count);
-  std::iota(all.begin(), all.end(), 0);
-  const auto take = [&](const std::vector<std::int64_t>& documents) {
-    for (const std::int64_t document : documents) places_.push_back({number, document});
-  };
-  for (double times = 1; times <= weight; ++times) take(all);
   const double rest = weight - std::floor(weight);
   const auto chosen = static_cast<std::size_t>(std::llround(rest * static_cast<double>(count)));
+  const auto take = [&](std::uint64_t document) { places_.push_back(Place::of(number, document)); };
+  places_.reserve(places_.size() + static_cast<std::size_t>(std::floor(weight)) * count + chosen);
+  for (double times = 1; times <= weight; ++times) {
+    for (std::uint64_t document = 0; document < count; ++document) take(document);
+  }
+  std::vector<std::uint64_t> all(chosen > 0 ? count : 0);
+  std::iota(all.begin(), all.end(), 0);
   const Philox philox{seed};
   for (std::size_t i = 0; i < chosen; ++i) {
     std::swap(all[i], all[i + random_below(philox, i, number, count - i)]);
   }
   all.resize(chosen);
   std::ranges::sort(all);
-  take(all);
+  std::ranges::for_each(all, take);
   corpora_.push_back(std::move(corpus));
 }
 
@@ -66,12 +68,12 @@ Documents Documents::take_out(double size, std::uint64_t seed) {
 
 Document Documents::read(std::int64_t index) const {
   const Place& place = places_[static_cast<std::size_t>(index)];
-  return with_reference(corpora_[place.corpus]->read(place.document), index);
+  return with_reference(corpora_[place.corpus()]->read(place.document()), index);
 }
 
 Document Documents::read(std::int64_t index, std::int64_t first, std::int64_t count) const {
   const Place& place = places_[static_cast<std::size_t>(index)];
-  return with_reference(corpora_[place.corpus]->read(place.document, first, count), index);
+  return with_reference(corpora_[place.corpus()]->read(place.document(), first, count), index);
 }
 
 void Documents::set_reference(std::vector<std::vector<float>> log_probs) {
@@ -86,18 +88,18 @@ Document Documents::with_reference(Document document, std::int64_t index) const 
 
 std::vector<std::int32_t> Documents::read_labels(std::int64_t index, std::int64_t first, std::int64_t count) const {
   const Place& place = places_[static_cast<std::size_t>(index)];
-  return corpora_[place.corpus]->read_labels(place.document, first, count);
+  return corpora_[place.corpus()]->read_labels(place.document(), first, count);
 }
 
 std::vector<float> Documents::read_weights(std::int64_t index, std::int64_t first, std::int64_t count) const {
   const Place& place = places_[static_cast<std::size_t>(index)];
-  return corpora_[place.corpus]->read_weights(place.document, first, count);
+  return corpora_[place.corpus()]->read_weights(place.document(), first, count);
 }
 
 std::vector<std::int64_t> Documents::lengths() const {
   std::vector<std::int64_t> lengths;
   lengths.reserve(places_.size());
-  for (const Place& place : places_) lengths.push_back(corpora_[place.corpus]->length(place.document));
+  for (const Place& place : places_) lengths.push_back(corpora_[place.corpus()]->length(place.document()));
   return lengths;
 }
 
@@ -121,7 +123,7 @@ std::string Documents::fingerprint() const {
     hasher.update(std::as_bytes(std::span(&digest, 1)));
   }
   for (const Place& place : places_) {
-    const std::uint64_t both[] = {place.corpus, static_cast<std::uint64_t>(place.document)};
+    const std::uint64_t both[] = {place.corpus(), static_cast<std::uint64_t>(place.document())};
     hasher.update(std::as_bytes(std::span(both)));
   }
   return fmt::format("{:016x}-{}", hasher.digest(), places_.size());

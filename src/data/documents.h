@@ -43,9 +43,12 @@ class Documents {
   std::size_t bytes() const;
 
  private:
+  // A document of a corpus, in one word: there may be tens of millions.
   struct Place {
-    std::uint32_t corpus;
-    std::int64_t document;
+    std::uint64_t bits;  // the corpus in the upper 16
+    static Place of(std::uint64_t corpus, std::uint64_t document) { return {corpus << 48 | document}; }
+    std::uint64_t corpus() const { return bits >> 48; }
+    std::int64_t document() const { return static_cast<std::int64_t>(bits & ((std::uint64_t{1} << 48) - 1)); }
     auto operator<=>(const Place&) const = default;
   };
   Document with_reference(Document document, std::int64_t index) const;

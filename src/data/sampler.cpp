@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -9,8 +10,6 @@
 
 namespace inlay::data {
 namespace {
-
-using Batches = std::vector<std::vector<std::int64_t>>;
 
 // Micro-batches that wait for documents at one time. With 128, even lengths spread evenly up to a whole micro-batch,
 // the hardest case, fill 97 %.
@@ -45,9 +44,8 @@ void check(const BatchOptions& options) {
 BatchSampler::BatchSampler(const std::vector<std::int64_t>& lengths, const BatchOptions& options) : options_(options) {
   check(options_);
   const std::int64_t limit = options_.sequence_len;
-  pieces_.reserve(lengths.size());
+  lengths_.reserve(lengths.size());
   kept_.reserve(lengths.size());
-  std::vector<Piece> rest;  // of documents that are split
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     const std::int64_t length = lengths[i];
     INLAY_ASSERT(length >= 1, "document {} has {} tokens", i, length);
@@ -58,7 +56,7 @@ BatchSampler::BatchSampler(const std::vector<std::int64_t>& lengths, const Batch
           i + 1, length, limit, *std::max_element(lengths.begin(), lengths.end()));
     }
     const auto document = static_cast<std::int64_t>(i);
-    pieces_.push_back({document, 0, std::min(length, limit)});
+    lengths_.push_back(static_cast<std::int32_t>(std::min(length, limit)));
     if (length > limit && options_.oversized == Oversized::drop) {
       ++dropped_;
       continue;
@@ -68,8 +66,8 @@ BatchSampler::BatchSampler(const std::vector<std::int64_t>& lengths, const Batch
     if (length > limit && options_.oversized == Oversized::split) {
       ++split_;
       for (std::int64_t begin = limit; begin < length; begin += limit) {
-        kept_.push_back(static_cast<std::int64_t>(lengths.size() + rest.size()));
-        rest.push_back({document, begin, std::min(limit, length - begin)});
+        kept_.push_back(static_cast<std::int64_t>(lengths.size() + rest_.size()));
+        rest_.push_back({document, begin, std::min(limit, length - begin)});
       }
     } else if (length > limit) {
       ++truncated_;
@@ -82,7 +80,6 @@ BatchSampler::BatchSampler(const std::vector<std::int64_t>& lengths, const Batch
         "all {} documents are longer than sequence_len ({}), and excess_length_strategy is drop: nothing is left",
         lengths.size(), limit);
   }
-  pieces_.insert(pieces_.end(), rest.begin(), rest.end());
   for (const std::int64_t number : kept_) tokens_ += length_of(number);
 }
 
@@ -90,6 +87,12 @@ BatchSampler::BatchSampler(const Documents& documents, const BatchOptions& optio
     : BatchSampler(documents.lengths(), options) {
   count_labels(documents);
   leave_out_unlabelled(documents);
+}
+
+BatchSampler::Piece BatchSampler::piece(std::int64_t number) const {
+  const auto documents = std::ssize(lengths_);
+  if (number >= documents) return rest_[static_cast<std::size_t>(number - documents)];
+  return {number, 0, lengths_[static_cast<std::size_t>(number)]};
 }
 
 std::int64_t BatchSampler::labels_of(std::int64_t number) const {
@@ -102,8 +105,9 @@ double BatchSampler::weight_of(std::int64_t number) const {
 
 // A piece's first label is masked: nothing stands before it.
 void BatchSampler::count_labels(const Documents& documents) {
-  labels_.reserve(pieces_.size());
-  for (const Piece& piece : pieces_) {
+  labels_.reserve(static_cast<std::size_t>(pieces()));
+  for (std::int64_t number = 0; number < pieces(); ++number) {
+    const Piece piece = this->piece(number);
     const auto labels = documents.read_labels(piece.document, piece.begin + 1, piece.length - 1);
     const auto weights = documents.read_weights(piece.document, piece.begin + 1, piece.length - 1);
     labels_.push_back(static_cast<std::int32_t>(std::ranges::count_if(labels, is_label)));
@@ -131,48 +135,55 @@ void BatchSampler::leave_out_unlabelled(const Documents& documents) {
   }
 }
 
+std::uint32_t BatchSampler::Packing::open_batch() {
+  INLAY_ASSERT(batches < std::numeric_limits<std::uint32_t>::max(), "{} micro-batches in an epoch", batches);
+  return batches++;
+}
+
 // Documents come in the epoch's random order and stay in it: each goes where the most room is, unless it fits well,
 // that is, fills at least half of the least room that holds it. Were the small ones to go into every gap that they fit
 // into, a micro-batch with a large gap would collect them.
-Batches BatchSampler::pack_best_fit(std::span<const std::int64_t> order) const {
+BatchSampler::Packing BatchSampler::pack_best_fit(std::span<const std::int64_t> order) const {
   struct Open {
     std::int64_t room;
-    std::size_t batch;
+    std::uint32_t batch;
     auto operator<=>(const Open&) const = default;
   };
-  Batches batches;
+  Packing packing;
+  packing.batch_of.reserve(order.size());
   std::vector<Open> open;  // sorted: least room first, ties by age
   for (const std::int64_t document : order) {
     const std::int64_t length = length_of(document);
-    Open target{max_tokens(), batches.size()};
+    Open target{max_tokens(), packing.batches};
     if (auto fitting = std::ranges::lower_bound(open, Open{length, 0}); fitting != open.end()) {
       if (fitting->room > 2 * length) fitting = open.end() - 1;
       target = *fitting;
       open.erase(fitting);
     } else {
-      batches.emplace_back();
+      packing.open_batch();
       if (open.size() == most_open) open.erase(open.begin());  // the fullest one: it has the least to gain
     }
-    batches[target.batch].push_back(document);
+    packing.put(target.batch);
     target.room -= length;
     if (target.room > 0) open.insert(std::ranges::lower_bound(open, target), target);
   }
-  return batches;
+  return packing;
 }
 
-Batches BatchSampler::pack_in_order(std::span<const std::int64_t> order) const {
-  Batches batches;
+BatchSampler::Packing BatchSampler::pack_in_order(std::span<const std::int64_t> order) const {
+  Packing packing;
+  packing.batch_of.reserve(order.size());
   std::int64_t room = 0;
   for (const std::int64_t document : order) {
     const std::int64_t cost = options_.sample_packing ? length_of(document) : options_.sequence_len;
     if (cost > room) {
-      batches.emplace_back();
+      packing.open_batch();
       room = max_tokens();
     }
-    batches.back().push_back(document);
+    packing.put(packing.batches - 1);
     room -= cost;
   }
-  return batches;
+  return packing;
 }
 
 const BatchSampler::Plan& BatchSampler::plan(std::int64_t epoch) const {
@@ -181,16 +192,23 @@ const BatchSampler::Plan& BatchSampler::plan(std::int64_t epoch) const {
   std::vector<std::int64_t> order = kept_;
   if (options_.shuffle) shuffle(order, options_.seed, epoch, Purpose::documents);
   const bool best_fit = options_.shuffle && options_.sample_packing;
-  Batches batches = best_fit ? pack_best_fit(order) : pack_in_order(order);
+  const Packing packing = best_fit ? pack_best_fit(order) : pack_in_order(order);
+  std::vector<std::uint32_t> batches(packing.batches);
+  std::iota(batches.begin(), batches.end(), 0u);
   if (best_fit) shuffle(batches, options_.seed, epoch, Purpose::batches);
 
-  Plan fresh;
-  fresh.epoch = epoch;
-  fresh.documents.reserve(order.size());
-  fresh.offsets = {0};
-  for (const auto& documents : batches) {
-    fresh.documents.insert(fresh.documents.end(), documents.begin(), documents.end());
-    fresh.offsets.push_back(static_cast<std::int64_t>(fresh.documents.size()));
+  // Each micro-batch's documents, in their order, behind those of the micro-batches before it.
+  std::vector<std::int64_t> end_of(packing.batches);
+  for (const std::uint32_t batch : packing.batch_of) ++end_of[batch];
+  plan_ = {};
+  Plan fresh{.epoch = epoch, .documents = std::vector<std::int64_t>(order.size()), .offsets = {0}};
+  fresh.offsets.reserve(batches.size() + 1);
+  for (const std::uint32_t batch : batches) {
+    const std::int64_t begin = fresh.offsets.back();
+    fresh.offsets.push_back(begin + std::exchange(end_of[batch], begin));
+  }
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    fresh.documents[static_cast<std::size_t>(end_of[packing.batch_of[i]]++)] = order[i];
   }
   plan_ = std::move(fresh);
   return plan_;
@@ -229,7 +247,7 @@ std::vector<Document> read_pieces(const BatchSampler& sampler, const Documents& 
                                   std::span<const std::int64_t> numbers) {
   std::vector<Document> pieces;
   for (const std::int64_t number : numbers) {
-    const BatchSampler::Piece& piece = sampler.piece(number);
+    const BatchSampler::Piece piece = sampler.piece(number);
     pieces.push_back(documents.read(piece.document, piece.begin, piece.length));
     std::int32_t& first = pieces.back().labels.front();
     if (!marks_sequence(first)) first = ignore_label;  // nothing precedes it that could predict it

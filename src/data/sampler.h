@@ -54,7 +54,7 @@ class BatchSampler {
   std::vector<std::int64_t> documents_of(std::int64_t epoch, std::int64_t index) const;
   // Of all that are used.
   const std::vector<std::int64_t>& kept() const { return kept_; }
-  const Piece& piece(std::int64_t number) const { return pieces_[static_cast<std::size_t>(number)]; }
+  Piece piece(std::int64_t number) const;
   // Tokens of the micro-batch, and the most that any micro-batch may have (for the memory plan).
   std::int64_t tokens_of(std::int64_t epoch, std::int64_t index) const;
   std::int64_t max_tokens() const { return options_.micro_batch_size * options_.sequence_len; }
@@ -86,16 +86,27 @@ class BatchSampler {
 
   void count_labels(const Documents& documents);
   void leave_out_unlabelled(const Documents& documents);
+  // In which micro-batch each document of an order is. There are tens of millions of either in large data, so neither
+  // is an object of its own.
+  struct Packing {
+    std::vector<std::uint32_t> batch_of;
+    std::uint32_t batches = 0;
+
+    void put(std::uint32_t batch) { batch_of.push_back(batch); }
+    std::uint32_t open_batch();
+  };
+  std::int64_t pieces() const { return std::ssize(lengths_) + std::ssize(rest_); }
   const Plan& plan(std::int64_t epoch) const;
-  std::vector<std::vector<std::int64_t>> pack_best_fit(std::span<const std::int64_t> order) const;
-  std::vector<std::vector<std::int64_t>> pack_in_order(std::span<const std::int64_t> order) const;
+  Packing pack_best_fit(std::span<const std::int64_t> order) const;
+  Packing pack_in_order(std::span<const std::int64_t> order) const;
   std::span<const std::int64_t> batch(std::int64_t epoch, std::int64_t index) const;
 
   BatchOptions options_;
-  std::vector<Piece> pieces_;
-  std::vector<std::int64_t> kept_;    // numbers of the pieces that are used
-  std::vector<std::int32_t> labels_;  // of every piece, those that count; empty: all but the first
-  std::vector<double> weights_;       // of every piece's labels together; empty: as many as there are
+  std::vector<std::int32_t> lengths_;  // of every document, or its first piece
+  std::vector<Piece> rest_;            // the others of those that were split
+  std::vector<std::int64_t> kept_;     // numbers of the pieces that are used
+  std::vector<std::int32_t> labels_;   // of every piece, those that count; empty: all but the first
+  std::vector<double> weights_;        // of every piece's labels together; empty: as many as there are
   std::int64_t documents_ = 0, tokens_ = 0, truncated_ = 0, truncated_tokens_ = 0, split_ = 0, dropped_ = 0,
                unlabelled_ = 0;
   mutable Plan plan_;
