@@ -26,6 +26,33 @@ constexpr std::size_t most_bytes = std::size_t{64} << 20;
 struct Outcome {
   Document document;
   std::string error;
+  std::vector<Doubt> doubts;
+};
+
+// What is right where all rows have it, in the order of the rows.
+class Doubts {
+ public:
+  // Why a row cannot be used that has what those before it have not; empty: it can. Where it lacks what they have, they
+  // were wrong, and it is too late to leave them out.
+  std::string take(std::vector<Doubt> row) {
+    if (!shared_) {
+      shared_ = std::move(row);
+      return {};
+    }
+    const auto has = [](const std::vector<Doubt>& doubts, const Doubt& wanted) {
+      return std::ranges::find(doubts, wanted.what, &Doubt::what) != doubts.end();
+    };
+    for (const Doubt& doubt : row) {
+      if (!has(*shared_, doubt)) return doubt.error;
+    }
+    for (const Doubt& doubt : *shared_) {
+      if (!has(row, doubt)) user_error("{}", doubt.error);
+    }
+    return {};
+  }
+
+ private:
+  std::optional<std::vector<Doubt>> shared_;  // by all rows so far
 };
 
 class Reading {
@@ -39,7 +66,7 @@ class Reading {
   Corpus tokens() {
     keep_unlabelled_ = true;
     // Token columns have no room for predictions: rows with these are read as any others.
-    return rows("", !dataset_.format.reads_predictions, [&](const RowBlocks& blocks, RawRow& raw) {
+    return rows("", !dataset_.format.reads_predictions, [&](const RowBlocks& blocks, RawRow& raw, std::vector<Doubt>&) {
       if (auto* arrays = std::get_if<std::unique_ptr<TokenArrays>>(&raw.content)) {
         return token_document(std::move(**arrays), blocks.where(raw), context_.vocab);
       }
@@ -58,9 +85,9 @@ class Reading {
     const Tokenizer tokenizer = Tokenizer::load(context_.model);
     check_vocabulary_ = tokenizer.vocab_size() > context_.vocab;
     const std::unique_ptr<RowFormat> format = make_format(options, tokenizer, context_.model);
-    return rows(options.field, false, [&](const RowBlocks& blocks, RawRow& raw) {
+    return rows(options.field, false, [&](const RowBlocks& blocks, RawRow& raw, std::vector<Doubt>& doubts) {
       const io::Value value = blocks.value(raw);
-      const Row row(value, blocks.where(raw));
+      const Row row(value, blocks.where(raw), &doubts);
       row.expect_object();
       Document document = format->make(row);
       if (document.input_ids.empty()) row.fail("there is no text in it");
@@ -85,7 +112,7 @@ class Reading {
     return document;
   }
 
-  using Make = std::function<Document(const RowBlocks& blocks, RawRow& row)>;
+  using Make = std::function<Document(const RowBlocks& blocks, RawRow& row, std::vector<Doubt>& doubts)>;
 
   // Rows are read here, become documents on other threads, and are written here in their order: what is under way is
   // bounded, whatever the size of the file, and the result does not depend on the number of threads.
@@ -125,7 +152,7 @@ class Reading {
   Outcome outcome_of(const Make& make, const RowBlocks& blocks, RawRow& row) const {
     Outcome outcome;
     try {
-      outcome.document = make(blocks, row);
+      outcome.document = make(blocks, row, outcome.doubts);
     } catch (const UserError& error) {
       outcome.error = error.what();
     }
@@ -145,6 +172,7 @@ class Reading {
 
   void take(Outcome outcome) {
     ++counts_.rows;
+    if (outcome.error.empty()) outcome.error = doubts_.take(std::move(outcome.doubts));
     if (!outcome.error.empty()) return skip(outcome.error);
     if (!keep_unlabelled_ && !has_labels(outcome.document)) {
       ++counts_.unlabelled;
@@ -182,6 +210,7 @@ class Reading {
   bool check_vocabulary_ = false, keep_unlabelled_ = false;
   Corpus::Builder builder_;
   RowCounts counts_;
+  Doubts doubts_;
   std::string first_error_;
 };
 

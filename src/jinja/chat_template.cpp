@@ -140,6 +140,13 @@ bool ChatTemplate::marks_generation() const {
   return std::ranges::any_of(templates_, [](const auto& entry) { return jinja::marks_generation(entry.second->body); });
 }
 
+bool ChatTemplate::names(std::string_view word) const {
+  return std::ranges::any_of(templates_, [&](const auto& entry) {
+    const std::string& text = entry.second->source.text();
+    return text.find(fmt::format("'{}'", word)) != text.npos || text.find(fmt::format("\"{}\"", word)) != text.npos;
+  });
+}
+
 RenderedChat ChatTemplate::render(const Value& messages, const RenderOptions& options) const {
   const Parsed& parsed = chosen(options);
   Variables variables;

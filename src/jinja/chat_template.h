@@ -58,6 +58,8 @@ class ChatTemplate {
 
   // Whether the template marks what the model is to learn with {% generation %} blocks.
   bool marks_generation() const;
+  // Whether a text of its code is this word, as a role that it compares with is.
+  bool names(std::string_view word) const;
 
  private:
   struct Parsed;

@@ -16,6 +16,7 @@ namespace {
 using inlay::testing::ChatModel;
 using inlay::testing::TempFolder;
 using inlay::testing::user_error_of;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -289,6 +290,72 @@ TEST_F(DataDataset, ABadRowEndsTheReadingWithItsPlace) {
   std::filesystem::create_symlink(folder_ / "loop.jsonl", folder_ / "loop.jsonl");
   EXPECT_THAT(error_of(folder_ / "loop.jsonl"),
               EndsWith("loop.jsonl: cannot be read: Too many levels of symbolic links"));
+}
+
+std::string spoken(const std::vector<std::string>& roles) {
+  std::string messages;
+  for (const std::string& role : roles) {
+    messages += (messages.empty() ? "" : ", ") + ("{\"role\": \"" + role + "\", \"content\": \"says " + role + "\"}");
+  }
+  return "{\"messages\": [" + messages + "]}\n";
+}
+
+// Its turns would silently not be learned.
+TEST_F(DataDataset, AMisspelledRoleInSomeRowsIsAnError) {
+  const std::string good = spoken({"user", "assistant"}), bad = spoken({"user", "assistant", "user", "assistnt"});
+  const std::string what =
+      ": message 4: 'assistnt' is no known role, and not every row has it; did you mean assistant? ";
+  const auto rows = folder_.write("rows.jsonl", good + good + bad + good);
+  const std::string error = error_of(rows);
+  EXPECT_THAT(error, StartsWith(rows.string() + ":3" + what));
+  EXPECT_THAT(error, HasSubstr("Known are assistant, bot, chatgpt, developer, "));
+  EXPECT_THAT(error, EndsWith("as in roles: {assistant: [assistnt]}"));
+  // In the first row as well, where no other has set an example yet.
+  const auto first = folder_.write("first.jsonl", bad + good);
+  EXPECT_THAT(error_of(first), StartsWith(first.string() + ":1" + what));
+  DatasetOptions named;
+  named.format.roles = {{"assistant", {"assistnt"}}};
+  EXPECT_EQ(read(rows, named)->size(), 4);
+  // Bad rows that may be left out are.
+  context_.bad_row = BadRow::skip;
+  EXPECT_EQ(read(rows)->counts().skipped, 1);
+  const std::string list = R"({"prompt": [{"role": "usr", "content": "Q"}], "completion": "A"})";
+  const std::string text = R"({"prompt": "Q", "completion": "A"})";
+  context_.bad_row = BadRow::raise;
+  EXPECT_THAT(error_of(folder_.write("pairs.jsonl", text + "\n" + list + "\n")),
+              HasSubstr(":2: message 1: 'usr' is no known role, and not every row has it; did you mean user? "));
+}
+
+TEST_F(DataDataset, RolesThatAreMeantAreNotDoubted) {
+  const std::string plain = spoken({"user", "assistant"});
+  for (const char* role : {"tool", "developer", "function", "ipython", "system", "human", "gpt"}) {
+    EXPECT_EQ(read(folder_.write("rows.jsonl", plain + spoken({"user", "assistant", role})))->size(), 2) << role;
+  }
+  // One of the data's own is in all rows, or is named: by the template, or by the options.
+  const std::string own = spoken({"user", "critic", "assistant"});
+  EXPECT_EQ(read(folder_.write("rows.jsonl", own + own))->size(), 2);
+  const auto some = folder_.write("rows.jsonl", plain + own);
+  EXPECT_THAT(error_of(some), HasSubstr("'critic' is no known role, and not every row has it; known are assistant"));
+  DatasetOptions options;
+  options.format.roles_to_train = {"critic", "assistant"};
+  EXPECT_EQ(read(some, options)->size(), 2);
+  const std::string written = "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
+  model_.set_template("{% for m in messages %}{% if m.role == 'critic' %}!{% endif %}" + written);
+  EXPECT_EQ(read(some)->size(), 2);
+}
+
+TEST_F(DataDataset, ARoleThatTheTemplateDoesNotWriteIsAnError) {
+  const auto rows = folder_.write("rows.jsonl", spoken({"user", "assistant", "critic"}));
+  const std::string written = "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n";
+  model_.set_template("{% for m in messages %}{% if m.role in ['user', 'assistant'] %}" + written +
+                      "{% endif %}{% endfor %}");
+  EXPECT_THAT(error_of(rows),
+              HasSubstr(":1: message 3: 'critic' is no known role, and the chat template leaves it out"));
+  model_.set_template(
+      "{% for m in messages %}{% if m.role not in ['user', 'assistant'] %}"
+      "{{ raise_exception('roles must alternate') }}{% endif %}" +
+      written + "{% endfor %}");
+  EXPECT_THAT(error_of(rows), AllOf(HasSubstr("roles must alternate"), HasSubstr("message 3: 'critic' is no known")));
 }
 
 TEST_F(DataDataset, ATypeBringsTheNamesOfItsKeys) {

@@ -15,18 +15,6 @@ namespace {
 // How far behind a turn its end token may stand: templates put a newline or two before it.
 constexpr std::size_t max_end_distance = 3;
 
-std::map<std::string, std::string> role_names_of(const FormatOptions& options) {
-  std::map<std::string, std::string> names;
-  if (options.roles.empty()) {
-    names = {{"human", "user"},    {"prompter", "user"},     {"gpt", "assistant"},
-             {"bot", "assistant"}, {"chatgpt", "assistant"}, {"model", "assistant"}};
-  }
-  for (const auto& [role, sources] : options.roles) {
-    for (const std::string& source : sources) names[source] = role;
-  }
-  return names;
-}
-
 // The name among several under which a message has something, or the first.
 std::string present_name(const Row& message, std::initializer_list<const char*> names) {
   for (const char* name : names) {
@@ -40,6 +28,11 @@ std::string other_keys(const Row& message) {
   std::string keys;
   for (const auto& member : *message.value().map()) keys += (keys.empty() ? "" : ", ") + member.key;
   return fmt::format(": it has {} (message_property_mappings names others)", keys);
+}
+
+const std::string* text_of(const ChatFormat::Turn& turn) {
+  const jinja::Value* content = turn.message.dict()->find("content");
+  return content != nullptr && content->string() != nullptr ? &content->string()->text : nullptr;
 }
 
 // What a model is to think is easily lost: a template may write no reasoning at all, or only the last turn's. Learning
@@ -58,13 +51,8 @@ void check_reasoning(const ChatFormat::Turn& turn, std::string_view written) {
 }  // namespace
 
 ChatFormat::ChatFormat(FormatOptions options, Tokenizer tokenizer, std::shared_ptr<const ChatTemplate> chat)
-    : options_(std::move(options)),
-      tokenizer_(std::move(tokenizer)),
-      chat_(std::move(chat)),
-      role_names_(role_names_of(options_)) {
-  for (std::string& role : options_.roles_to_train) {
-    if (const auto name = role_names_.find(role); name != role_names_.end()) role = name->second;
-  }
+    : options_(std::move(options)), tokenizer_(std::move(tokenizer)), chat_(std::move(chat)), roles_(options_, chat_) {
+  for (std::string& role : options_.roles_to_train) role = roles_.of(role);
   for (const std::string& token : options_.eot_tokens) {
     const auto id = tokenizer_.find_id(token);
     if (!id) user_error("eot_tokens: '{}' is not a token of the tokenizer", token);
@@ -88,14 +76,15 @@ std::string ChatFormat::role_of(const Row& message, std::size_t number) const {
       mapped != options_.message_property_mappings.end() ? mapped->second : present_name(message, {"role", "from"});
   const auto found = message.find(key);
   if (!found) user_error("{}: message {} has no {}, which says who speaks", message.where(), number, key);
-  const std::string role = found->text();
-  const auto name = role_names_.find(role);
-  return name != role_names_.end() ? name->second : role;
+  return roles_.of(found->text());
 }
 
 ChatFormat::Turn ChatFormat::read_turn(const Row& message, std::size_t number) const {
   if (!message.is_object()) message.fail_expected("a message, {\"role\": ..., \"content\": ...}");
-  Turn turn{.role = role_of(message, number), .source = message};
+  Turn turn{.role = role_of(message, number), .source = message, .number = number};
+  if (!roles_.knows(turn.role)) {
+    message.doubt(turn.role, roles_.unknown(number, turn.role, "not every row has it"));
+  }
   turn.trained = options_.train_on_inputs ||
                  std::ranges::find(options_.roles_to_train, turn.role) != options_.roles_to_train.end();
   const std::string weight_field = options_.message_field_weight.empty()
@@ -278,21 +267,30 @@ void ChatFormat::learn_ends(const std::vector<TokenSpan>& spans, Document& docum
   if (options_.train_on_eos == "last" && last) document.labels[*last] = document.input_ids[*last];
 }
 
-RenderedChat ChatFormat::render(const Row& row, std::vector<jinja::Value> messages,
+// A role of the data's own must at least get into the text.
+void ChatFormat::check_roles(const Row& row, const Conversation& conversation, const std::string& text) const {
+  for (const Turn& turn : conversation.turns) {
+    if (roles_.knows(turn.role)) continue;
+    const std::string* content = text_of(turn);
+    if (content == nullptr || text.find(trimmed(*content)) != text.npos) continue;
+    row.fail(roles_.unknown(turn.number, turn.role, "the chat template leaves it out"));
+  }
+}
+
+RenderedChat ChatFormat::render(const Row& row, const Conversation& conversation, std::vector<jinja::Value> messages,
                                 const RenderOptions& options) const {
   try {
     return chat_->render(jinja::make_list(nullptr, std::move(messages)), options);
   } catch (const TemplateError& error) {
-    row.fail(fmt::format("the chat template refuses the conversation: {}", error.what()));
+    const auto odd = std::ranges::find_if(conversation.turns, [&](const Turn& t) { return !roles_.knows(t.role); });
+    row.fail(fmt::format(
+        "the chat template refuses the conversation: {}{}", error.what(),
+        odd == conversation.turns.end() ? "" : "; " + roles_.unknown(odd->number, odd->role, "that may be why")));
   }
 }
 
 std::vector<std::int32_t> ChatFormat::make_shown(const Row& row) const {
   const Conversation conversation = read(row);
-  const auto text_of = [](const Turn& turn) -> const std::string* {
-    const jinja::Value* content = turn.message.dict()->find("content");
-    return content != nullptr && content->string() != nullptr ? &content->string()->text : nullptr;
-  };
   const auto& turns = conversation.turns;
   const auto answer = std::find_if(turns.rbegin(), turns.rend(), [](const Turn& turn) { return turn.trained; });
   const auto question = std::find_if(answer, turns.rend(), [](const Turn& turn) { return turn.role == "user"; });
@@ -303,14 +301,15 @@ std::vector<std::int32_t> ChatFormat::make_shown(const Row& row) const {
       "user", filled(options_.shown, {{"{instruction}", *text_of(*question)}, {"{response}", *text_of(*answer)}})));
   RenderOptions options = conversation.render;
   options.add_generation_prompt = true;
-  return tokenizer_.encode(render(row, std::move(messages), options).text, false);
+  return tokenizer_.encode(render(row, conversation, std::move(messages), options).text, false);
 }
 
 Document ChatFormat::make(const Row& row) const {
   const Conversation conversation = read(row);
   std::vector<jinja::Value> messages;
   for (const Turn& turn : conversation.turns) messages.push_back(turn.message);
-  const RenderedChat rendered = render(row, std::move(messages), conversation.render);
+  const RenderedChat rendered = render(row, conversation, std::move(messages), conversation.render);
+  check_roles(row, conversation, rendered.text);
   Document document;
   append(document, tokenizer_.encode(rendered.text, false), false);
   if (document.input_ids.empty()) row.fail("the chat template makes no text of the conversation");

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "data/formats/format.h"
+#include "data/formats/roles.h"
 
 namespace inlay::data {
 
@@ -18,6 +19,7 @@ class ChatFormat final : public RowFormat {
     jinja::Value message;
     std::string role;
     std::optional<Row> source;  // where it stands in the data
+    std::size_t number = 0;     // among the row's messages, from 1
     bool trained = false;
     float weight = 1.0f;
     bool marked = false;  // the message itself says whether, or how much
@@ -36,7 +38,9 @@ class ChatFormat final : public RowFormat {
   };
 
   Conversation read(const Row& row) const;
-  RenderedChat render(const Row& row, std::vector<jinja::Value> messages, const RenderOptions& options) const;
+  void check_roles(const Row& row, const Conversation& conversation, const std::string& text) const;
+  RenderedChat render(const Row& row, const Conversation& conversation, std::vector<jinja::Value> messages,
+                      const RenderOptions& options) const;
   Turn read_turn(const Row& message, std::size_t number) const;  // counted from 1
   std::string role_of(const Row& message, std::size_t number) const;
   std::optional<Row> find_messages(const Row& row) const;
@@ -55,7 +59,7 @@ class ChatFormat final : public RowFormat {
   FormatOptions options_;
   Tokenizer tokenizer_;
   std::shared_ptr<const ChatTemplate> chat_;
-  std::map<std::string, std::string> role_names_;  // from the data's to the template's
+  Roles roles_;
   std::vector<std::int32_t> end_tokens_;
   bool assistant_only_;
 };

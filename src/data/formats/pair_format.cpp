@@ -45,12 +45,12 @@ std::optional<Value> PairFormat::conversation_of(const Row& row) const {
 
 Document PairFormat::make(const Row& row) const {
   const auto conversation = conversation_of(row);
-  return conversation ? chat_->make(Row(*conversation, row.where())) : texts_->make(row);
+  return conversation ? chat_->make(row.meaning(*conversation)) : texts_->make(row);
 }
 
 std::vector<std::int32_t> PairFormat::make_shown(const Row& row) const {
   const auto conversation = conversation_of(row);
-  return conversation ? chat_->make_shown(Row(*conversation, row.where())) : texts_->make_shown(row);
+  return conversation ? chat_->make_shown(row.meaning(*conversation)) : texts_->make_shown(row);
 }
 
 }  // namespace inlay::data

@@ -79,7 +79,7 @@ class Answers {
       if (const auto found = row_.find(key)) members.push_back({key, found->value()});
     }
     const Value conversation(std::move(members));
-    return chat_->make(Row(conversation, row_.where()));
+    return chat_->make(row_.meaning(conversation));
   }
 
  private:

@@ -12,6 +12,10 @@ void Row::fail_expected(std::string_view expected) const {
   fail(fmt::format("expected {}, got {}", expected, io::shown(*value_)));
 }
 
+void Row::doubt(std::string what, std::string_view message) const {
+  if (doubts_ != nullptr) doubts_->push_back({std::move(what), fmt::format("{}: {}", where_, message)});
+}
+
 const std::string& Row::text() const {
   if (!is_text()) fail_expected("a string");
   return *value_->text();
@@ -39,7 +43,7 @@ std::vector<Row> Row::elements() const {
 }
 
 Row Row::element(std::size_t index) const {
-  return Row((*value_->list())[index], where_, fmt::format("{}[{}]", path_, index));
+  return below((*value_->list())[index], fmt::format("{}[{}]", path_, index));
 }
 
 const Row& Row::expect_object() const {
@@ -50,7 +54,7 @@ const Row& Row::expect_object() const {
 std::optional<Row> Row::find(std::string_view key) const {
   const io::Value* found = expect_object().value_->find(key);
   if (found == nullptr || found->is_null()) return std::nullopt;
-  return Row(*found, where_, path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key));
+  return below(*found, path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key));
 }
 
 Row Row::at(std::string_view key, std::string_view expected) const {
