@@ -88,6 +88,9 @@ void write_tensor(FileWriter& writer, const TensorPlan& plan, const std::functio
 
 ExportReport export_model(const ExportOptions& options, Console& console) {
   if (io::is_folder(options.output)) user_error("{}: is a folder; give the name of a file", options.output.string());
+  if (io::exists(options.output)) {
+    user_error("{}: exists already; give a new name, or remove it first", options.output.string());
+  }
   const model::ModelConfig config = model::load_config(options.model);
   const Architecture architecture = architecture_of(config);
   std::optional<Merged> merged;

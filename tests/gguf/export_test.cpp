@@ -8,6 +8,7 @@
 #include <set>
 
 #include "gguf/tensors.h"
+#include "io/file.h"
 #include "support/command.h"
 #include "support/fixtures.h"
 
@@ -224,11 +225,20 @@ TEST_F(CliExport, TypesAndMistakes) {
         inlay({"export", "gguf", folder_ / "m", folder_ / "m.gguf", "--type", type, "--quiet"});
     ASSERT_EQ(result.code, 0) << result.err;
     EXPECT_EQ(File(folder_ / "m.gguf").one("general.file_type"), number);
+    std::filesystem::remove(folder_ / "m.gguf");
   }
   EXPECT_EQ(inlay({"export", "gguf", folder_ / "m", folder_ / "m.gguf", "--type", "q3"}).code, 2);
   EXPECT_EQ(inlay({"export", "gguf", folder_ / "nowhere", folder_ / "m.gguf"}).code, 2);
   EXPECT_THAT(inlay({"export", "gguf", folder_ / "m", folder_ / "m"}).err, HasSubstr("is a folder"));
-  EXPECT_EQ(folder_.entry_count(), 2u) << "the model and one file";
+  EXPECT_EQ(folder_.entry_count(), 1u) << "the model alone";
+}
+
+TEST_F(CliExport, AFileThatIsThereStays) {
+  folder_.write("m.gguf", "mine");
+  const CommandResult result = inlay({"export", "gguf", folder_ / "m", folder_ / "m.gguf"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("m.gguf: exists already; give a new name, or remove it first"));
+  EXPECT_EQ(io::read_file(folder_ / "m.gguf", 100), "mine");
 }
 
 }  // namespace

@@ -201,9 +201,9 @@ def tensors_in(path):
     return {t.name: t for t in gguf.GGUFReader(path).tensors}
 
 
-def check_quantised(what, folder, work, floats):
+def check_quantised(what, folder, floats):
     for name, kind in (("q8_0", gguf.GGMLQuantizationType.Q8_0), ("mxfp4", gguf.GGMLQuantizationType.MXFP4)):
-        path = f"{work}/{name}.gguf"
+        path = f"{folder}-{name}.gguf"
         run("export", "gguf", folder, path, "--type", name, "--quiet")
         wrong, seen = [], 0
         for key, tensor in tensors_in(path).items():
@@ -236,7 +236,7 @@ for number, (what, changes) in enumerate(FAMILIES.items()):
         ours = ours[:ours.index(260)] if 260 in ours else ours
         check(f"{what}: llama.cpp goes on as inlay does", made == ours and len(ours) > 3, f"{made} and {ours}")
         if what in ("llama", "mixtral"):
-            check_quantised(what, folder, work, tensors_in(path))
+            check_quantised(what, folder, tensors_in(path))
     except Exception as error:
         check(what, False, str(error)[-400:])
 
