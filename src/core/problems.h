@@ -1,7 +1,11 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,6 +38,17 @@ class Problems {
     } catch (const UserError& error) {
       note(error.what());
     }
+  }
+  // As they stand in the file, "run.yaml, line 4: ..."; those without a line of it come last.
+  void sort_by_line(std::string_view source) {
+    const auto line_of = [before = std::string(source) + ", line "](std::string_view problem) {
+      std::size_t line = std::numeric_limits<std::size_t>::max();
+      if (!problem.starts_with(before)) return line;
+      problem.remove_prefix(before.size());
+      std::from_chars(problem.data(), problem.data() + problem.size(), line);
+      return line;
+    };
+    std::ranges::stable_sort(found_, {}, line_of);
   }
   bool empty() const { return found_.empty(); }
   void raise() const {

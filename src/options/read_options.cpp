@@ -334,6 +334,18 @@ YAML::Node load_yaml(const std::string& yaml, const std::string& source) {
   }
 }
 
+// Keys of a board that nothing goes to, where that was asked for: otherwise they are problems.
+void note_unused_boards(TrainOptions& options) {
+  if (options.reports_to("mlflow")) return;
+  std::vector<std::string> unused;
+  if (!options.mlflow_tracking_uri.empty()) unused.emplace_back("mlflow_tracking_uri");
+  if (!options.mlflow_experiment_name.empty()) unused.emplace_back("mlflow_experiment_name");
+  if (!options.mlflow_run_name.empty()) unused.emplace_back("mlflow_run_name");
+  if (!unused.empty()) {
+    options.notes.push_back(fmt::format("not needed with report_to: none: {}", join(unused, ", ")));
+  }
+}
+
 // folder: of the file, where its relative paths begin; empty: in the working directory.
 TrainOptions parse(const YAML::Node& root, const std::string& source, const Overrides& overrides,
                    const std::filesystem::path& folder) {
@@ -358,7 +370,9 @@ TrainOptions parse(const YAML::Node& root, const std::string& source, const Over
   KeyProblems together(source, places_of(given), std::move(wrong), problems);
   together.stand_in(setter.translated());
   Validation(options, together).run();
+  problems.sort_by_line(source);
   problems.raise();
+  note_unused_boards(options);
   if (options.optimizer == OptimizerKind::schedule_free) options.lr_scheduler = Decay::constant;  // the one in force
   if (!options.evaluates() && (options.evals_per_epoch > 0 || options.eval_strategy == When::epoch)) {
     options.notes.push_back(

@@ -112,7 +112,8 @@ void validate_watching(const TrainOptions& o, KeyProblems& problems) {
   refuse(o.sample_tokens != TrainOptions{}.sample_tokens && o.sample_prompts.empty(), "sample_tokens", without_prompts);
   refuse(o.save_only_model && !o.saves_along() && !o.saves_best(), "save_only_model",
          "is given, but nothing saves checkpoints: set save_steps");
-  if (o.reports_to("mlflow")) return;
+  // Whoever switches boards off need not take out what is for them.
+  if (o.reports_to("mlflow") || (o.reports_to("none") && problems.is_given("report_to"))) return;
   constexpr std::string_view without_mlflow = "is given, but report_to does not name mlflow";
   refuse(!o.mlflow_tracking_uri.empty(), "mlflow_tracking_uri", without_mlflow);
   refuse(!o.mlflow_experiment_name.empty(), "mlflow_experiment_name", without_mlflow);

@@ -208,6 +208,7 @@ class StudyReader {
     gather([&] { read_methods(); });
     gather([&] { read_evaluation(); });
     gather([&] { read_baseline(); });
+    problems_.sort_by_line(source_);
     problems_.raise();
     return std::move(study_);
   }

@@ -14,6 +14,7 @@ namespace {
 
 using inlay::testing::user_error_of;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -36,6 +37,29 @@ TEST(OptionsForeign, AllProblemsComeInOneMessageEachWithItsLine) {
                            HasSubstr("run.yaml, line 10: warmup_steps and warmup_ratio are both given"),
                            HasSubstr("run.yaml, line 12: rl: expected one of"), HasSubstr("command line: sequence_len"),
                            HasSubstr("run.yaml: output_dir is required")));
+  // As they stand in the file; what has no line comes last.
+  std::size_t before = 0;
+  for (const char* place : {"line 4:", "line 5:", "line 6:", "line 7:", "line 8:", "line 9:", "line 10:", "line 12:"}) {
+    const std::size_t at = error.find(place);
+    EXPECT_GT(at, before) << place << " in " << error;
+    before = at;
+  }
+  EXPECT_GT(error.find("command line: "), before);
+  EXPECT_GT(error.find("run.yaml: output_dir"), before);
+}
+
+// Boards may be switched off for once, on a command line.
+TEST(OptionsForeign, KeysOfABoardMayStayWhereBoardsAreSwitchedOff) {
+  const std::string yaml = minimal +
+                           "report_to: mlflow\nmlflow_tracking_uri: http://host\nmlflow_run_name: r\n"
+                           "wandb_name: w\n";
+  EXPECT_THAT(parse_options(yaml, "run.yaml", {{"report_to", "none"}}).notes,
+              Contains("not needed with report_to: none: mlflow_tracking_uri, mlflow_run_name"));
+  EXPECT_THAT(user_error_of([&] {
+                parse_options(yaml, "run.yaml", {{"report_to", "tensorboard"}});
+              }),
+              HasSubstr("run.yaml, line 6: mlflow_tracking_uri is given, but report_to does not name mlflow"));
+  EXPECT_THAT(user_error_of([&] { parsed("mlflow_run_name: r\n"); }), HasSubstr("report_to does not name mlflow"));
 }
 
 TEST(OptionsForeign, KeysWithoutAValueAreAbsent) {

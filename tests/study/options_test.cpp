@@ -152,6 +152,7 @@ TEST(StudyOptions, AllProblemsComeInOneMessageOnceEach) {
                               "line 11: warmup_steps and warmup_ratio are both given"}) {
     EXPECT_THAT(error, HasSubstr(problem));
   }
+  EXPECT_LT(error.find("c.yaml, line 1:"), error.find("c.yaml, line 2:"));
 }
 
 TEST(StudyOptions, TrainingKeysHaveTheChecksAndLinesOfTrain) {
