@@ -8,7 +8,9 @@
 #include "cli/commands.h"
 #include "cli/hub_arguments.h"
 #include "core/arena.h"
+#include "core/error.h"
 #include "core/text.h"
+#include "data/byte_source.h"
 #include "io/checkpoint.h"
 #include "io/json.h"
 #include "io/paths.h"
@@ -56,9 +58,35 @@ struct Particulars {
   std::map<std::string, float> factors;
 };
 
+// What is broken in a file that is called config.json is said by its reader.
+bool may_be_config(const std::filesystem::path& file) {
+  if (file.filename() == "config.json") return true;
+  try {
+    const io::Json json = io::Json::read(file);
+    return json.is_object() && json.find("model_type");
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+// People ask about data and configurations as well.
+void refuse_other_files(const std::filesystem::path& file) {
+  const auto refuse = [&](std::string_view who_tells) {
+    user_error("{}: is no model: expected a model folder, its config.json, or a name on the hub; {}", file.string(),
+               who_tells);
+  };
+  const std::string kind = data::content_extension(file);
+  if (kind == ".yaml" || kind == ".yml") refuse("inlay plan shows what a configuration needs");
+  for (const char* rows : {".json", ".jsonl", ".csv", ".tsv", ".parquet", ".txt"}) {
+    if (kind != rows || (kind == ".json" && may_be_config(file))) continue;
+    refuse("for data, inlay data RUN.yaml shows what a run would read of it (docs/data.md)");
+  }
+}
+
 int run(const std::string& folder, bool as_json) {
   namespace fs = std::filesystem;
   const fs::path file = io::is_folder(folder) ? fs::path(folder) / "config.json" : fs::path(folder);
+  if (io::is_file(folder)) refuse_other_files(folder);
   if (io::exists(file) && file.extension() == ".json") {
     const io::Json config = io::Json::read(file);
     if (!model::is_known(config)) {

@@ -92,6 +92,23 @@ TEST(CliCommands, GenerateSaysWhereTheModelEnds) {
   EXPECT_THAT(said(4), ::testing::Not(HasSubstr(warning)));
 }
 
+TEST(CliCommands, InfoSaysWhoTellsOfOtherFiles) {
+  const TempFolder folder;
+  const auto said = [&](const std::string& name, const std::string& text) {
+    const CommandResult result = inlay({"info", folder.write(name, text)});
+    EXPECT_EQ(result.code, 2);
+    return result.err;
+  };
+  const std::string row = R"({"text": "a"})", no_model = ": is no model: expected a model folder, its config.json";
+  for (const auto& [name, text] : {std::pair("facts.jsonl", row), std::pair("facts.json", row + "\n" + row),
+                                   std::pair("list.json", "[" + row + "]"), std::pair("one.json", row)}) {
+    EXPECT_THAT(said(name, text), HasSubstr(name + no_model));
+    EXPECT_THAT(said(name, text), HasSubstr("for data, inlay data RUN.yaml shows")) << name;
+  }
+  EXPECT_THAT(said("run.yaml", "a: 1\n"), HasSubstr("inlay plan shows what a configuration needs"));
+  EXPECT_THAT(said("config.json", "{"), HasSubstr("config.json: not valid JSON: "));
+}
+
 TEST(CliCommands, InfoSaysHowFarAnUnknownFamilyIs) {
   const TempFolder folder;
   const auto file = folder.write("config.json", R"({"model_type": "stranger", "kv_lora_rank": 512})");
