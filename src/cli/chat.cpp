@@ -53,7 +53,39 @@ class SilentTerminal {
   bool silenced_;
 };
 
-// Lines of standard input. Waiting for one ends when somebody wants the program to end.
+// Has a terminal say where pasted text begins and ends while it lives, and not show these marks as it does other
+// control characters.
+class MarkedPastes {
+ public:
+  explicit MarkedPastes(bool person) : marked_(person && ::tcgetattr(STDIN_FILENO, &before_) == 0) {
+    if (!marked_) return;
+    termios plain = before_;
+    plain.c_lflag &= ~static_cast<tcflag_t>(ECHOCTL);
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &plain);
+    ask("\033[?2004h");
+  }
+  ~MarkedPastes() {
+    if (!marked_) return;
+    ask("\033[?2004l");
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+  }
+  MarkedPastes(const MarkedPastes&) = delete;
+  MarkedPastes& operator=(const MarkedPastes&) = delete;
+
+  static constexpr std::string_view begin = "\033[200~", end = "\033[201~";
+
+ private:
+  static void ask(std::string_view sequence) {
+    fmt::print("{}", sequence);
+    std::fflush(stdout);
+  }
+
+  termios before_{};
+  bool marked_;
+};
+
+// Lines of standard input; what was pasted into a terminal is one, of several. Waiting for one ends when somebody wants
+// the program to end.
 class Lines {
  public:
   // Whether one is there already: it was typed while nobody asked, and was not shown.
@@ -68,6 +100,29 @@ class Lines {
   bool lost_some() { return std::exchange(lost_, false); }
 
   std::optional<std::string> next() {
+    std::optional<std::string> line = next_typed();
+    if (!line || !is_terminal(STDIN_FILENO)) return line;
+    std::string whole;
+    for (std::string_view mark = MarkedPastes::begin;;) {  // or the end, within a paste
+      const bool pasted = mark == MarkedPastes::end;
+      if (const std::size_t at = line->find(mark); at != std::string::npos) {
+        whole += line->substr(0, at);
+        line->erase(0, at + mark.size());
+        mark = pasted ? MarkedPastes::begin : MarkedPastes::end;
+        // A last line that is empty was not meant as one.
+        if (pasted && line->find_first_not_of(' ') == std::string::npos && whole.ends_with('\n')) whole.pop_back();
+        continue;
+      }
+      whole += *line;
+      if (!pasted) return whole;
+      line = next_typed();
+      if (!line) return std::nullopt;
+      whole += '\n';
+    }
+  }
+
+ private:
+  std::optional<std::string> next_typed() {
     for (;;) {
       if (const std::size_t end = text_.find('\n'); end != std::string::npos) {
         std::string line = text_.substr(0, end);
@@ -91,7 +146,6 @@ class Lines {
     }
   }
 
- private:
   std::string text_;
   bool ended_ = false, lost_ = false;
 };
@@ -174,7 +228,7 @@ class Conversation {
       if (!cut_) break;
       print(stream.add(id));
     }
-    print(stream.finish());
+    print(stream.finish(cut_));
     fmt::print("\n");
     std::fflush(stdout);
     return whole;
@@ -225,6 +279,7 @@ int talk(const ChatArguments& arguments, Conversation& conversation, Console& co
   bool hinted = false;
   bool answered = true;  // or loaded: what was typed meanwhile is not to be seen any more
   for (;;) {
+    std::optional<MarkedPastes> marked(person);
     if (person) {
       fmt::print("{}> {}", colour ? "\033[1m" : "", colour ? "\033[0m" : "");
       std::fflush(stdout);
@@ -250,6 +305,10 @@ int talk(const ChatArguments& arguments, Conversation& conversation, Console& co
                       format_count(static_cast<std::int64_t>(Lines::longest_typed)), quotes, quotes));
       continue;
     }
+    if (person && line->find('\033') != std::string::npos) {
+      note("(not sent: there are keys in it that do not work here, such as arrows)");
+      continue;
+    }
     if (*line == "/exit" || *line == "/quit") return 0;
     if (*line == "/reset") {
       conversation.reset();
@@ -257,6 +316,7 @@ int talk(const ChatArguments& arguments, Conversation& conversation, Console& co
     } else if (line->starts_with('/') && person) {
       note("(the commands are /reset and /exit)");
     } else if (line->find_first_not_of(" \t") != std::string::npos) {
+      marked.reset();
       const SilentTerminal silence;
       answered = true;
       if (!conversation.say(*line)) {

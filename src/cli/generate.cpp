@@ -71,7 +71,7 @@ class Answers {
   }
 
   void end(std::size_t which) {
-    if (tokenizer_) say(which, streams_[which].finish());
+    if (tokenizer_) say(which, streams_[which].finish(was_cut(which)));
     ended_[which] = true;
     while (turn_ < prompts_.size() && ended_[turn_]) {
       arguments_.json ? print_json(turn_) : print("\n");

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include <nlohmann/json.hpp>
 
 #include "support/command.h"
@@ -70,6 +72,32 @@ TEST_F(CliChat, ALineThatATerminalCutIsNotSent) {
   EXPECT_EQ(times(result.out, "(cut: --max-new-tokens"), 1u) << result.out;
 }
 
+// A terminal marks what is pasted where it is asked to.
+TEST_F(CliChat, LinesThatArePastedAreOneMessage) {
+  if (run("bash", {"-c", "command -v script"}).code != 0) GTEST_SKIP() << "without script there is no terminal";
+  const auto typed = [&](const std::string& text) {
+    folder_.write("typed.txt", text);
+    const std::string chat = "'" + program().string() + "' chat '" + (folder_ / "m").string() +
+                             "' --device cpu --max-new-tokens 1 --temperature 3 --seed 4";
+    CommandResult result =
+        run("bash", {"-c", "TERM=xterm script -qec \"$0\" /dev/null < \"$1\"", chat, folder_ / "typed.txt"});
+    EXPECT_EQ(result.code, 0) << result.out;
+    return result.out;
+  };
+  const auto answers = [](const std::string& out) { return times(out, "(cut: --max-new-tokens"); };
+  const std::string pasted = typed("\033[200~one\ntwo\nthree\033[201~\n/exit\n");
+  EXPECT_EQ(answers(pasted), 1u) << pasted;
+  EXPECT_EQ(answers(typed("one\ntwo\n/exit\n")), 2u);
+  EXPECT_EQ(answers(typed("see: \033[200~one\n\033[201~\nand \033[200~a word\033[201~ more\n/exit\n")), 2u);
+  // It is asked at every prompt, and for no longer than that.
+  EXPECT_EQ(times(pasted, "\033[?2004h"), 2u) << pasted;
+  EXPECT_EQ(times(pasted, "\033[?2004l"), 2u) << pasted;
+  EXPECT_GT(pasted.rfind("\033[?2004l"), pasted.rfind("\033[?2004h"));
+  const std::string arrows = typed("a\033[Db\n/exit\n");
+  EXPECT_EQ(answers(arrows), 0u);
+  EXPECT_THAT(arrows, HasSubstr("(not sent: there are keys in it that do not work here"));
+}
+
 TEST_F(CliChat, AModelWithoutATemplateMayBeGivenOneByName) {
   std::filesystem::remove(folder_ / "m/chat_template.jinja");
   const CommandResult none = say("hello\n");
@@ -118,6 +146,24 @@ TEST_F(CliChat, GenerateAnswersPromptsAtOnceAndSaysItInJson) {
   EXPECT_EQ("one" + object.at("text").get<std::string>() + "\n", first.out);
   EXPECT_EQ(object.at("ended_by"), object.at("ids").size() < 5 ? "stop" : "length");
   EXPECT_EQ(nlohmann::json::parse(json.out.substr(end)).at("prompt"), "another one");
+}
+
+TEST_F(CliChat, AnAnswerThatIsCutWithinACharacterEndsBeforeIt) {
+  std::vector<std::string> command = {"generate", folder_ / "m", "--device", "cpu", "--max-new-tokens", "1", "--json"};
+  for (const char* more : {"--temperature", "3", "--seed", "1", "--quiet"}) command.emplace_back(more);
+  for (int i = 0; i < 40; ++i) command.insert(command.end(), {"--prompt", "x"});
+  const CommandResult result = inlay(command);
+  ASSERT_EQ(result.code, 0) << result.err;
+  int begun = 0;
+  std::istringstream lines(result.out);
+  for (std::string line; std::getline(lines, line);) {
+    const auto object = nlohmann::json::parse(line);
+    const auto ids = object.at("ids").get<std::vector<int>>();
+    if (ids.empty() || ids[0] < 0xC2 || ids[0] > 0xF4) continue;  // more bytes follow these
+    EXPECT_EQ(object.at("text"), "") << line;
+    ++begun;
+  }
+  EXPECT_GT(begun, 0);
 }
 
 TEST_F(CliChat, NamesThatAreNearlyRightAreSuggested) {

@@ -28,7 +28,13 @@ std::string TextStream::add(std::int32_t id) {
   return repaired_utf8(std::exchange(bytes_, rest));
 }
 
-std::string TextStream::finish() { return repaired_utf8(std::exchange(bytes_, {})) + flush_window(); }
+std::string TextStream::finish(bool cut) {
+  if (!cut) return repaired_utf8(std::exchange(bytes_, {})) + flush_window();
+  bytes_.clear();
+  std::string rest = flush_window();
+  while (rest.ends_with(replacement)) rest.resize(rest.size() - replacement.size());
+  return rest;
+}
 
 std::string TextStream::add_to_window(std::int32_t id) {
   window_.push_back(id);

@@ -17,8 +17,8 @@ class TextStream {
 
   // What the token adds; nothing as long as its last character is not complete.
   std::string add(std::int32_t id);
-  // What is left at the end, where a character was broken off.
-  std::string finish();
+  // What is left at the end: of a character that was broken off U+FFFD, or nothing, where more tokens would have come.
+  std::string finish(bool cut = false);
 
  private:
   std::string add_to_window(std::int32_t id);

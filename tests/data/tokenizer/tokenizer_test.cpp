@@ -163,6 +163,9 @@ TEST(DataTokenizer, StreamsWholeCharacters) {
   EXPECT_EQ(broken.add(0x9F), "");
   EXPECT_EQ(broken.add(260), "");  // special: says nothing
   EXPECT_EQ(broken.finish(), "\uFFFD");
+  // Where more would have come, nothing was wrong.
+  EXPECT_EQ(broken.add(0xF0), "");
+  EXPECT_EQ(broken.finish(true), "");
 }
 
 TEST(DataTokenizer, StreamsWhatSentencePieceSpells) {
