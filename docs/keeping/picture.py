@@ -10,16 +10,17 @@ import json
 import statistics
 import sys
 
-COLORS = ["#555555", "#e69f00", "#56b4e9", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#8a6d3b", "#7b3294"]
+COLORS = ["#555555", "#e69f00", "#56b4e9", "#d55e00", "#0072b2", "#009e73", "#cc79a7", "#8a6d3b", "#7b3294", "#1b9e77",
+          "#a50026", "#7f7f00", "#2166ac", "#b2abd2", "#000000"]
 STYLE = "font-family='sans-serif' font-size='13' fill='#222'"
 
 
 def means(results, value):
-    """method -> [(learning rate, mean over seeds)], in the order of the file."""
+    """method -> [((learning rate, share that is kept), mean over seeds)], in the order of the file."""
     groups = {}
     for sequence in results["sequences"]:
         rates = groups.setdefault(sequence["method"], {})
-        rates.setdefault(sequence["learning_rate"], []).append(value(sequence))
+        rates.setdefault((sequence["learning_rate"], sequence.get("share", 1)), []).append(value(sequence))
     return {method: [(rate, [statistics.mean(v) for v in zip(*found)]) for rate, found in sorted(rates.items())]
             for method, rates in groups.items()}
 
@@ -35,7 +36,7 @@ def frame(width, height, parts):
 
 
 def frontier(results):
-    """What is forgotten over what is learned: a line for each method, a point for each of its learning rates."""
+    """What is forgotten over what is learned: a line for each method, a point for each of its learning rates (and shares)."""
     base = results["base"]
     held = [h["name"] for h in results["held"] if h["name"] in ("own", "text")]
     task = results["tasks"][0]["name"]
@@ -61,7 +62,7 @@ def frontier(results):
     parts.append(text(0, 0, "forgetting", f"transform='translate(20 {(top + bottom) / 2}) rotate(-90)' text-anchor='middle'"))
     for i, (method, points) in enumerate(lines.items()):
         color = COLORS[i % len(COLORS)]
-        inside = [(x(loss), y(forgotten)) for _, (loss, forgotten) in points if forgotten <= most and loss <= high]
+        inside = sorted((x(loss), y(forgotten)) for _, (loss, forgotten) in points if forgotten <= most and loss <= high)
         thick = 3 if method.startswith("activations") and "kl" not in method else 1.5
         path = " ".join(f"{px:.1f},{py:.1f}" for px, py in inside)
         parts.append(f"<polyline points='{path}' fill='none' stroke='{color}' stroke-width='{thick}'/>")
@@ -75,7 +76,8 @@ def sequence(results):
     """Right answers after the last task: a group of bars for each task, a bar for each method."""
     tasks = [t["name"] for t in results["tasks"]]
     final = means(results, lambda s: [s["rows"][-1]["tasks"][t]["exact_match"] for t in tasks])
-    bars = [(f"{method} {rate:g}", values) for method, rates in final.items() for rate, values in rates]
+    bars = [(f"{method} {rate:g}" + (f", {share:g}" if share < 1 else ""), values)
+            for method, rates in final.items() for (rate, share), values in rates]
     left, top, bottom, width, height = 60, 20, 300, 820, 400
     group = (width - left - 20) / len(tasks)
     bar = (group - 18) / len(bars)
