@@ -141,7 +141,7 @@ OutputFile::~OutputFile() {
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), behind_(other.behind_) {}
 
 void OutputFile::reserve(std::uint64_t bytes) {
   INLAY_ASSERT(descriptor_ >= 0, "{} is closed", path_.string());
@@ -173,9 +173,12 @@ void OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
   INLAY_ASSERT(descriptor_ >= 0, "{} is closed", path_.string());
   if (const int error = injected_fault(DiskOperation::write, path_); error != 0) cannot_write(path_, error);
   while (!bytes.empty()) {
-    const ssize_t done = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    // In pieces, so that the first is on its way while the next is copied.
+    const std::size_t piece = std::min(bytes.size(), static_cast<std::size_t>(behind_.sizes().piece));
+    const ssize_t done = ::pwrite(descriptor_, bytes.data(), piece, static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
     if (done <= 0) cannot_write(path_, done < 0 ? errno : ENOSPC);
+    behind_.wrote(descriptor_, path_, offset, static_cast<std::uint64_t>(done));
     offset += static_cast<std::uint64_t>(done);
     bytes = bytes.subspan(static_cast<std::size_t>(done));
   }

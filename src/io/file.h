@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "io/hash.h"
+#include "io/write_behind.h"
 
 namespace inlay::io {
 
@@ -73,6 +74,7 @@ class OutputFile {
 
   std::filesystem::path path_;
   int descriptor_;
+  WriteBehind behind_;
 };
 
 // A file that appears under its name only when it is complete. It is written under a hidden name in the same folder;
