@@ -27,6 +27,7 @@ void add_products(CLI::App& command, Products& products) {
   command.add_option("--fp8-gradients", products.gradients, "e4m3 (default) or e5m2")
       ->check(CLI::IsMember({"e4m3", "e5m2"}));
   command.add_option("--fp8-sums", products.sums, "fp32 (default) or fast")->check(CLI::IsMember({"fp32", "fast"}));
+  command.add_flag("--fp8-head", products.head, "The head multiplies in fp8 as well");
 }
 
 std::optional<model::Fp8Options> fp8_of(const Products& products, const train::Machine& machine) {
@@ -34,7 +35,8 @@ std::optional<model::Fp8Options> fp8_of(const Products& products, const train::M
   if (products.matmul != "fp8") {
     for (const auto& [name, value] : {std::pair{"--fp8-recipe", products.recipe},
                                       {"--fp8-gradients", products.gradients},
-                                      {"--fp8-sums", products.sums}}) {
+                                      {"--fp8-sums", products.sums},
+                                      {"--fp8-head", std::string(products.head ? "set" : "")}}) {
       if (!value.empty()) user_error("{} needs --matmul-dtype fp8", name);
     }
     return std::nullopt;
@@ -43,6 +45,7 @@ std::optional<model::Fp8Options> fp8_of(const Products& products, const train::M
   if (!products.recipe.empty()) options.fp8.recipe = ops::parse_fp8_recipe(products.recipe);
   if (products.gradients == "e5m2") options.fp8.gradients = DType::e5m2;
   if (products.sums == "fast") options.fp8.sums = ops::Fp8Sums::fast;
+  options.fp8.head = products.head;
   return train::fp8_of(options, machine);
 }
 

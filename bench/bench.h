@@ -26,6 +26,7 @@ struct Common {
 // How the layers of a model multiply; what is empty was not given.
 struct Products {
   std::string matmul = "auto", recipe, gradients, sums;
+  bool head = false;
 };
 
 using Report = nlohmann::ordered_json;

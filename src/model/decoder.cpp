@@ -21,13 +21,24 @@ bool Fp8Options::names(const std::string& entry, const weights::Parameter& p) {
 }
 
 // The GPU's library multiplies whole sixteens alone.
-bool Fp8Options::takes(const weights::Parameter& p, std::int64_t count) const {
+bool Fp8Options::takes(const weights::Parameter& p, const ModelConfig& config) const {
   using weights::Role;
+  if (!p.is_matrix() || p.shape[0] % 16 != 0 || p.shape[1] % 16 != 0) return false;
+  if (p.layer < 0) return head && p.role == (config.tied_embeddings ? Role::embedding : Role::head);
   const bool role =
       p.role == Role::qkv || p.role == Role::attention_output || p.role == Role::gate_up || p.role == Role::down;
-  return role && p.is_matrix() && p.expert < 0 && p.layer >= skip_first && p.layer < count - skip_last &&
-         p.shape[0] % 16 == 0 && p.shape[1] % 16 == 0 &&
+  return role && p.expert < 0 && p.layer >= skip_first && p.layer < config.layer_count() - skip_last &&
          (layers.empty() || std::ranges::any_of(layers, [&](const std::string& entry) { return names(entry, p); }));
+}
+
+// What reaches the head is a probability for every token of the vocabulary: most are smaller than the smallest code of
+// e4m3 where one scale serves them all, but together they count. And its sums are the longest of all.
+ops::Fp8Settings Fp8Options::settings_of(const weights::Parameter& p) const {
+  ops::Fp8Settings result = settings;
+  if (p.layer >= 0) return result;
+  if (result.recipe != ops::Fp8Recipe::block) result.gradients = DType::e5m2;
+  result.sums = ops::Fp8Sums::fp32;
+  return result;
 }
 
 Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& options)
@@ -44,8 +55,8 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
   const weights::WeightMemory memory{.compute = options_.compute, .training = options_.training};
   const auto make_weight = [&](Exec& e, weights::Parameter& p) {
     const weights::WeightKind& kind = plan.of(p);
-    if (options_.fp8 && kind.multiplies_value() && options_.fp8->takes(p, config_.layer_count())) {
-      p.fp8 = std::make_shared<weights::Fp8Products>(e, p.name, options_.fp8->settings, p.shape[0], p.shape[1],
+    if (options_.fp8 && kind.multiplies_value() && options_.fp8->takes(p, config_)) {
+      p.fp8 = std::make_shared<weights::Fp8Products>(e, p.name, options_.fp8->settings_of(p), p.shape[0], p.shape[1],
                                                      !p.on_host && !p.holds_value);
     }
     std::unique_ptr<weights::Weight> weight = kind.make(e, p, memory);

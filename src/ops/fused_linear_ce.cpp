@@ -313,17 +313,19 @@ void fused_linear_ce(Exec& exec, Linear& head, const LossInputs& inputs, const L
     }
     // From here on z is dZ. The head reads x before dX takes its place.
     const backend::CostScope backward(exec, backend::StepPart::backward);
-    if (head_gradient) head.accumulate(exec, z, x, {.device_alpha = alpha, .first_row = begin});
+    const Call products{.device_alpha = alpha, .first_row = begin};
     if (bias_gradient) column_sums(exec, outputs.dbias, begin == 0 ? outputs.dbias_mode : Grad::accumulate, z, alpha);
-    if (!input_gradient) continue;
-    if (gathers) {
-      const View dx = gathered.slice_rows(0, rows);
-      head.backward_input(exec, dx, Grad::overwrite, z, {.device_alpha = alpha, .first_row = begin});
-      scatter_piece(exec, outputs.dhidden, dx, inputs.rows, begin, end);
-    } else {
-      head.backward_input(exec, outputs.dhidden.slice_rows(begin, end), Grad::overwrite, z,
-                          {.device_alpha = alpha, .first_row = begin});
+    if (!input_gradient) {
+      if (head_gradient) head.accumulate(exec, z, x, products);
+      continue;
     }
+    const View dx = gathers ? gathered.slice_rows(0, rows) : outputs.dhidden.slice_rows(begin, end);
+    if (head_gradient) {
+      head.backward(exec, dx, Grad::overwrite, z, x, products);
+    } else {
+      head.backward_input(exec, dx, Grad::overwrite, z, products);
+    }
+    if (gathers) scatter_piece(exec, outputs.dhidden, dx, inputs.rows, begin, end);
   }
   LossInputs weighted = inputs;
   if (ruled) weighted.token_weights = ruled_weights;

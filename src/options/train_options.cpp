@@ -136,6 +136,8 @@ const std::vector<Field>& fields() {
           "of the others those that multiply in fp8: numbers of layers, from 0 on, or patterns of tensor names, such "
           "as "
           "\"*.mlp.*\"; empty: all"),
+      boolean(
+          "fp8.head", [](auto& o) -> auto& { return o.fp8.head; }, "the head multiplies in fp8 as well"),
       integer("sequence_len", &O::sequence_len, 2, "longest document, and tokens per packed row"),
       integer("micro_batch_size", &O::micro_batch_size, 1,
               "rows per forward pass; packed: up to micro_batch_size·sequence_len tokens; unpacked: documents"),

@@ -69,6 +69,7 @@ struct TrainOptions {
     ops::Fp8Sums sums = ops::Fp8Sums::fp32;
     std::int64_t skip_first = 0, skip_last = 0;  // layers
     std::vector<std::string> layers;             // numbers or patterns; empty: all
+    bool head = false;
     bool operator==(const Fp8&) const = default;
   } fp8;
 

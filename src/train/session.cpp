@@ -206,6 +206,7 @@ std::optional<model::Fp8Options> fp8_of(const options::TrainOptions& o, const Ma
         "fp8.sums: fast is for the recipes row and tensor; blocks have scales of their own and are summed in fp32");
   }
   return model::Fp8Options{.settings = {.recipe = recipe, .gradients = o.fp8.gradients, .sums = o.fp8.sums},
+                           .head = o.fp8.head,
                            .skip_first = o.fp8.skip_first,
                            .skip_last = o.fp8.skip_last,
                            .layers = o.fp8.layers};
@@ -214,8 +215,8 @@ std::optional<model::Fp8Options> fp8_of(const options::TrainOptions& o, const Ma
 std::string arithmetic_text(const EngineOptions& engine) {
   if (!engine.fp8) return std::string(name_of(engine.compute));
   const ops::Fp8Settings& fp8 = engine.fp8->settings;
-  return fmt::format("{} with products in fp8 ({}{})", name_of(engine.compute), ops::name_of(fp8.recipe),
-                     fp8.sums == ops::Fp8Sums::fast ? ", fast sums" : "");
+  return fmt::format("{} with products in fp8 ({}{}{})", name_of(engine.compute), ops::name_of(fp8.recipe),
+                     fp8.sums == ops::Fp8Sums::fast ? ", fast sums" : "", engine.fp8->head ? ", the head too" : "");
 }
 
 EngineOptions engine_options(const options::TrainOptions& o, const BatchBounds& bounds) {
@@ -319,7 +320,7 @@ void stage_checkpoints(const options::TrainOptions& options, const model::ModelC
 }
 
 // Of what names nothing, nobody would notice that it does.
-void check_fp8_layers(const model::Fp8Options& fp8, const model::ModelConfig& config) {
+void check_fp8_parts(const model::Fp8Options& fp8, const model::ModelConfig& config) {
   for (const std::string& entry : fp8.layers) {
     bool found = false;
     model::ModelParameters(config).for_each([&](const weights::Parameter& p) {
@@ -331,6 +332,10 @@ void check_fp8_layers(const model::Fp8Options& fp8, const model::ModelConfig& co
         "names such as \"*.mlp.*\"",
         entry, config.layer_count() - 1);
   }
+  if (fp8.head && (config.vocab % 16 != 0 || config.hidden % 16 != 0)) {
+    user_error("fp8.head: the head is {} by {}, and products in fp8 take multiples of 16; leave fp8.head out",
+               config.vocab, config.hidden);
+  }
 }
 
 MemoryChoice choose_within(const options::TrainOptions& options, const model::ModelConfig& config,
@@ -338,7 +343,7 @@ MemoryChoice choose_within(const options::TrainOptions& options, const model::Mo
   if (options.memory.host_layers && *options.memory.host_layers > config.layer_count()) {
     user_error("memory.host_layers: {} of a model with {} layers", *options.memory.host_layers, config.layer_count());
   }
-  if (engine.fp8) check_fp8_layers(*engine.fp8, config);
+  if (engine.fp8) check_fp8_parts(*engine.fp8, config);
   MemoryChoice choice = choose_memory_together(config, engine, demands_of(options), budget, options.parallel.zero);
   if (engine.fp8 && choice.plan.cost.model().products[static_cast<std::size_t>(DType::e4m3)] == 0) {
     user_error(

@@ -58,6 +58,7 @@ TEST_F(CliFp8, WhatWouldDoNothingIsAnError) {
   EXPECT_THAT(train("f", "matmul_dtype: fp8\nfp8: {layers: [1, 4]}\n").err,
               HasSubstr("fp8.layers: '4' names no matrix of a layer; expected the number of one, 0 to 3"));
   EXPECT_THAT(train("g", "fp8: {layers: [1]}\n").err, HasSubstr("these keys need matmul_dtype: fp8"));
+  EXPECT_THAT(train("i", "fp8: {head: true}\n").err, HasSubstr("these keys need matmul_dtype: fp8"));
 }
 
 // Directions of the weights, and processes, whose scales span the tokens of their own micro-batches.

@@ -23,13 +23,14 @@ using Gradients = std::map<std::string, std::vector<double>>;
 
 // Sizes that the products pad (144, 272), and some that they need not (128, 256).
 struct Model {
-  explicit Model(std::int64_t hidden = 144, std::int64_t intermediate = 272, std::int64_t layers = 3) {
+  explicit Model(std::int64_t hidden = 144, std::int64_t intermediate = 272, std::int64_t layers = 3,
+                 std::int64_t vocab = 97, bool tied = false) {
     std::ofstream(folder.path() / "config.json")
         << fmt::format(R"({{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": {},
                  "intermediate_size": {}, "num_hidden_layers": {}, "num_attention_heads": 4, "num_key_value_heads": 2,
-                 "head_dim": 32, "vocab_size": 97, "rms_norm_eps": 1e-5, "max_position_embeddings": 256,
-                 "rope_theta": 10000.0, "tie_word_embeddings": false, "torch_dtype": "float32"}})",
-                       hidden, intermediate, layers);
+                 "head_dim": 32, "vocab_size": {}, "rms_norm_eps": 1e-5, "max_position_embeddings": 256,
+                 "rope_theta": 10000.0, "tie_word_embeddings": {}, "torch_dtype": "float32"}})",
+                       hidden, intermediate, layers, vocab, tied);
     config = model::load_config(folder.path());
     model::write_random_weights(config, 5, folder.path());
     const Philox philox{3};
@@ -41,6 +42,7 @@ struct Model {
         document.input_ids.push_back(static_cast<std::int32_t>(philox.words(counter++)[0] % 97));
       }
       document.labels = document.input_ids;
+      for (std::size_t i = 4; i < length; i += 5) document.labels[i] = ignore_label;
       documents.push_back(std::move(document));
     }
     batches = {pack(documents)};
@@ -119,6 +121,39 @@ TEST_P(TrainFp8, GradientsPointWhereThoseOfFullProductsDo) {
   }
 }
 
+// The head alone, of an extent that the products pad and with rows of tokens that carry no label; its own matrix, and
+// the embedding's.
+TEST_P(TrainFp8, TheHeadWhereItIsAskedFor) {
+  for (const bool tied : {false, true}) {
+    const Model model(144, 272, 3, 112, tied);
+    const Gradients exact = gradients(model, options(std::nullopt));
+    for (const auto& recipe : {ops::Fp8Recipe::block, ops::Fp8Recipe::row, ops::Fp8Recipe::tensor}) {
+      SCOPED_TRACE(fmt::format("{}, {}", tied ? "tied" : "its own", ops::name_of(recipe)));
+      model::Fp8Options fp8 = with(recipe);
+      fp8.skip_first = 3;
+      EXPECT_EQ(gradients(model, options(fp8)), exact);
+      fp8.head = true;
+      const Gradients rounded = gradients(model, options(fp8));
+      EXPECT_NE(rounded.at("loss"), exact.at("loss"));
+      EXPECT_NEAR(rounded.at("loss")[0], exact.at("loss")[0], 2e-3 * exact.at("loss")[0]);
+      EngineOptions chunked = options(fp8);
+      chunked.loss.chunk = 32;
+      const Gradients in_chunks = gradients(model, chunked);
+      for (const auto& [name, values] : exact) {
+        if (name == "loss") continue;
+        EXPECT_GE(cosine(rounded.at(name), values), 0.99) << name;
+        EXPECT_GE(cosine(in_chunks.at(name), rounded.at(name)), 0.99) << name;
+      }
+    }
+    model::Fp8Options fp8;
+    fp8.head = true;
+    model::ModelParameters(model.config).for_each([&](const weights::Parameter& p) {
+      const bool head = p.name == (tied ? "embedding" : "head");
+      EXPECT_EQ(fp8.takes(p, model.config), p.is_matrix() && (p.layer >= 0 || head)) << p.name;
+    });
+  }
+}
+
 TEST_P(TrainFp8, LayersThatAreSkippedMultiplyAsBefore) {
   const Model model;
   model::Fp8Options none;
@@ -130,8 +165,8 @@ TEST_P(TrainFp8, LayersThatAreSkippedMultiplyAsBefore) {
   const model::ModelConfig& config = model.config;
   model::ModelParameters(config).for_each([&](const weights::Parameter& p) {
     const bool matrix_of_a_layer = p.layer >= 0 && p.is_matrix();
-    EXPECT_EQ(model::Fp8Options{}.takes(p, 3), matrix_of_a_layer) << p.name;
-    EXPECT_EQ(last.takes(p, 3), matrix_of_a_layer && p.layer == 2) << p.name;
+    EXPECT_EQ(model::Fp8Options{}.takes(p, config), matrix_of_a_layer) << p.name;
+    EXPECT_EQ(last.takes(p, model.config), matrix_of_a_layer && p.layer == 2) << p.name;
   });
 }
 
@@ -145,12 +180,13 @@ TEST_P(TrainFp8, LayersThatAreNamedAreTheOnlyOnes) {
   model::ModelParameters(model.config).for_each([&](const weights::Parameter& p) {
     const bool matrix = p.layer >= 0 && p.is_matrix();
     const bool mlp = p.role == weights::Role::gate_up || p.role == weights::Role::down;
-    EXPECT_EQ(named({"2"}).takes(p, 3), matrix && p.layer == 2) << p.name;
-    EXPECT_EQ(named({"0", "*.1.mlp.*"}).takes(p, 3), matrix && (p.layer == 0 || (p.layer == 1 && mlp))) << p.name;
-    EXPECT_FALSE(named({"12", "lm_head*"}).takes(p, 3)) << p.name;
+    EXPECT_EQ(named({"2"}).takes(p, model.config), matrix && p.layer == 2) << p.name;
+    EXPECT_EQ(named({"0", "*.1.mlp.*"}).takes(p, model.config), matrix && (p.layer == 0 || (p.layer == 1 && mlp)))
+        << p.name;
+    EXPECT_FALSE(named({"12", "lm_head*"}).takes(p, model.config)) << p.name;
     model::Fp8Options both = named({"0", "1"});
     both.skip_first = 1;
-    EXPECT_EQ(both.takes(p, 3), matrix && p.layer == 1) << p.name;
+    EXPECT_EQ(both.takes(p, model.config), matrix && p.layer == 1) << p.name;
   });
   model::Fp8Options last;
   last.skip_first = 2;
@@ -187,9 +223,15 @@ TEST_P(TrainFp8, TilesComeToTheSame) {
 }
 
 TEST_P(TrainFp8, TakesWhatThePlanSays) {
-  const Model model;
-  for (const auto recipe : {ops::Fp8Recipe::block, ops::Fp8Recipe::tensor}) {
-    EngineOptions with_state = options(with(recipe));
+  const Model model(144, 272, 3, 112);
+  for (const auto& [recipe, head] : {std::pair{ops::Fp8Recipe::block, false},
+                                     {ops::Fp8Recipe::tensor, false},
+                                     {ops::Fp8Recipe::block, true},
+                                     {ops::Fp8Recipe::tensor, true}}) {
+    SCOPED_TRACE(fmt::format("{}{}", ops::name_of(recipe), head ? ", the head" : ""));
+    model::Fp8Options fp8 = with(recipe);
+    fp8.head = head;
+    EngineOptions with_state = options(fp8);
     with_state.optimizer_state = true;
     with_state.max_tokens = model.batches[0].token_count();
     with_state.max_document = 70;
@@ -198,13 +240,14 @@ TEST_P(TrainFp8, TakesWhatThePlanSays) {
     engine->train_step(model.batches, 1, 1e-3);
     engine->train_step(model.batches, 2, 1e-3);
     EXPECT_EQ(engine->exec().arena().peak(), plan.device_peak);
-    // The layers' products, six FLOPs for each of their weights and tokens, are counted in fp8.
-    double numbers = 0;
+    // These products, six FLOPs for each of their weights and tokens, are counted in fp8. The first tokens of the three
+    // documents that a plan has so many tokens in are no labels.
+    double flops = 0;
     model::ModelParameters(model.config).for_each([&](const weights::Parameter& p) {
-      if (p.layer >= 0 && p.is_matrix()) numbers += static_cast<double>(p.size());
+      const std::int64_t rows = p.layer >= 0 ? with_state.max_tokens : with_state.max_tokens - 3;
+      if (fp8.takes(p, model.config)) flops += 6 * static_cast<double>(p.size() * rows);
     });
-    EXPECT_DOUBLE_EQ(plan.cost.model().products[static_cast<std::size_t>(DType::e4m3)],
-                     6 * numbers * static_cast<double>(with_state.max_tokens));
+    EXPECT_DOUBLE_EQ(plan.cost.model().products[static_cast<std::size_t>(DType::e4m3)], flops);
   }
 }
 
