@@ -23,7 +23,7 @@ std::function<void()> prepare(backend::Exec& exec, const QuantiseFp8Arguments& a
     return view;
   };
   const auto forms = [&](Fp8Role role, Fp8Use use, std::int64_t cols) {
-    return ops::keep_fp8(exec, "operand", settings, role, use, a.tokens, cols);
+    return ops::keep_fp8(exec, MemoryClass::weights, "operand", settings, role, use, a.tokens, cols);
   };
   const View x = tensor(a.cols, 1);
   if (a.work == "quantise") {

@@ -77,8 +77,9 @@ void AttentionBlock::rotate(Exec& exec, View qk, const LayerContext& context, op
             rope.neighbours ? ops::RopePairs::neighbours : ops::RopePairs::halves);
 }
 
-void AttentionBlock::project(Exec& exec, View qkv, ConstView norm, const LayerContext& context) {
-  qkv_->forward(exec, qkv, Grad::overwrite, norm);
+void AttentionBlock::project(Exec& exec, View qkv, ConstView norm, const LayerContext& context,
+                             const ops::Fp8Forms* codes) {
+  qkv_->forward(exec, qkv, Grad::overwrite, norm, {.x = codes});
   if (config_.qkv_bias) ops::add_bias(exec, qkv, parameters_.qkv_bias.value);
   if (config_.qk_norm != QkNorm::none) return;  // the rotation then works on the normed copies
   rotate(exec, qkv.slice_cols(0, config_.q_width() + config_.kv_width()), context, ops::Rotation::forward);
@@ -124,11 +125,23 @@ void AttentionBlock::forward(Exec& exec, View delta, ConstView x, const LayerCon
   View lse = take(saved.lse, Activation::attention, "attention log-sum-exp", DType::f32, {tokens, config_.heads});
   View qkv = take({}, Activation::qkv, "qkv", x.dtype(), {tokens, config_.qkv_width()});
   if (config_.input_norms) {
+    if (policy.keeps(Activation::attention_norm)) {
+      const InputNeed need = input_need(*qkv_, !policy.keeps(Activation::qkv));
+      if (need == InputNeed::numbers) {
+        saved.norm = arena.keep(MemoryClass::activations, "attention norm", x.dtype(), x.shape());
+      } else if (need == InputNeed::codes) {
+        saved.norm_codes = KeptCodes(exec, "attention norm", *qkv_, tokens, 0);
+      }
+    }
     const ScratchScope norm_scope(arena);
-    View norm = take({}, Activation::attention_norm, "attention norm", x.dtype(), x.shape());
+    View norm = saved.norm.absent() ? arena.scratch("attention norm", x.dtype(), x.shape()) : saved.norm;
     ops::rms_norm_forward(exec, norm, x, parameters_.norm.value, norm_spec());
-    project(exec, qkv, norm, context);
-    if (policy.keeps(Activation::attention_norm)) saved.norm = norm;
+    if (saved.norm_codes.absent()) {
+      project(exec, qkv, norm, context);
+    } else {
+      const ops::Fp8Forms codes = saved.norm_codes.encode(exec, norm, 0);
+      project(exec, qkv, {}, context, &codes);
+    }
   } else {
     project(exec, qkv, x, context);
   }
@@ -246,13 +259,13 @@ void AttentionBlock::backward(Exec& exec, View grad, ConstView x, const LayerCon
   }
   backward_bias(exec, parameters_.qkv_bias, dqkv);
   if (!config_.input_norms) return qkv_->backward(exec, grad, Grad::accumulate, dqkv, x);
-  View norm = saved.norm;
-  if (norm.absent()) {
-    norm = arena.scratch("attention norm", x.dtype(), x.shape());
+  const View norm = saved.norm.absent() ? arena.scratch("attention norm", x.dtype(), x.shape()) : saved.norm;
+  const ops::Fp8Forms* codes = saved.norm_codes.of_tile(0);
+  if (saved.norm.absent() && codes == nullptr && qkv_->trainable()) {
     again([&] { ops::rms_norm_forward(exec, norm, x, parameters_.norm.value, norm_spec()); });
   }
   const View dnorm = norm;  // will have served: its memory takes the gradient
-  qkv_->backward(exec, dnorm, Grad::overwrite, dqkv, norm);
+  qkv_->backward(exec, dnorm, Grad::overwrite, dqkv, codes != nullptr ? ConstView() : norm, {.x = codes});
   ops::rms_norm_backward(exec, norm_grads(grad, Grad::accumulate, parameters_.norm), dnorm, x, parameters_.norm.value,
                          norm_spec());
 }

@@ -7,6 +7,7 @@
 #include "model/block_answer.h"
 #include "model/config.h"
 #include "model/device_batch.h"
+#include "model/kept_codes.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/decode.h"
 #include "ops/rope.h"
@@ -42,7 +43,8 @@ class AttentionBlock {
   // Kept tensors; those the policy does not keep are absent between forward and backward.
   struct Saved {
     View norm, qkv, out, lse;
-    View answer;  // of the output product, where the model norms it
+    KeptCodes norm_codes;  // in the place of norm
+    View answer;           // of the output product, where the model norms it
   };
 
   // delta = attention(norm(x)); keeps what the policy says. Attention's results go where `saved` has them already, for
@@ -61,7 +63,8 @@ class AttentionBlock {
 
  private:
   ConstView normed(Exec& exec, ConstView x);  // x itself where the model has no norm there
-  void project(Exec& exec, View qkv, ConstView norm, const LayerContext& context);
+  // norm may be absent where its codes are given.
+  void project(Exec& exec, View qkv, ConstView norm, const LayerContext& context, const ops::Fp8Forms* codes = nullptr);
   void multiply_out(Exec& exec, View answer, const Saved& saved);
   void rotate(Exec& exec, View qk, const LayerContext& context, ops::Rotation rotation);
   // Queries or keys as their norm sees them: by head, or all of a token at once.

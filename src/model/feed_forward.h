@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "model/activations.h"
+#include "model/kept_codes.h"
 #include "weights/weight.h"
 
 namespace inlay::model {
-
-using backend::Exec;
 
 // What follows attention in a layer: residual addition, norm, the MLP or the experts, residual addition. Rows are
 // worked off in tiles: what is not kept exists for one tile only, so memory grows with the tile and not with the text.
@@ -18,6 +17,7 @@ class FeedForward {
   // Kept tensors; those the policy does not keep are absent between forward and backward.
   struct Saved {
     View residual, norm, gate_up;
+    KeptCodes norm_codes;   // in the place of norm
     View answer;            // before its norm, where the model has one
     View experts, weights;  // kept with gate_up, whose rows are in the experts' order
   };

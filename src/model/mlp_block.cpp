@@ -22,8 +22,8 @@ ops::Gate MlpBlock::gate() const {
   return config_.gate == MlpGate::gelu ? ops::Gate::gelu : ops::Gate::gelu_tanh;
 }
 
-void MlpBlock::project(Exec& exec, View gate_up, ConstView norm, std::int64_t row) {
-  gate_up_->forward(exec, gate_up, Grad::overwrite, norm, {.first_row = row});
+void MlpBlock::project(Exec& exec, View gate_up, ConstView norm, const ops::Call& call) {
+  gate_up_->forward(exec, gate_up, Grad::overwrite, norm, call);
   if (config_.mlp_bias) ops::add_bias(exec, gate_up, parameters_.gate_up_bias.value);
 }
 
@@ -49,7 +49,12 @@ void MlpBlock::forward(Exec& exec, View out, View residual, ConstView x, const L
   Arena& arena = exec.arena();
   const std::int64_t tokens = x.dim(0), width = config_.intermediate;
   if (config_.input_norms && policy.keeps(Activation::mlp_norm)) {
-    saved.norm = arena.keep(MemoryClass::activations, "mlp norm", x.dtype(), x.shape());
+    const InputNeed need = input_need(*gate_up_, !policy.keeps(Activation::gate_up));
+    if (need == InputNeed::numbers) {
+      saved.norm = arena.keep(MemoryClass::activations, "mlp norm", x.dtype(), x.shape());
+    } else if (need == InputNeed::codes) {
+      saved.norm_codes = KeptCodes(exec, "mlp norm", *gate_up_, tokens, tile);
+    }
   }
   if (policy.keeps(Activation::gate_up)) {
     saved.gate_up = arena.keep(MemoryClass::activations, "gate and up", x.dtype(), {tokens, 2 * width});
@@ -69,10 +74,15 @@ void MlpBlock::forward(Exec& exec, View out, View residual, ConstView x, const L
           saved.norm.absent() ? arena.scratch("mlp norm", x.dtype(), rows.shape()) : saved.norm.slice_rows(begin, end);
       ops::residual_rms_norm_forward(exec, norm, rows, x.slice_rows(begin, end), rows, parameters_.norm.value,
                                      norm_spec());
-      project(exec, gate_up, norm, begin);
+      if (saved.norm_codes.absent()) {
+        project(exec, gate_up, norm, {.first_row = begin});
+      } else {
+        const ops::Fp8Forms codes = saved.norm_codes.encode(exec, norm, begin);
+        project(exec, gate_up, {}, {.first_row = begin, .x = &codes});
+      }
     } else {
       ops::add(exec, rows, x.slice_rows(begin, end));
-      project(exec, gate_up, rows, begin);
+      project(exec, gate_up, rows, {.first_row = begin});
     }
     const View answer = saved.answer.absent() ? out_rows : saved.answer.slice_rows(begin, end);
     multiply_down(exec, answer, gate_up, begin);
@@ -82,26 +92,26 @@ void MlpBlock::forward(Exec& exec, View out, View residual, ConstView x, const L
 }
 
 void MlpBlock::backward_plainly(Exec& exec, const InputGrad& to, ConstView danswer, View gate_up, ConstView input,
-                                std::int64_t row) {
+                                const ops::Call& call) {
   {
     const ScratchScope scope(exec.arena());
     View dact =
         exec.arena().scratch("mlp activation gradient", gate_up.dtype(), {gate_up.dim(0), config_.intermediate});
-    down_->backward_input(exec, dact, Grad::overwrite, danswer, {.first_row = row});
+    down_->backward_input(exec, dact, Grad::overwrite, danswer, {.first_row = call.first_row});
     // gate_up becomes its own gradient; dact becomes the activation, for down's weight gradient.
     ops::swiglu_backward(exec, gate_up, dact, dact, gate_up, gate());
-    down_->accumulate(exec, danswer, dact, {.first_row = row});
+    down_->accumulate(exec, danswer, dact, {.first_row = call.first_row});
   }
   if (config_.mlp_bias) {
     ops::bias_backward(exec, parameters_.down_bias.grad, parameters_.down_bias.next_grad_mode(), danswer);
     ops::bias_backward(exec, parameters_.gate_up_bias.grad, parameters_.gate_up_bias.next_grad_mode(), gate_up);
   }
-  gate_up_->backward(exec, to.din, to.mode, gate_up, input, {.first_row = row});
+  gate_up_->backward(exec, to.din, to.mode, gate_up, input, call);
 }
 
 // Whoever makes an operand writes it in fp8, in the forms that the products read; nothing in between is stored.
 void MlpBlock::backward_in_fp8(Exec& exec, const InputGrad& to, ConstView danswer, ConstView gate_up, ConstView input,
-                               std::int64_t row) {
+                               const ops::Call& call) {
   using ops::Fp8Role;
   using ops::Fp8Use;
   Arena& arena = exec.arena();
@@ -119,11 +129,11 @@ void MlpBlock::backward_in_fp8(Exec& exec, const InputGrad& to, ConstView danswe
         ops::scratch_fp8(exec, "mlp activation", down->settings, Fp8Role::input, down->gradient_input, tokens, width);
     View dact = arena.scratch("mlp activation gradient", gate_up.dtype(), {tokens, width});
     ops::quantise_fp8(exec, dy, danswer);
-    down_->backward_input(exec, dact, Grad::overwrite, danswer, {.first_row = row, .dy = &dy});
+    down_->backward_input(exec, dact, Grad::overwrite, danswer, {.first_row = call.first_row, .dy = &dy});
     ops::swiglu_backward_fp8(exec, dgate_up, act, dact, gate_up, gate());
-    down_->accumulate(exec, danswer, {}, {.first_row = row, .x = &act, .dy = &dy});
+    down_->accumulate(exec, danswer, {}, {.first_row = call.first_row, .x = &act, .dy = &dy});
   }
-  gate_up_->backward(exec, to.din, to.mode, {}, input, {.first_row = row, .dy = &dgate_up});
+  gate_up_->backward(exec, to.din, to.mode, {}, input, {.first_row = call.first_row, .x = call.x, .dy = &dgate_up});
 }
 
 void MlpBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t tile, const Saved& saved) {
@@ -141,23 +151,27 @@ void MlpBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
     View norm = config_.input_norms ? kept_or_scratch(saved.norm, "mlp norm", config_.hidden) : View();
     View gate_up = kept_or_scratch(saved.gate_up, "gate and up", 2 * width);
     View answer = answer_.is_needed() ? kept_or_scratch(saved.answer, "mlp answer", config_.hidden) : View();
+    const ops::Fp8Forms* codes = saved.norm_codes.of_tile(begin);
+    const bool reads_norm = codes == nullptr && input_need(*gate_up_, saved.gate_up.absent()) != InputNeed::nothing;
     {
       const backend::CostScope again(exec, backend::StepPart::recompute);
-      if (config_.input_norms && saved.norm.absent()) {
+      if (config_.input_norms && saved.norm.absent() && reads_norm) {
         ops::rms_norm_forward(exec, norm, rows, parameters_.norm.value, norm_spec());
       }
-      if (saved.gate_up.absent()) project(exec, gate_up, config_.input_norms ? norm : rows, begin);
+      if (saved.gate_up.absent()) project(exec, gate_up, config_.input_norms ? norm : rows, {.first_row = begin});
       if (answer_.is_needed() && saved.answer.absent()) multiply_down(exec, answer, gate_up, begin);
     }
     const View din = config_.input_norms ? norm : drows;  // norm will have served: its memory takes the gradient
     {
       const ScratchScope products_scope(arena);
-      const ConstView danswer = answer_.backward(exec, drows, answer), input = config_.input_norms ? norm : rows;
+      const ConstView danswer = answer_.backward(exec, drows, answer);
+      const ConstView input = codes != nullptr ? ConstView() : config_.input_norms ? norm : rows;
       const InputGrad to{din, config_.input_norms ? Grad::overwrite : Grad::accumulate};
+      const ops::Call call{.first_row = begin, .x = codes};
       if (down_->fp8() && gate_up_->fp8() && !config_.mlp_bias) {
-        backward_in_fp8(exec, to, danswer, gate_up, input, begin);
+        backward_in_fp8(exec, to, danswer, gate_up, input, call);
       } else {
-        backward_plainly(exec, to, danswer, gate_up, input, begin);
+        backward_plainly(exec, to, danswer, gate_up, input, call);
       }
     }
     if (!config_.input_norms) return;

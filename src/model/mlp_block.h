@@ -24,18 +24,19 @@ class MlpBlock final : public FeedForward {
   void backward(Exec& exec, View grad, ConstView residual, std::int64_t tile, const Saved& saved) override;
 
  private:
-  void project(Exec& exec, View gate_up, ConstView norm, std::int64_t row);
+  void project(Exec& exec, View gate_up, ConstView norm, const ops::Call& call);
   void multiply_down(Exec& exec, View answer, ConstView gate_up, std::int64_t row);
   // din = or += the gradient of the gate/up product's input, and the gradients of both matrices and their biases, from
-  // that of the answer. The plain one overwrites gate_up.
+  // that of the answer. `call` is the product's: its first row, and its input's codes where these were kept. The plain
+  // one overwrites gate_up.
   struct InputGrad {
     View din;
     backend::Grad mode;
   };
   void backward_plainly(Exec& exec, const InputGrad& to, ConstView danswer, View gate_up, ConstView input,
-                        std::int64_t row);
+                        const ops::Call& call);
   void backward_in_fp8(Exec& exec, const InputGrad& to, ConstView danswer, ConstView gate_up, ConstView input,
-                       std::int64_t row);
+                       const ops::Call& call);
   ops::Gate gate() const;
   ops::NormSpec norm_spec() const { return {config_.norm_eps, config_.norm_offset}; }
 

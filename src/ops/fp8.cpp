@@ -66,10 +66,10 @@ Fp8Forms scratch_fp8(Exec& exec, std::string_view name, const Fp8Settings& setti
   return make_forms(take, name, settings, role, use, rows, cols);
 }
 
-Fp8Forms keep_fp8(Exec& exec, std::string_view name, const Fp8Settings& settings, Fp8Role role, Fp8Use use,
-                  std::int64_t rows, std::int64_t cols) {
+Fp8Forms keep_fp8(Exec& exec, MemoryClass memory, std::string_view name, const Fp8Settings& settings, Fp8Role role,
+                  Fp8Use use, std::int64_t rows, std::int64_t cols) {
   const Take take = [&](const std::string& what, DType dtype, const Shape& shape) {
-    return exec.arena().keep(MemoryClass::weights, what, dtype, shape);
+    return exec.arena().keep(memory, what, dtype, shape);
   };
   return make_forms(take, name, settings, role, use, rows, cols);
 }

@@ -38,8 +38,8 @@ enum class Fp8Use : std::uint8_t { rows, columns, both };  // which forms of a t
 // Memory for a tensor's forms: scratch, or what stays.
 Fp8Forms scratch_fp8(Exec& exec, std::string_view name, const Fp8Settings& settings, Fp8Role role, Fp8Use use,
                      std::int64_t rows, std::int64_t cols);
-Fp8Forms keep_fp8(Exec& exec, std::string_view name, const Fp8Settings& settings, Fp8Role role, Fp8Use use,
-                  std::int64_t rows, std::int64_t cols);
+Fp8Forms keep_fp8(Exec& exec, MemoryClass memory, std::string_view name, const Fp8Settings& settings, Fp8Role role,
+                  Fp8Use use, std::int64_t rows, std::int64_t cols);
 
 // to = x, bf16 or fp32 [rows, cols], rows may be strided; every form that is there. A number becomes the code nearest
 // to it times largest code / largest magnitude, ties to even; what is not finite makes its block NaN.

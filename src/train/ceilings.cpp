@@ -182,7 +182,8 @@ double measured_fp8_rate(Device device, double seconds) {
     Arena& arena = exec.arena();
     const View c = arena.keep(MemoryClass::workspace, "ceiling operand", DType::bf16, {n, n});
     const auto operand = [&](ops::Fp8Role role, std::uint64_t seed) {
-      const ops::Fp8Forms forms = ops::keep_fp8(exec, "ceiling operand", {}, role, ops::Fp8Use::rows, n, n);
+      const ops::Fp8Forms forms =
+          ops::keep_fp8(exec, MemoryClass::weights, "ceiling operand", {}, role, ops::Fp8Use::rows, n, n);
       fill_random(exec, c, 1.0f, seed);
       ops::quantise_fp8(exec, forms, c);
       return forms.rows;

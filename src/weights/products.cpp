@@ -26,7 +26,7 @@ Fp8Matrix form_of(Exec& exec, std::string_view name, const ops::Fp8Settings& set
 Fp8Products::Fp8Products(Exec& exec, std::string name, const ops::Fp8Settings& settings, std::int64_t rows,
                          std::int64_t cols, bool stays, Fp8Use use)
     : name_(std::move(name)), settings_(settings) {
-  if (stays) kept_ = ops::keep_fp8(exec, name_, settings, Fp8Role::weight, use, rows, cols);
+  if (stays) kept_ = ops::keep_fp8(exec, MemoryClass::weights, name_, settings, Fp8Role::weight, use, rows, cols);
 }
 
 Fp8Forms Fp8Products::copies(Exec& exec, ConstView matrix, Fp8Use use) {

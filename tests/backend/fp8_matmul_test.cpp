@@ -55,7 +55,7 @@ class BackendFp8Matmul : public ::testing::TestWithParam<Device> {
         values[static_cast<std::size_t>(i)] *=
             std::exp2(static_cast<double>(i / x.k % 5) - static_cast<double>(i % x.k / 64 % 4));
       }
-      const auto forms = ops::keep_fp8(bench.exec, "x", settings, role, Fp8Use::rows, rows, x.k);
+      const auto forms = ops::keep_fp8(bench.exec, MemoryClass::weights, "x", settings, role, Fp8Use::rows, rows, x.k);
       ops::quantise_fp8(bench.exec, forms, bench.tensor(DType::f32, {rows, x.k}, values));
       return forms.rows;
     };
@@ -141,8 +141,10 @@ TEST_P(BackendFp8Matmul, TheSumOverRowsTakesSquaresOfTheInput) {
   TestBench bench(GetParam(), std::size_t{64} << 20);
   const auto x = bench.tensor(DType::bf16, {tokens, in}, random_values(tokens * in, 1));
   const auto dy = bench.tensor(DType::bf16, {tokens, out}, random_values(tokens * out, 2, 1e-5));
-  const auto left = ops::keep_fp8(bench.exec, "dy", {}, Fp8Role::gradient, Fp8Use::columns, tokens, out);
-  const auto right = ops::keep_fp8(bench.exec, "x", {}, Fp8Role::input, Fp8Use::columns, tokens, in);
+  const auto left =
+      ops::keep_fp8(bench.exec, MemoryClass::weights, "dy", {}, Fp8Role::gradient, Fp8Use::columns, tokens, out);
+  const auto right =
+      ops::keep_fp8(bench.exec, MemoryClass::weights, "x", {}, Fp8Role::input, Fp8Use::columns, tokens, in);
   ops::quantise_fp8(bench.exec, left, dy);
   ops::quantise_fp8(bench.exec, right, x);
   const View c = bench.poisoned(DType::f32, {out, in});

@@ -172,7 +172,7 @@ TEST_P(OpsFp8, FormsMatchTheDefinitionBitForBit) {
                                    static_cast<int>(use)));
           TestBench bench(device(), std::size_t{64} << 20);
           const Fp8Settings settings{.recipe = recipe, .gradients = DType::e5m2};
-          const Fp8Forms forms = keep_fp8(bench.exec, "x", settings, role, use, rows, cols);
+          const Fp8Forms forms = keep_fp8(bench.exec, MemoryClass::weights, "x", settings, role, use, rows, cols);
           poison(bench, forms);
           quantise_fp8(bench.exec, forms, strided(bench, dtype(), rows, cols, x).view);
           if (use != Fp8Use::columns) expect_form(read(bench, forms.rows), forms.rows, at);
@@ -180,7 +180,7 @@ TEST_P(OpsFp8, FormsMatchTheDefinitionBitForBit) {
           expect_form(read(bench, forms.columns), forms.columns,
                       [&](std::int64_t r, std::int64_t c) { return at(c, r); });
           // Contiguous rows take the way of vectors.
-          const Fp8Forms again = keep_fp8(bench.exec, "x", settings, role, use, rows, cols);
+          const Fp8Forms again = keep_fp8(bench.exec, MemoryClass::weights, "x", settings, role, use, rows, cols);
           poison(bench, again);
           quantise_fp8(bench.exec, again, bench.tensor(dtype(), {rows, cols}, x));
           expect_form(read(bench, again.columns), again.columns,
@@ -197,7 +197,8 @@ TEST_P(OpsFp8, WhatIsNotFiniteSpoilsItsBlockAlone) {
     auto x = rounded(random_values(rows * cols, 3), dtype());
     x[2 * cols + 3] = bad;
     TestBench bench(device(), std::size_t{64} << 20);
-    const Fp8Forms forms = keep_fp8(bench.exec, "x", {}, Fp8Role::gradient, Fp8Use::both, rows, cols);
+    const Fp8Forms forms =
+        keep_fp8(bench.exec, MemoryClass::weights, "x", {}, Fp8Role::gradient, Fp8Use::both, rows, cols);
     quantise_fp8(bench.exec, forms, bench.tensor(dtype(), {rows, cols}, x));
     const auto at = [&](std::int64_t r, std::int64_t c) {
       return static_cast<float>(x[static_cast<std::size_t>(r * cols + c)]);
@@ -225,7 +226,7 @@ TEST_P(OpsFp8, SwigluInOnePassIsSwigluAndThenThis) {
           bench.tensor(dtype(), {rows, 2 * width}, rounded(random_values(rows * 2 * width, 1, 3.0), dtype()));
       const View dact = bench.tensor(dtype(), {rows, width}, rounded(random_values(rows * width, 2), dtype()));
       const auto forms = [&](Fp8Role role, std::int64_t cols) {
-        const Fp8Forms made = keep_fp8(bench.exec, "x", settings, role, Fp8Use::both, rows, cols);
+        const Fp8Forms made = keep_fp8(bench.exec, MemoryClass::weights, "x", settings, role, Fp8Use::both, rows, cols);
         poison(bench, made);
         return made;
       };

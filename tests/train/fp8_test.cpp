@@ -197,18 +197,83 @@ TEST_P(TrainFp8, LayersThatAreNamedAreTheOnlyOnes) {
 TEST_P(TrainFp8, PoliciesGiveTheSameBits) {
   for (const auto& [hidden, intermediate] : {std::pair{144, 272}, std::pair{128, 256}}) {
     const Model model(hidden, intermediate);
-    EngineOptions keep = options();
-    const Gradients kept = gradients(model, keep);
-    EXPECT_EQ(gradients(model, keep), kept);
-    for (const char* policy :
-         {"recompute", "recompute_norms", "recompute_mlp", "attention", "offload", "offload_attention"}) {
-      EngineOptions other = options();
-      other.policy = model::ActivationPolicy::parse(policy);
-      EXPECT_EQ(gradients(model, other), kept) << policy;
+    for (const auto& [recipe, tile] : {std::pair{ops::Fp8Recipe::block, 0},
+                                       {ops::Fp8Recipe::block, 40},
+                                       {ops::Fp8Recipe::row, 40},
+                                       {ops::Fp8Recipe::tensor, 0},
+                                       {ops::Fp8Recipe::tensor, 40}}) {
+      SCOPED_TRACE(fmt::format("{}, tiles of {}", ops::name_of(recipe), tile));
+      EngineOptions keep = options(with(recipe));
+      keep.mlp_tile = tile;
+      const Gradients kept = gradients(model, keep);
+      EXPECT_EQ(gradients(model, keep), kept);
+      for (const char* policy : {"recompute", "recompute_norms", "recompute_mlp", "attention", "offload",
+                                 "offload_attention", "attention_norm,mlp_norm", "qkv,attention_norm,mlp_norm"}) {
+        EngineOptions other = keep;
+        other.policy = model::ActivationPolicy::parse(policy);
+        EXPECT_EQ(gradients(model, other), kept) << policy;
+      }
+      EngineOptions host = keep;
+      host.host_layers = 2;  // these matrices are copied whenever they are used
+      EXPECT_EQ(gradients(model, host), kept);
     }
-    EngineOptions host = options();
-    host.host_layers = 2;  // these matrices are copied whenever they are used
-    EXPECT_EQ(gradients(model, host), kept);
+  }
+}
+
+// Of a norm's output that is kept the weight's gradient reads codes alone, and where nothing trains it reads nothing.
+TEST_P(TrainFp8, NormsAreKeptAsCodes) {
+  constexpr std::int64_t layers = 8, tokens = 520, hidden = 144;
+  const auto in_arena = [](std::int64_t bytes) { return (static_cast<std::size_t>(bytes) + 255) / 256 * 256; };
+  const Model model(hidden, 272, layers);
+  const auto kept_norms = [&](EngineOptions keep) {
+    keep.max_tokens = tokens;
+    keep.max_document = 70;
+    EngineOptions again = keep;
+    again.policy = model::ActivationPolicy::parse("recompute_norms");
+    const auto activations = [&](const EngineOptions& o) {
+      return Engine::plan(model.config, o).classes[static_cast<std::size_t>(MemoryClass::activations)];
+    };
+    return activations(keep) - activations(again);
+  };
+  EXPECT_EQ(kept_norms(options(std::nullopt)), 2 * layers * tokens * hidden * size_of(dtype()));
+  for (const std::int64_t tile : {0, 200}) {
+    EngineOptions eight = options();
+    eight.mlp_tile = tile;
+    std::size_t codes = 0;
+    for (std::int64_t begin = 0; begin<tokens; begin += tile> 0 ? tile : tokens) {
+      const std::int64_t rows = tile > 0 ? std::min(tile, tokens - begin) : tokens;
+      codes += in_arena(backend::fp8_codes_shape(hidden, rows).size());
+      codes += in_arena(4 * backend::fp8_scales_shape(backend::Fp8Scaling::square, hidden, rows).size());
+    }
+    const std::size_t of_attention =
+        in_arena(backend::fp8_codes_shape(hidden, tokens).size()) +
+        in_arena(4 * backend::fp8_scales_shape(backend::Fp8Scaling::square, hidden, tokens).size());
+    EXPECT_EQ(kept_norms(eight), layers * (of_attention + codes)) << tile;
+  }
+  auto frozen = std::make_shared<weights::WeightPlan>();
+  model::ModelParameters(model.config).for_each([&](const weights::Parameter& p) {
+    if (p.layer >= 0 && p.is_matrix()) frozen->frozen.insert(p.name);
+  });
+  for (const std::optional<model::Fp8Options>& fp8 : {std::optional<model::Fp8Options>(), {model::Fp8Options{}}}) {
+    EngineOptions nothing = options(fp8);
+    nothing.weights = frozen;
+    EXPECT_EQ(kept_norms(nothing), 0);
+    // The norms' own weights train, and the embedding below them all.
+    const auto trained = [&](const char* policy) {
+      EngineOptions mine = nothing;
+      mine.policy = model::ActivationPolicy::parse(policy);
+      const auto engine = model.engine(mine);
+      engine->gradients(model.batches);
+      std::map<std::string, std::vector<float>> result;
+      engine->decoder().parameters().for_each([&](weights::Parameter& p) {
+        if (!p.trains()) return;
+        for (const weights::Part& part : p.parts) result[p.name] = model::read_gradient(engine->exec(), p, part);
+      });
+      return result;
+    };
+    const auto kept = trained("keep");
+    EXPECT_EQ(kept.size(), 2 * layers + 3);
+    EXPECT_EQ(trained("recompute"), kept);
   }
 }
 
@@ -308,8 +373,9 @@ TEST_P(TrainFp8, OtherKindsOfWeights) {
   for (const Case& c : {Case{"few free directions", subspace(0.3)}, Case{"many free directions", subspace(0.7)},
                         Case{"adapters", lora}}) {
     SCOPED_TRACE(c.name);
-    const auto own_gradients = [&](std::optional<model::Fp8Options> fp8) {
+    const auto own_gradients = [&](std::optional<model::Fp8Options> fp8, const char* policy = "keep") {
       EngineOptions mine = options(std::move(fp8));
+      mine.policy = model::ActivationPolicy::parse(policy);
       mine.weights = c.plan;
       mine.max_tokens = model.batches[0].token_count();
       mine.max_document = 70;
@@ -333,6 +399,7 @@ TEST_P(TrainFp8, OtherKindsOfWeights) {
     ASSERT_FALSE(exact.empty());
     for (const auto& [name, values] : exact) EXPECT_GE(cosine(rounded.at(name), values), 0.95) << name;
     EXPECT_NE(rounded, exact);
+    EXPECT_EQ(own_gradients(model::Fp8Options{}, "recompute_norms"), rounded);
   }
 }
 
