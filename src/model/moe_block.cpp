@@ -45,6 +45,11 @@ MoeBlock::Routing MoeBlock::take_routing(Exec& exec, std::int64_t begin, std::in
                     .rows = arena.scratch("rows of tokens", DType::i32, pairs)}};
 }
 
+// A row's number is its pair's, so that it does not hang on the tile that the row is sorted in.
+ops::Call MoeBlock::call_of(const Routing& routing, std::int64_t begin) const {
+  return {.first_row = begin * config_.experts.chosen, .rows = routing.order.pairs};
+}
+
 // In fp32, whatever the model computes in: which expert comes first must not hang on rounding.
 View MoeBlock::router_logits(Exec& exec, ConstView norm, std::int64_t row) {
   Arena& arena = exec.arena();
@@ -75,9 +80,9 @@ void MoeBlock::forward(Exec& exec, View out, View residual, ConstView x, const L
   for_each_tile(tokens, tile, [&](std::int64_t begin, std::int64_t end) {
     const ScratchScope scope(arena);
     const std::int64_t pairs = (end - begin) * chosen;
-    const ops::Call call{.first_row = begin * chosen};
     const View stream = residual.slice_rows(begin, end);
     const Routing routing = take_routing(exec, begin, end, saved);
+    const ops::Call call = call_of(routing, begin);
     View sorted = arena.scratch("rows of experts", dtype, {pairs, config_.hidden});
     View gate_up = saved.gate_up.absent() ? arena.scratch("gate and up", dtype, {pairs, 2 * width})
                                           : saved.gate_up.slice_rows(begin * chosen, end * chosen);
@@ -134,7 +139,6 @@ void MoeBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
   for_each_tile(residual.dim(0), tile, [&](std::int64_t begin, std::int64_t end) {
     const ScratchScope scope(arena);
     const std::int64_t pairs = (end - begin) * chosen;
-    const ops::Call call{.first_row = begin * chosen};
     const ConstView stream = residual.slice_rows(begin, end);
     const View dstream = grad.slice_rows(begin, end);
     const DType dtype = stream.dtype();
@@ -142,6 +146,7 @@ void MoeBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
     View norm =
         saved.norm.absent() ? arena.scratch("mlp norm", dtype, stream.shape()) : saved.norm.slice_rows(begin, end);
     const Routing routing = take_routing(exec, begin, end, saved);
+    const ops::Call call = call_of(routing, begin);
     std::optional<backend::CostScope> again(std::in_place, exec, backend::StepPart::recompute);
     if (saved.norm.absent()) ops::rms_norm_forward(exec, norm, stream, parameters_.norm.value, config_.norm_eps);
     const View logits = router_logits(exec, norm, begin);

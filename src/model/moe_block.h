@@ -40,6 +40,7 @@ class MoeBlock final : public FeedForward {
     ops::ExpertOrder order;
   };
   Routing take_routing(Exec& exec, std::int64_t begin, std::int64_t end, const Saved& saved) const;
+  ops::Call call_of(const Routing& routing, std::int64_t begin) const;
   View router_logits(Exec& exec, ConstView norm, std::int64_t row);
   ops::ExpertRows rows(const Routing& routing) const;
   ops::RouteWeights weighting() const;

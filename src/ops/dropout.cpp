@@ -13,7 +13,11 @@ void dropout(Exec& exec, View y, Grad mode, ConstView x, const Dropout& which) {
   INLAY_ASSERT(x.rank() == 2, "{}: x is {}, expected a matrix", op, x.shape().str());
   check_shape(op, "y", y, x.shape());
   check_dtype(op, "y", y, x.dtype());
-  exec.count_bytes({x, y, read_first(y, mode)});
+  if (!which.rows.absent()) {
+    check_shape(op, "rows", which.rows, {x.dim(0)});
+    check_dtype(op, "rows", which.rows, DType::i32);
+  }
+  exec.count_bytes({x, y, read_first(y, mode), which.rows});
   if (exec.planning() || x.size() == 0) return;
   if (exec.on_cuda()) return cuda::dropout(exec, y, mode, x, which);
   cpu::kernels().dropout(exec, y, mode, x, which);

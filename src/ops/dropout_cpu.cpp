@@ -43,9 +43,10 @@ void dropout(Exec&, View y, Grad mode, ConstView x, const Dropout& which) {
     using T = decltype(type);
     const Rows<T> y_rows(y);
     const Rows<const T> x_rows(x);
+    const std::int32_t* order = which.rows.absent() ? nullptr : which.rows.as<std::int32_t>();
     parallel_for(x.rows(), row_grain(x.cols()), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
-        const std::int64_t first = (which.first_row + row) * x.cols();
+        const std::int64_t first = (which.first_row + (order == nullptr ? row : order[row])) * x.cols();
         if (mode == Grad::accumulate) {
           drop_row<T, true>(y_rows[row], x_rows[row], first, x.cols(), which);
         } else {

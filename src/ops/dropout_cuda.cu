@@ -14,6 +14,7 @@ struct Chosen {
   Philox philox;
   std::uint64_t site;
   std::int64_t first_row;
+  const std::int32_t* rows;  // or null
   std::uint32_t threshold;
   float scale;
 };
@@ -23,7 +24,8 @@ __global__ void __launch_bounds__(256)
     drop(T* y, std::int64_t y_ld, const T* x, std::int64_t x_ld, Chosen chosen, RowGrid grid) {
   const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
   if (!at.inside) return;
-  const auto place = static_cast<std::uint64_t>((chosen.first_row + at.row) * grid.cols + at.col);
+  const std::int64_t row = chosen.first_row + (chosen.rows == nullptr ? at.row : chosen.rows[at.row]);
+  const auto place = static_cast<std::uint64_t>(row * grid.cols + at.col);
   float in[V], out[V];
   load(in, x + at.row * x_ld + at.col);
   if constexpr (accumulate) load(out, y + at.row * y_ld + at.col);
@@ -53,6 +55,7 @@ void dropout(Exec& exec, View y, Grad mode, ConstView x, const Dropout& which) {
   const Chosen chosen{.philox = {which.seed},
                       .site = which.site,
                       .first_row = which.first_row,
+                      .rows = which.rows.absent() ? nullptr : pointer<std::int32_t>(which.rows),
                       .threshold = which.threshold(),
                       .scale = which.scale()};
   with_activation_type(x.dtype(), [&](auto type) {

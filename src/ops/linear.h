@@ -12,6 +12,7 @@ struct Call {
   // Of all rows that the layer works on, the number of the first of these: where rows are worked off in tiles,
   // randomness must not depend on how.
   std::int64_t first_row = 0;
+  ConstView rows = {};  // int32, where they are in another order, as experts' are: row i is number first_row + rows[i]
   // The operands in fp8, where whoever made them has written them so; then the plain ones may be absent, but only to a
   // weight that reads nothing else (Linear::fp8).
   const Fp8Forms* x = nullptr;

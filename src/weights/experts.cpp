@@ -24,15 +24,21 @@ void one_by_one(Exec& exec, const Weights& weights, ConstView offsets, std::int6
   for (std::size_t e = 0; e < weights.size(); ++e) body(*weights[e], at[e], at[e + 1]);
 }
 
-ops::Call from_row(const ops::Call& call, std::int64_t row) {
-  return {.device_alpha = call.device_alpha, .first_row = call.first_row + row};
+ops::Call of_rows(const ops::Call& call, std::int64_t begin, std::int64_t end) {
+  ops::Call part{.device_alpha = call.device_alpha, .first_row = call.first_row};
+  if (call.rows.absent()) {
+    part.first_row += begin;
+  } else {
+    part.rows = call.rows.slice(0, begin, end);
+  }
+  return part;
 }
 
 // An expert without rows has a gradient too: zero.
 void accumulate_one_by_one(Exec& exec, const Weights& weights, ConstView dy, ConstView x, ConstView offsets,
                            const ops::Call& call) {
   one_by_one(exec, weights, offsets, x.dim(0), [&](Weight& weight, std::int64_t begin, std::int64_t end) {
-    weight.accumulate(exec, dy.slice_rows(begin, end), x.slice_rows(begin, end), from_row(call, begin));
+    weight.accumulate(exec, dy.slice_rows(begin, end), x.slice_rows(begin, end), of_rows(call, begin, end));
   });
 }
 
@@ -43,13 +49,14 @@ class OneByOne final : public WeightGroup {
   void forward(Exec& exec, View y, Grad mode, ConstView x, ConstView offsets, const ops::Call& call) override {
     one_by_one(exec, all_, offsets, x.dim(0), [&](Weight& weight, std::int64_t begin, std::int64_t end) {
       if (begin == end) return;
-      weight.forward(exec, y.slice_rows(begin, end), mode, x.slice_rows(begin, end), from_row(call, begin));
+      weight.forward(exec, y.slice_rows(begin, end), mode, x.slice_rows(begin, end), of_rows(call, begin, end));
     });
   }
   void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, ConstView offsets, const ops::Call& call) override {
     one_by_one(exec, all_, offsets, dy.dim(0), [&](Weight& weight, std::int64_t begin, std::int64_t end) {
       if (begin == end) return;
-      weight.backward_input(exec, dx.slice_rows(begin, end), mode, dy.slice_rows(begin, end), from_row(call, begin));
+      weight.backward_input(exec, dx.slice_rows(begin, end), mode, dy.slice_rows(begin, end),
+                            of_rows(call, begin, end));
     });
   }
   void accumulate(Exec& exec, ConstView dy, ConstView x, ConstView offsets, const ops::Call& call) override {

@@ -187,7 +187,11 @@ bool LoraWeight::covers_all_rows() const {
 }
 
 ops::Dropout LoraWeight::mask(const ops::Call& call) const {
-  return {.p = static_cast<float>(layout_.dropout), .seed = layout_.seed, .site = site_, .first_row = call.first_row};
+  return {.p = static_cast<float>(layout_.dropout),
+          .seed = layout_.seed,
+          .site = site_,
+          .first_row = call.first_row,
+          .rows = call.rows};
 }
 
 ConstView LoraWeight::dropped(Exec& exec, ConstView x, const ops::Call& call) const {

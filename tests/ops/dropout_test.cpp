@@ -68,6 +68,33 @@ TEST_P(OpsDropout, TilesOfRowsGiveTheMaskOfTheWhole) {
   }
 }
 
+TEST_P(OpsDropout, SortedRowsKeepTheMasksOfTheirNumbers) {
+  for (const std::int64_t cols : {37, 64, 1000}) {
+    SCOPED_TRACE(cols);
+    TestBench bench(device());
+    const std::vector<std::int32_t> numbers = {4, 0, 28, 7, 7, 2};
+    const auto count = static_cast<std::int64_t>(numbers.size());
+    const Dropout all{.p = 0.3f, .seed = 5, .site = 11, .first_row = 100};
+    Dropout which = all;
+    which.rows = bench.indices(numbers);
+    const auto x = values(count * cols, 2), before = values(count * cols, 3);
+    std::vector<double> exact;
+    for (std::int64_t i = 0; i < count; ++i) {
+      Dropout one = all;
+      one.first_row += numbers[static_cast<std::size_t>(i)];
+      const auto row = expected({x.begin() + i * cols, x.begin() + (i + 1) * cols}, one, cols);
+      exact.insert(exact.end(), row.begin(), row.end());
+    }
+    const View y = bench.poisoned(dtype(), {count, cols}), sum = bench.tensor(dtype(), {count, cols}, before);
+    dropout(bench.exec, y, Grad::overwrite, bench.tensor(dtype(), {count, cols}, x), which);
+    dropout(bench.exec, sum, Grad::accumulate, bench.tensor(dtype(), {count, cols}, x), which);
+    const auto got = bench.read(y);
+    for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i] == 0, exact[i] == 0) << i;
+    EXPECT_LT(relative_error(got, exact), tolerance(dtype()));
+    EXPECT_LT(relative_error(bench.read(sum), sum_of(exact, before)), tolerance(dtype()));
+  }
+}
+
 // y = D x with a diagonal D, so dx = D dy.
 TEST_P(OpsDropout, GradientIsTheSameMask) {
   for (const auto& [rows, cols] : awkward_shapes()) {
@@ -123,6 +150,8 @@ TEST_P(OpsDropout, RejectsMismatches) {
   EXPECT_THROW(dropout(bench.exec, a, Grad::overwrite, b, {.p = 0.5f}), InternalError);
   EXPECT_THROW(dropout(bench.exec, a, Grad::overwrite, a, {.p = 1.0f}), InternalError);
   EXPECT_THROW(dropout(bench.exec, a, Grad::overwrite, a, {.p = -0.1f}), InternalError);
+  EXPECT_THROW(dropout(bench.exec, a, Grad::overwrite, a, {.p = 0.5f, .rows = bench.indices({0, 1, 2})}),
+               InternalError);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OpsDropout, on_all_devices(), device_dtype_name);

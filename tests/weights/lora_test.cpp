@@ -1,5 +1,7 @@
 #include "weights/lora.h"
 
+#include <algorithm>
+
 #include "ops/elementwise.h"
 #include "ops/op_cases.h"
 #include "support/directions.h"
@@ -230,6 +232,90 @@ TEST_P(WeightsLora, ExpertsTogetherDoWhatEachDoesAlone) {
       }
       ++seen;
     });
+  }
+}
+
+// What is dropped of a row hangs on its number alone, not on its place or on the rows beside it: two tiles give what
+// all rows give at once, where experts are multiplied by together and where they are not.
+TEST_P(WeightsLora, ExpertsDropByTheNumbersOfRows) {
+  for (const bool together : {true, false}) {
+    SCOPED_TRACE(together);
+    const AdapterCase c{32, {16, 16}, {8, together ? 8 : 0}, {2, 2}};
+    TestBench bench(device());
+    std::vector<Parameter> parameters;
+    std::map<std::string, std::vector<float>> tensors;
+    std::vector<Reference> references;
+    for (std::uint64_t e = 0; e < 3; ++e) {
+      references.emplace_back(c, dtype(), 100 * (e + 1));
+      references.back().layout.dropout = 0.5;
+      parameters.push_back(parameter_of(fmt::format("experts.{}", e), c));
+      parameters.back().expert = static_cast<std::int64_t>(e);
+      references.back().add_start(tensors, parameters.back().name);
+    }
+    std::vector<Weight*> weights;
+    ExpertWeights experts(bench.exec, parameters, [&](Exec&, Parameter& p) {
+      auto weight = make(bench, p, references[weights.size()]);
+      weights.push_back(weight.get());
+      return weight;
+    });
+    ASSERT_EQ(weights.front()->group(weights) != nullptr, together);
+    const NamedStart start(std::move(tensors));
+    for (Weight* weight : weights) {
+      weight->start(bench.exec, &start);
+      weight->begin_pass({.training = true, .step = 1});
+    }
+
+    const std::vector<std::int32_t> numbers = {7, 2, 9, 4, 11, 6, 1, 8, 3, 10, 5, 0};
+    const std::vector<std::int64_t> expert_of = {0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2};
+    const DoubleMatrix x = random_matrix(12, c.in, 1), dy = random_matrix(12, 32, 2);
+    struct Results {
+      std::vector<double> y, dx;  // by numbers
+      std::vector<std::vector<double>> gradients;
+    };
+    // In tiles of so many numbers.
+    const auto results = [&](std::int32_t tile) {
+      Results all{std::vector<double>(12 * 32), std::vector<double>(12 * 32), {}};
+      for (Weight* weight : weights) {
+        weight->for_each_own([](Parameter& own) { own.forget_grad(); });
+      }
+      for (std::int32_t first = 0; first < 12; first += tile) {
+        std::vector<std::int32_t> mine, offsets(4);
+        std::vector<double> tile_x, tile_dy;
+        for (std::size_t i = 0; i < numbers.size(); ++i) {
+          if (numbers[i] < first || numbers[i] >= first + tile) continue;
+          mine.push_back(numbers[i] - first);
+          for (std::size_t e = static_cast<std::size_t>(expert_of[i]); e < 3; ++e) ++offsets[e + 1];
+          for (std::int64_t col = 0; col < 32; ++col) {
+            tile_x.push_back(x(static_cast<std::int64_t>(i), col));
+            tile_dy.push_back(dy(static_cast<std::int64_t>(i), col));
+          }
+        }
+        const Shape shape{static_cast<std::int64_t>(mine.size()), 32};
+        const View x_view = bench.tensor(dtype(), shape, tile_x), dy_view = bench.tensor(dtype(), shape, tile_dy);
+        const View y = bench.poisoned(dtype(), shape), dx = bench.poisoned(dtype(), shape);
+        const View at = bench.indices(offsets);
+        const ops::Call call{.first_row = first, .rows = bench.indices(mine)};
+        experts.forward(bench.exec, y, x_view, at, call);
+        experts.backward(bench.exec, dx, dy_view, x_view, at, call);
+        const auto read_y = bench.read(y), read_dx = bench.read(dx);
+        for (std::size_t i = 0; i < mine.size(); ++i) {
+          const std::size_t to = static_cast<std::size_t>(mine[i] + first) * 32;
+          std::copy_n(&read_y[i * 32], 32, &all.y[to]);
+          std::copy_n(&read_dx[i * 32], 32, &all.dx[to]);
+        }
+      }
+      for (Weight* weight : weights) {
+        weight->for_each_own([&](Parameter& own) { all.gradients.push_back(bench.read(own.grad)); });
+      }
+      return all;
+    };
+    const Results whole = results(12), tiles = results(5);
+    EXPECT_LT(relative_error(tiles.y, whole.y), bound());
+    EXPECT_LT(relative_error(tiles.dx, whole.dx), bound());
+    for (std::size_t i = 0; i < whole.gradients.size(); ++i) {
+      if (std::ranges::all_of(whole.gradients[i], [](double value) { return value == 0; })) continue;  // no rows
+      EXPECT_LT(relative_error(tiles.gradients[i], whole.gradients[i]), bound()) << i;
+    }
   }
 }
 
