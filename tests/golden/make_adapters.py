@@ -18,8 +18,10 @@ magnitudes, so that no gradient is zero, for a model of tests/golden/models and 
 one for stacked experts when it loads it, so there are logits and a loss, but no gradients.
 
 tests/golden/pissa.json: the losses of ten AdamW steps of adapters that PEFT begins with init_lora_weights="pissa",
-in fp64 from what PEFT has computed in fp32. Singular vectors have no sign, and AdamW knows none either: the losses do not
-depend on it.
+in fp64 from what PEFT has computed in fp32, and of every module before the first of them B·A (start) and the product's
+gradient along A and B, dB·A + B·dA (gradients), three numbers each: the norm, the sum of x[i] cos(i), and by how much the
+fp32 in which PEFT finds singular vectors misses the fp64 truth, ||x - truth|| / ||x||; and the singular values of every
+module. Singular vectors have no sign, and AdamW knows none either: none of these numbers depends on it.
 
 How PEFT writes things down (0.21 with transformers 5)
 - A module is base_model.model.<module>.lora_A.weight [r, in] and lora_B.weight [out, r]; DoRA adds
@@ -42,10 +44,12 @@ How PEFT writes things down (0.21 with transformers 5)
 """
 
 import argparse
+import copy
 import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import warnings
 
@@ -280,6 +284,47 @@ PISSA = {"llama_linear_sharded": {}, "qwen3_mixed_window": {}, "llama_llama3_tie
 PISSA_ADAMW = dict(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
 
 
+def two_numbers(matrix):
+    places = torch.arange(matrix.numel(), dtype=torch.float64)
+    return [float(f"{x:.10e}") for x in (matrix.norm(), matrix.flatten() @ places.cos())]
+
+
+def pissa_modules(model):
+    return {name.removeprefix("base_model.model."): module for name, module in model.named_modules()
+            if hasattr(module, "lora_A")}
+
+
+def products(model, documents):
+    """The loss, after backward, and of every module B·A and dB·A + B·dA."""
+    loss, *_ = fixtures.forward(model, documents)
+    model.zero_grad()
+    loss.backward()
+    start, gradients = {}, {}
+    for name, module in pissa_modules(model).items():
+        a, b = module.lora_A["default"].weight, module.lora_B["default"].weight
+        start[name] = (b @ a).detach()
+        gradients[name] = (b.grad @ a + b @ a.grad).detach()
+    return loss, dict(start=start, gradients=gradients)
+
+
+def begin_exactly(model):
+    """As PEFT begins, but by singular vectors in fp64: PEFT takes them in fp32. Returns the singular values."""
+    values = {}
+    with torch.no_grad():
+        for name, module in pissa_modules(model).items():
+            a, b = module.lora_A["default"].weight, module.lora_B["default"].weight
+            base = module.get_base_layer().weight
+            scale, r = module.scaling["default"], a.shape[0]
+            whole = base + scale * (b @ a)
+            u, s, vh = torch.linalg.svd(whole, full_matrices=False)
+            root = torch.sqrt(s[:r] / scale)
+            a.copy_(root[:, None] * vh[:r])
+            b.copy_(u[:, :r] * root)
+            base.copy_(whole - scale * (b @ a))
+            values[name] = [float(f"{value:.6e}") for value in s]
+    return values
+
+
 def make_pissa(path):
     cases = {}
     for name, options in PISSA.items():
@@ -291,14 +336,22 @@ def make_pissa(path):
             optimizer = torch.optim.AdamW(trained(model).values(), **PISSA_ADAMW)
             losses = []
             for _ in range(10):
-                loss, *_ = fixtures.forward(model, documents)
-                optimizer.zero_grad()
-                loss.backward()
+                loss, found = products(model, documents)
+                if not losses:
+                    exact = copy.deepcopy(model)
+                    first = found
                 losses.append(loss.item())
                 optimizer.step()
-        cases[name] = dict(rslora=options.get("use_rslora", False), losses=losses)
+            values = begin_exactly(exact)
+            _, truth = products(exact, documents)
+        cases[name] = dict(rslora=options.get("use_rslora", False), losses=losses, values=values)
+        for kind, matrices in first.items():
+            cases[name][kind] = {
+                module: [*two_numbers(x), float(f"{(x - truth[kind][module]).norm() / x.norm():.6e}")]
+                for module, x in matrices.items()}
         print(f"pissa of {name}: {losses[0]:.6f} to {losses[-1]:.6f}")
-    path.write_text(json.dumps(dict(adamw=PISSA_ADAMW, **PLAIN, peft=peft.__version__, cases=cases), indent=1) + "\n")
+    text = json.dumps(dict(adamw=PISSA_ADAMW, **PLAIN, peft=peft.__version__, cases=cases), indent=1)
+    path.write_text(re.sub(r"\[[^][{}]*\]", lambda numbers: " ".join(numbers[0].split()), text) + "\n")
 
 
 def main():
