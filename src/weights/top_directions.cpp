@@ -16,9 +16,9 @@ using backend::matmul;
 using backend::ScratchScope;
 using enum backend::Transpose;
 
-// Directions beyond those that are wanted: what is wanted converges with the ratio of the first singular value that is
-// left out altogether to the last wanted one.
-constexpr std::int64_t least_spare = 8;
+// Directions that are followed: what is wanted of them converges with the ratio of the first singular value that is
+// left out altogether to the last wanted one. Of a matrix that has no more nothing is left out, and they are exact.
+constexpr std::int64_t least_count = 64;
 constexpr int iterations = 16;
 
 // The rows become orthonormal, and span what they did.
@@ -43,7 +43,7 @@ TopDirections top_directions(Exec& exec, ConstView w, std::int64_t rank, std::st
   const std::int64_t out = w.dim(0), in = w.dim(1), full = std::min(out, in);
   INLAY_ASSERT(w.dtype() == DType::f32 && rank > 0 && rank <= full, "top_directions: {} of {} {}", rank,
                name_of(w.dtype()), w.shape().str());
-  const std::int64_t count = std::min(full, rank + std::max(rank, least_spare));
+  const std::int64_t count = std::min(full, std::max(2 * rank, least_count));
   Arena& arena = exec.arena();
   TopDirections top{.u = arena.scratch("singular vectors", DType::f32, {rank, out}),
                     .v = arena.scratch("singular vectors", DType::f32, {rank, in}),

@@ -308,8 +308,7 @@ def products(model, documents):
 
 
 def begin_exactly(model):
-    """As PEFT begins, but by singular vectors in fp64: PEFT takes them in fp32. Returns the singular values."""
-    values = {}
+    """As PEFT begins, but by singular vectors in fp64: PEFT takes them in fp32."""
     with torch.no_grad():
         for name, module in pissa_modules(model).items():
             a, b = module.lora_A["default"].weight, module.lora_B["default"].weight
@@ -321,8 +320,6 @@ def begin_exactly(model):
             a.copy_(root[:, None] * vh[:r])
             b.copy_(u[:, :r] * root)
             base.copy_(whole - scale * (b @ a))
-            values[name] = [float(f"{value:.6e}") for value in s]
-    return values
 
 
 def make_pissa(path):
@@ -342,9 +339,9 @@ def make_pissa(path):
                     first = found
                 losses.append(loss.item())
                 optimizer.step()
-            values = begin_exactly(exact)
+            begin_exactly(exact)
             _, truth = products(exact, documents)
-        cases[name] = dict(rslora=options.get("use_rslora", False), losses=losses, values=values)
+        cases[name] = dict(rslora=options.get("use_rslora", False), losses=losses)
         for kind, matrices in first.items():
             cases[name][kind] = {
                 module: [*two_numbers(x), float(f"{(x - truth[kind][module]).norm() / x.norm():.6e}")]

@@ -264,18 +264,13 @@ TEST_P(TrainAdapterInit, PissaTrainsTheFirstHalfOfWhatItSaves) {
 }
 
 // What the script writes down of a matrix, and by how much PEFT misses it, which finds singular vectors in fp32.
-void expect_matrix(const DoubleMatrix& matrix, const nlohmann::json& expected, double angle) {
+void expect_matrix(const DoubleMatrix& matrix, const nlohmann::json& expected) {
   double probe = 0;
   for (std::size_t i = 0; i < matrix.data.size(); ++i) probe += matrix.data[i] * std::cos(static_cast<double>(i));
-  const double size = expected[0], bound = std::max(1e-5, 4 * expected[2].get<double>()) + angle;
+  const double size = expected[0], bound = std::max(1e-5, 4 * expected[2].get<double>());
   EXPECT_NEAR(norm(matrix), size, bound * size);
   EXPECT_NEAR(probe, expected[1].get<double>(), bound * size);
 }
-
-// By how much the first 4 directions that weights/top_directions finds, with 8 to spare and in 16 iterations, may miss
-// the true ones: the tangent of the angle between subspaces shrinks with every product by the ratio of the first value
-// left out to the last wanted; between random ones it is less than 10.
-double angle_of(const std::vector<double>& values) { return 10 * std::pow(values[12] / values[3], 2 * 16 + 1); }
 
 // PEFT's own, module by module.
 TEST_P(TrainAdapterInit, PissaBeginsAsPeftsDoes) {
@@ -302,10 +297,8 @@ TEST_P(TrainAdapterInit, PissaBeginsAsPeftsDoes) {
         module.resize(module.rfind('.'));
         SCOPED_TRACE(name + ", " + module);
         const DoubleMatrix mine = rows_of(a, 4 * part, 4 * part + 4), dmine = rows_of(da, 4 * part, 4 * part + 4);
-        const double angle = angle_of(one.at("values").at(module));
-        EXPECT_LT(angle, 0.02);  // or nothing would be compared
-        expect_matrix(product(value, mine), one.at("start").at(module), angle);
-        expect_matrix(sum(product(gradient, mine), product(value, dmine)), one.at("gradients").at(module), angle);
+        expect_matrix(product(value, mine), one.at("start").at(module));
+        expect_matrix(sum(product(gradient, mine), product(value, dmine)), one.at("gradients").at(module));
         ++part, ++seen;
       });
     }

@@ -12,13 +12,15 @@ using ops::reference::transposed;
 
 class WeightsTopDirections : public ::testing::TestWithParam<Device> {};
 
-// Matrices of known singular values: wide and tall, odd extents, one so small that no direction is spare.
+// Matrices of known singular values: wide and tall, odd extents, one so small that no direction is spare, and one of
+// which most directions are left out.
 TEST_P(WeightsTopDirections, AreThoseThatTheMatrixWasMadeOf) {
   struct Case {
     std::int64_t out, in, rank;
     double decay;
   };
-  for (const Case& c : {Case{61, 90, 4, 0.8}, Case{90, 37, 7, 0.9}, Case{5, 11, 5, 0.5}, Case{64, 64, 1, 0.7}}) {
+  for (const Case& c : {Case{61, 90, 4, 0.8}, Case{90, 37, 7, 0.9}, Case{5, 11, 5, 0.5}, Case{64, 64, 1, 0.7},
+                        Case{150, 131, 40, 0.97}}) {
     SCOPED_TRACE(fmt::format("{} x {}, rank {}", c.out, c.in, c.rank));
     const std::int64_t full = std::min(c.out, c.in);
     const DoubleMatrix u = orthonormal_rows(full, c.out, 1), v = orthonormal_rows(full, c.in, 2);
