@@ -60,17 +60,30 @@ std::string packed(const LogProbs& log_probs) {
   return bytes;
 }
 
+// What a new adapter makes of the base model before it has learned anything: matrices that train as a whole are not in
+// the format of the others.
+std::string what_begins(const EngineAdapter& adapter) {
+  std::string text = adapter.origin.base_format;
+  if (!adapter.format.matrices) return text;
+  for (const adapter::SavedPart& part : adapter.targets.saved) text += " " + part.tensor;
+  return text;
+}
+
 // Its name says everything that the numbers depend on. An adapter to go on from is not in any name: nothing is kept.
 fs::path kept_path(const options::TrainOptions& options, const RunEngine& run, const data::Documents& documents) {
   const fs::path folder = prepared_folder(options.dataset_prepared_path);
   if (folder.empty() || !options.adapter.model_dir.empty()) return {};
-  const io::MappedFile config(fs::path(options.base_model) / "config.json");  // how the model computes
-  const std::string key =
-      fmt::format("{} {} {} {} {} {:016x}", documents.fingerprint(), run.base_fingerprint,
-                  arithmetic_text(run.engine->options()), run.adapter == nullptr ? "" : run.adapter->origin.base_format,
-                  options::value_text(options, "attention.mask") + options::value_text(options, "attention.score") +
-                      options::value_text(options, "attention.head_bias"),
-                  io::content_hash(config.bytes()));
+  const EngineOptions& engine = run.engine->options();
+  const fs::path base = options.base_model;
+  // Of all weights: where few of them were trained, samples may be the same.
+  std::string key = fmt::format(
+      "{} {:016x} {:016x} {} {} {}", documents.fingerprint(), io::Checkpoint(base).content_hash(),
+      io::content_hash(io::MappedFile(base / "config.json").bytes()),  // how it computes
+      name_of(engine.device), arithmetic_text(engine), run.adapter == nullptr ? "" : what_begins(*run.adapter));
+  for (const char* option :
+       {"attention.mask", "attention.score", "attention.head_bias", "fp8.skip_first", "fp8.skip_last", "fp8.layers"}) {
+    key += " " + options::value_text(options, option);
+  }
   return folder / fmt::format("reference-{:016x}.bin", io::content_hash(std::as_bytes(std::span(key))));
 }
 
@@ -124,7 +137,10 @@ void add_reference(const options::TrainOptions& options, RunEngine& run, RunDocu
   Engine& engine = *run.engine;
   const EvaluationTeam team{
       .ranks = engine.options().mesh.all, .cost = deal_cost(run.plan), .idle = [&] { engine.idle_evaluation(); }};
-  const fs::path path = kept_path(options, run, documents.train());
+  std::string kept;
+  by_leader(*ranks, "the name of the reference's log-probabilities",
+            [&] { kept = kept_path(options, run, documents.train()).string(); });
+  const fs::path path = ranks->from_leader(kept, "where the reference's log-probabilities are kept");
   std::optional<LogProbs> train;
   together(*ranks, "reading the reference's log-probabilities", [&] { train = opened(path, documents.train()); });
   if (ranks->any(!train, "whether the reference is known")) {
