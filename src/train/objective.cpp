@@ -1,5 +1,8 @@
 #include "train/objective.h"
 
+#include "core/text.h"
+#include "data/tokenizer/tokenizer.h"
+#include "io/paths.h"
 #include "model/families/family.h"
 #include "objective/divergence.h"
 #include "objective/preference.h"
@@ -56,7 +59,32 @@ ops::DivergenceSpec distillation_spec(const options::DistillationOptions& o) {
           .ce_weight = static_cast<float>(o.ce_alpha)};
 }
 
+// Special tokens may have other names in another model: they stand for the same where they have the same number.
+void check_same_tokens(const std::filesystem::path& teacher, const std::filesystem::path& student) {
+  const auto known = [](const std::filesystem::path& model) { return io::is_file(model / "tokenizer.json"); };
+  if (!known(teacher) || !known(student)) return;
+  const data::Tokenizer theirs = data::Tokenizer::load(teacher), ours = data::Tokenizer::load(student);
+  for (std::int32_t id = 0; id < std::min(theirs.vocab_size(), ours.vocab_size()); ++id) {
+    if (theirs.is_special(id) || ours.is_special(id)) continue;
+    const auto their_text = theirs.text(id), our_text = ours.text(id);
+    if (!their_text || !our_text || *their_text == *our_text) continue;
+    user_error("kd_teacher: token {} is '{}' in {}, but '{}' in {}; a teacher must have the model's vocabulary", id,
+               *their_text, teacher.string(), *our_text, student.string());
+  }
+}
+
 }  // namespace
+
+void check_teacher(const options::TrainOptions& o, const model::ModelConfig& config) {
+  const std::string& teacher = o.distillation.teacher;
+  if (!o.distillation.enabled || teacher.empty()) return;
+  const std::int64_t vocab = model::load_config(teacher).vocab;
+  if (vocab != config.vocab) {
+    user_error("kd_teacher: {} has a vocabulary of {}, and {} one of {}; a teacher must have the model's", teacher,
+               format_count(vocab), o.base_model, format_count(config.vocab));
+  }
+  check_same_tokens(teacher, o.base_model);
+}
 
 void set_objective(const options::TrainOptions& o, EngineOptions& engine) {
   engine.loss = {.label_smoothing = o.loss.label_smoothing,

@@ -5,6 +5,9 @@
 
 namespace inlay::train {
 
+// UserError where the options name a teacher that the model cannot learn from: both must have the same vocabulary.
+void check_teacher(const options::TrainOptions& options, const model::ModelConfig& config);
+
 // What the options want to be learned, in what an engine is made with.
 void set_objective(const options::TrainOptions& options, EngineOptions& engine);
 

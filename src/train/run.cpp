@@ -13,6 +13,7 @@
 #include "train/batching.h"
 #include "train/board.h"
 #include "train/loop.h"
+#include "train/objective.h"
 #include "train/on_policy.h"
 #include "train/reference.h"
 #include "train/schedule.h"
@@ -169,6 +170,7 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
     check_boards(options);
     config = config_of(options);
     check_adapter(options, *config);
+    check_teacher(options, *config);
   });
   OutputFolder output(*ranks, options.output_dir, options.base_model, resume, console);
   std::optional<RunDocuments> documents;

@@ -7,6 +7,7 @@
 #include "train/batch_stream.h"
 #include "train/mesh.h"
 #include "train/metrics.h"
+#include "train/objective.h"
 #include "train/on_policy.h"
 #include "train/self_distillation.h"
 
@@ -167,6 +168,7 @@ RunPlan plan_run(const options::TrainOptions& options, const PlanRequest& reques
   p.config = config_of(p.options);
   check_on_policy(p.options, p.team.processes);
   check_shared_answers(p.options, p.team.processes);
+  check_teacher(p.options, p.config);
   std::size_t document_bytes = 0;
   const BatchBounds batch = bounds(p.options, p.config.vocab, document_bytes, p, console);
   p.engine = engine_options(p.options, batch);

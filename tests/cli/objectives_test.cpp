@@ -115,7 +115,6 @@ TEST_P(CliObjectives, AnotherConfigurationHasAnotherReference) {
   EXPECT_THAT(second.err + second.out, HasSubstr("log-probabilities of 12 documents computed"));
 }
 
-// What the summary says of the result is one evaluation's, also where the best is not the last, and after a resume.
 // Weights may differ in a few places alone, as where nothing but some embeddings was trained, which a hash of samples
 // does not see.
 TEST_P(CliObjectives, AFewOtherWeightsHaveAnotherReference) {
@@ -165,6 +164,7 @@ TEST_P(CliObjectives, AnotherBeginningHasAnotherReference) {
   EXPECT_THAT(known.err + known.out, HasSubstr("log-probabilities from"));
 }
 
+// What the summary says of the result is one evaluation's, also where the best is not the last, and after a resume.
 TEST_P(CliObjectives, TheBestModelHasItsOwnMetrics) {
   const std::string worse =
       "rl: dpo\nval_set_size: 3\neval_steps: 2\nsave_steps: 2\nload_best_model_at_end: true\n"
@@ -207,6 +207,24 @@ TEST_P(CliObjectives, DistillationComesFromAFolderOrFromTheData) {
   const CommandResult kept = train("kept", "kept.jsonl", "kd_trainer: true\n");
   ASSERT_EQ(kept.code, 0) << kept.err;
   EXPECT_LT(metrics("kept").at(7).at("kd_loss").get<double>(), metrics("kept").front().at("kd_loss").get<double>());
+}
+
+// Another vocabulary is found before anything is read or held; so is one of the same size with other tokens.
+TEST_P(CliObjectives, ATeacherHasTheModelsVocabulary) {
+  const fs::path other = source_folder() / "tests/golden/models/llama_linear_sharded";
+  const CommandResult size = train("a", "nothing.jsonl", "kd_trainer: true\nkd_teacher: " + other.string() + "\n");
+  EXPECT_EQ(size.code, 2);
+  EXPECT_THAT(size.err, HasSubstr("a teacher must have the model's"));
+  EXPECT_THAT(inlay({"plan", folder / "a.yaml"}).err, HasSubstr("a teacher must have the model's"));
+  ASSERT_EQ(inlay({"init", "--preset", "tiny", "--seed", "5", folder / "teacher"}).code, 0);
+  folder.write("texts.jsonl", "{\"text\": \"one two three four\"}\n");
+  ASSERT_EQ(train("b", "texts.jsonl", "kd_trainer: true\nkd_teacher: teacher\n").code, 0);
+  auto tokenizer = nlohmann::json::parse(read_text(folder / "teacher/tokenizer.json"));
+  std::swap(tokenizer["model"]["vocab"]["a"], tokenizer["model"]["vocab"]["b"]);
+  folder.write("teacher/tokenizer.json", tokenizer.dump());
+  const CommandResult tokens = train("c", "texts.jsonl", "kd_trainer: true\nkd_teacher: teacher\n");
+  EXPECT_EQ(tokens.code, 2);
+  EXPECT_THAT(tokens.err, HasSubstr("kd_teacher: token 97 is 'b' in "));
 }
 
 TEST_P(CliObjectives, TokensThatSurpriseTheBaseModelAreMasked) {
