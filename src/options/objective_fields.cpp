@@ -211,6 +211,15 @@ void validate_objective(const TrainOptions& o, KeyProblems& problems) {
   if (o.distillation.enabled) {
     refuse(loss.kl_to_base > 0, "loss.kl_to_base", "does not go with kd_trainer: one model is learned from at a time");
     refuse(!(o.distillation.alpha > 0), "kd_alpha", "must be above 0: without it nothing is distilled");
+    if (o.distillation.ce_alpha == 0) {
+      constexpr std::string_view labels =
+          "is for the labels' own loss, of which kd_ce_alpha: 0 takes nothing; raise it";
+      // stm takes labels away, and with them their divergence.
+      const bool weighted = loss.token_weight != TokenWeight::none && loss.token_weight != TokenWeight::stm;
+      refuse(weighted, "loss.token_weight", labels);
+      refuse(loss.label_smoothing > 0, "loss.label_smoothing", labels);
+      refuse(loss.z_loss > 0, "loss.z_loss", labels);
+    }
     refuse(o.distillation.on_host && o.distillation.teacher.empty(), "kd_teacher_on", "needs kd_teacher");
     refuse(o.distillation.teacher.empty() && o.distillation.beta == 1, "kd_beta",
            "1 needs kd_teacher: where the data has no probability, KL(model, teacher) is infinite");

@@ -232,7 +232,15 @@ class Validation {
   }
 
   void muon() {
-    if (o_.optimizer != OptimizerKind::muon) return;
+    if (o_.optimizer != OptimizerKind::muon) {
+      const TrainOptions::Muon defaults;
+      const auto unused = [&](const char* key) {
+        add(key, fmt::format("{} is for optimizer: muon; add that, or leave the key out", key));
+      };
+      if (o_.muon.momentum != defaults.momentum) unused("muon.momentum");
+      if (o_.muon.scale != defaults.scale) unused("muon.scale");
+      return;
+    }
     if (o_.optimizer_state == DType::u8) {
       add("optimizer_state", "optimizer: muon keeps one moment, in fp32 or bf16; optimizer_state: 8bit is AdamW's");
     }

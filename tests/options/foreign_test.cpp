@@ -170,6 +170,9 @@ TEST(OptionsForeign, MuonIsForMatricesThatTrainAsAWhole) {
   EXPECT_THAT(error_of("optimizer: muon\nosft: {unfreeze_rank_ratio: 0.5}\n"), HasSubstr("and osft trains factors"));
   EXPECT_THAT(error_of("optimizer: muon\nparallel: {zero: 2}\n"), HasSubstr("write parallel: {zero: 0}"));
   EXPECT_THAT(error_of("optimizer: muon\noptimizer_state: 8bit\n"), HasSubstr("8bit is AdamW's"));
+  EXPECT_THAT(error_of("muon: {momentum: 0.9}\n"), HasSubstr("muon.momentum is for optimizer: muon"));
+  EXPECT_THAT(error_of("muon: {scale: shape}\n"), HasSubstr("muon.scale is for optimizer: muon"));
+  EXPECT_EQ(error_of("optimizer: muon\nmuon: {momentum: 0.9, scale: shape}\n"), "<no error>");
   const std::string free = "optimizer: schedule_free_adamw\n";
   EXPECT_EQ(parsed(free).optimizer, OptimizerKind::schedule_free);
   // What a run writes down can be read again.

@@ -74,6 +74,15 @@ TEST(OptionsObjective, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_THAT(error_of("loss: {eaft_top_k: 5}\n"), HasSubstr("token_weight: eaft"));
   EXPECT_THAT(error_of("kd_trainer: true\nkd_beta: 1\n"), HasSubstr("kd_beta 1 needs kd_teacher"));
   EXPECT_THAT(error_of("kd_trainer: true\nkd_teacher: t\nloss: {kl_to_base: 1}\n"), HasSubstr("one model"));
+  // By default nothing of the labels' own loss is taken, and what would change it would be ignored.
+  const std::string taught = "kd_trainer: true\nkd_teacher: t\n";
+  for (const char* keys : {"token_weight: dft", "label_smoothing: 0.1", "z_loss: 0.1"}) {
+    const std::string loss = fmt::format("loss: {{{}}}\n", keys);
+    EXPECT_THAT(error_of(taught + loss),
+                HasSubstr("is for the labels' own loss, of which kd_ce_alpha: 0 takes nothing"));
+    EXPECT_EQ(error_of(taught + "kd_ce_alpha: 0.5\n" + loss), "<no error>");
+  }
+  EXPECT_EQ(error_of(taught + "loss: {token_weight: stm}\n"), "<no error>");
 }
 
 }  // namespace
