@@ -105,6 +105,7 @@ io::FileSum write_state(const fs::path& file, const TrainerState& state) {
                                {"batching", state.batching},
                                {"base_fingerprint", state.base_fingerprint},
                                {"compute", state.compute},
+                               {"objective", state.objective.value_or("")},
                                {"adapter", state.adapter},
                                {"adapter_targets", state.adapter_targets}};
   return io::write_file_atomic(file, json.dump(2) + "\n");
@@ -294,6 +295,7 @@ TrainerState read_trainer_state(const fs::path& folder) {
   state.batching = json.string("batching");
   state.base_fingerprint = json.string("base_fingerprint");
   state.compute = json.string("compute");
+  state.objective = json.find_string("objective");
   state.adapter = json.find_string("adapter").value_or("");
   state.adapter_targets = json.find_string("adapter_targets").value_or("");
   return state;

@@ -36,8 +36,9 @@ struct TrainerState {
   std::string batching;           // the options by which documents became batches
   std::string base_fingerprint;   // of the base model's weights, of which a resumed run takes what does not train
   std::string compute;            // dtype, and what products are made in
-  std::string adapter;            // what trains beside the base model, as EngineAdapter::identity(); empty without
-  std::string adapter_targets;    // their fingerprint
+  std::optional<std::string> objective;  // as objective_text() has it; an earlier version kept none
+  std::string adapter;          // what trains beside the base model, as EngineAdapter::identity(); empty without
+  std::string adapter_targets;  // their fingerprint
 };
 
 // Where a model came from: the folder of the base model, and the text of the chat template that it learned by, where

@@ -190,6 +190,7 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
   state.base_fingerprint = engine.base_fingerprint;
   state.batching = batching_of(options, ranks->size());
   state.compute = arithmetic_text(engine.engine->options());
+  state.objective = objective_text(options);
   if (engine.adapter != nullptr) {
     state.adapter = engine.adapter->identity();
     state.adapter_targets = engine.adapter->targets_fingerprint();
@@ -206,6 +207,11 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
           fmt::format("so far it was trained in {}, from here on in {}", resumed.state.compute, state.compute));
       resumed.state.compute = state.compute;
     }
+    if (resumed.state.objective && resumed.state.objective != state.objective) {
+      const auto named = [](const std::string& text) { return text.empty() ? "objective: next tokens" : text; };
+      console.line(fmt::format("so far it learned by another {}", named(*resumed.state.objective)));
+    }
+    resumed.state.objective = state.objective;
     if (resumed.state.run.empty()) {  // by a version that gave runs no names
       resumed.state.run = state.run;
       resumed.state.began = state.began;

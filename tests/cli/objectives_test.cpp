@@ -19,6 +19,7 @@ namespace inlay::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
 
 class CliObjectives : public ::testing::TestWithParam<Device> {
@@ -225,6 +226,20 @@ TEST_P(CliObjectives, ATeacherHasTheModelsVocabulary) {
   const CommandResult tokens = train("c", "texts.jsonl", "kd_trainer: true\nkd_teacher: teacher\n");
   EXPECT_EQ(tokens.code, 2);
   EXPECT_THAT(tokens.err, HasSubstr("kd_teacher: token 97 is 'b' in "));
+}
+
+// To go on by another objective may well be meant, but it is not the same run any more.
+TEST_P(CliObjectives, AResumedRunSaysThatItLearnsByAnotherObjective) {
+  ASSERT_EQ(train("run", "pairs.jsonl", "rl: dpo\nsave_steps: 4\n").code, 0);
+  const auto resumed = [&](const std::string& keys) {
+    fs::remove_all(folder / "run/checkpoint-8");
+    const CommandResult result = train("run", "pairs.jsonl", keys + "save_steps: 4\n", {"--resume"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.err;
+  };
+  const std::string other = "so far it learned by another objective: preferences by dpo (sigmoid)";
+  EXPECT_THAT(resumed("rl: dpo\n"), Not(HasSubstr("so far it learned")));
+  EXPECT_THAT(resumed("rl: dpo\ndpo_loss_type: hinge\n"), HasSubstr(other));
 }
 
 TEST_P(CliObjectives, TokensThatSurpriseTheBaseModelAreMasked) {
