@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -18,6 +19,7 @@
 #include "study/results.h"
 #include "train/checkpoint.h"
 #include "train/merge.h"
+#include "train/objective.h"
 #include "train/session.h"
 #include "train/take_back.h"
 
@@ -46,6 +48,31 @@ void describe_training_data(const ContinualTask& task, const options::TrainOptio
   console.line(text);
 }
 
+// What of a method's keys decides whether a task's rows are such as it learns from.
+std::string wanted_rows(const options::TrainOptions& options) {
+  const bool predictions = options.distillation.enabled && options.distillation.teacher.empty();
+  return fmt::format("{} {} {} {}", options::value_text(options, "rl"), predictions, options.sdft.enabled,
+                     options.sdft.shown);
+}
+
+// Reads what methods read otherwise than those before them, such as pairs: a mistake shall not come out when the others
+// have trained for hours.
+void check_methods(const ContinualOptions& study, const model::ModelConfig& config, Console& console) {
+  std::set<std::string> known;
+  for (const ContinualMethod& method : study.methods) {
+    for (std::size_t t = 0; t < method.training.size(); ++t) {
+      const options::TrainOptions& options = method.training[t];
+      try {
+        train::check_teacher(options, config);
+        if (!known.insert(fmt::format("{} {}", t, wanted_rows(options))).second) continue;
+        train::read_run_data(options, config.vocab, console, options.sdft.enabled);
+      } catch (const UserError& error) {
+        user_error("method {}, task {}: {}", method.name, study.tasks[t].name, error.what());
+      }
+    }
+  }
+}
+
 class ContinualRun {
  public:
   ContinualRun(const ContinualOptions& options, const ContinualWork& work)
@@ -61,6 +88,7 @@ class ContinualRun {
         const auto trains = std::ranges::find_if(options_.methods, [](const auto& method) { return !method.after; });
         describe_training_data(options_.tasks[t], trains->training[t], config_.vocab, console_);
       }
+      check_methods(options_, config_, passing_);
       claim_study(options_, work_.resume);
     }
     study_ = read_study(options_);

@@ -410,6 +410,18 @@ TEST_P(CliContinual, MistakesAreFoundBeforeAnythingIsTrained) {
   yaml.replace(yaml.rfind("double.jsonl"), 12, "nowhere.jsonl");
   EXPECT_THAT(run(yaml).err, HasSubstr("nowhere.jsonl: no such file"));
   EXPECT_THAT(run(config("study", "colour: red\n")).err, HasSubstr("colour is not a known key"));
+  // Of a method whose turn would come late, too.
+  const auto with_method = [&](const std::string& training) {
+    yaml = config("study");
+    yaml.insert(yaml.find("training: {sequence_len"),
+                "  - {name: late, learning_rates: [1.0e-3], training: {" + training + "}}\n");
+    return run(yaml).err;
+  };
+  EXPECT_THAT(with_method("rl: dpo"), HasSubstr("method late, task reverse: "));
+  EXPECT_THAT(with_method("rl: dpo"), HasSubstr("reverse.jsonl: rl: dpo learns from rows with prompt, chosen"));
+  EXPECT_THAT(with_method("sdft: {enabled: true}"), HasSubstr("has tokens, but sdft needs rows of texts"));
+  EXPECT_THAT(with_method("kd_trainer: true"), HasSubstr("method late, task reverse: "));
+  EXPECT_THAT(with_method("kd_trainer: true, kd_teacher: nowhere"), HasSubstr("no such model folder"));
   EXPECT_FALSE(fs::exists(folder / "study"));
 }
 
