@@ -26,18 +26,24 @@ std::vector<ShownDocument> apart(const data::Documents& documents) {
 }
 
 // A run in which nothing can be rewritten would be one without sdft, and would not say so.
-void check_any_asked(const std::vector<ShownDocument>& documents) {
-  if (std::ranges::any_of(documents, Rewriter::asks)) return;
+void check_any_asked(const data::Documents& documents) {
+  for (std::int64_t i = 0; i < documents.size(); ++i) {
+    if (Rewriter::asks(train::apart(documents.read(i)))) return;
+  }
   user_error(
       "sdft: none of the {} documents has an answer that the model could rewrite: a text that is learned, and that "
       "somebody has asked for",
-      format_count(std::ssize(documents)));
+      format_count(documents.size()));
 }
 
+// One by one: there may be more of them than memory holds as documents.
 data::Documents without_prompts(const data::Documents& shown) {
-  std::vector<Document> documents;
-  for (ShownDocument& each : apart(shown)) documents.push_back(std::move(each.document));
-  return documents.empty() ? data::Documents() : data::Documents::of(documents);
+  data::Documents documents;
+  if (shown.size() == 0) return documents;
+  data::Corpus::Builder builder = data::Corpus::Builder::in_memory("documents");
+  for (std::int64_t i = 0; i < shown.size(); ++i) builder.add(train::apart(shown.read(i)).document);
+  documents.add(std::make_shared<const data::Corpus>(std::move(builder).finish({.rows = shown.size()})));
+  return documents;
 }
 
 // What ends an answer, and whether that is learned.
@@ -142,8 +148,8 @@ class Rewriting {
   }
 
   std::vector<Document> all(const data::Documents& documents) {
+    check_any_asked(documents);
     std::vector<ShownDocument> shown = apart(documents);
-    check_any_asked(shown);
     std::size_t asked = 0, longest = 0;
     for (const ShownDocument& each : shown) {
       if (!Rewriter::asks(each)) continue;
@@ -205,7 +211,8 @@ std::int64_t Rewriter::rewrite(std::vector<ShownDocument>& documents, Engine& en
                                std::uint64_t seed, Console& console) const {
   struct Asked {
     Document& document;
-    data::Exchange exchange;
+    std::size_t prompt = 0;            // tokens of the document before its answer
+    std::vector<std::int32_t> answer;  // the data's own
     AnswerEnd end;
   };
   std::vector<Asked> asked;
@@ -213,11 +220,11 @@ std::int64_t Rewriter::rewrite(std::vector<ShownDocument>& documents, Engine& en
   std::vector<std::int32_t> stops = stops_;  // and what ends these answers
   for (ShownDocument& shown : documents) {
     if (!asks(shown)) continue;
-    Asked one{shown.document, *data::last_exchange(shown.document), {}};
-    one.end = end_of(one.document, one.exchange, stops_, tokenizer_);
-    if (std::ranges::find(stops, one.end.token) == stops.end()) stops.push_back(one.end.token);
-    asked.push_back(std::move(one));
-    prompts.push_back(shown.prompt);
+    data::Exchange exchange = *data::last_exchange(shown.document);
+    const AnswerEnd end = end_of(shown.document, exchange, stops_, tokenizer_);
+    if (std::ranges::find(stops, end.token) == stops.end()) stops.push_back(end.token);
+    asked.push_back({shown.document, exchange.prompt.size(), std::move(exchange.answer), end});
+    prompts.push_back(std::move(shown.prompt));  // there may be many of them: one copy is enough
   }
   if (asked.empty()) return 0;
   const options::SdftOptions& sdft = options_.sdft;
@@ -230,12 +237,12 @@ std::int64_t Rewriter::rewrite(std::vector<ShownDocument>& documents, Engine& en
                                   console);
   std::int64_t rewritten = 0;
   for (std::size_t i = 0; i < asked.size(); ++i) {
-    auto& [document, exchange, end] = asked[i];
-    const std::size_t length = exchange.prompt.size() + answers[i].size() + 1;
+    auto& [document, prompt, right, end] = asked[i];
+    const std::size_t length = prompt + answers[i].size() + 1;
     if (static_cast<std::int64_t>(length) > longest) continue;
-    if (exchange.answer.back() == end.token) exchange.answer.pop_back();
-    if (!is_good(answers[i], exchange.answer)) continue;
-    document = with_answer(document, exchange.prompt.size(), answers[i], end);
+    if (right.back() == end.token) right.pop_back();
+    if (!is_good(answers[i], right)) continue;
+    document = with_answer(document, prompt, answers[i], end);
     ++rewritten;
   }
   return rewritten;
@@ -269,7 +276,7 @@ RunData read_rewritten(const options::TrainOptions& options, const model::ModelC
 
 RunData read_to_rewrite(const options::TrainOptions& options, std::int64_t vocab, Console& console) {
   RunData read = read_run_data(options, vocab, console, true);
-  check_any_asked(apart(read.train));
+  check_any_asked(read.train);
   return {.train = without_prompts(read.train), .test = without_prompts(read.test), .shown = std::move(read.train)};
 }
 

@@ -21,8 +21,8 @@ class Rewriter {
  public:
   explicit Rewriter(const options::TrainOptions& options);  // which must outlive it
 
-  // Gives the documents the engine's answers to their prompts; says how many. Those longer than so many tokens would
-  // make a document too long, and are not taken. Ctrl-C throws Interrupted.
+  // Gives the documents the engine's answers to their prompts, which are gone then; says how many. Those longer than so
+  // many tokens would make a document too long, and are not taken. Ctrl-C throws Interrupted.
   std::int64_t rewrite(std::vector<ShownDocument>& documents, Engine& engine, std::int64_t longest, std::uint64_t seed,
                        Console& console) const;
   // That end any answer, beside what the data ends its own by.
