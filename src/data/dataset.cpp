@@ -193,6 +193,11 @@ class Reading {
       user_error("{}: none of its {} can be used; the first: {}", dataset_.path, counted(counts_.rows, "row"),
                  first_error_);
     }
+    if (dataset_.format.most_tokens > 0) {  // of preferences
+      user_error(
+          "{}: nothing in its {} is to be learned: the two answers of each are the same, or longer than sequence_len",
+          dataset_.path, counted(counts_.rows, "row"));
+    }
     user_error(
         "{}: nothing in its {} is to be learned: no text, or none of a role that is learned; roles_to_train, "
         "train_on_inputs and the rows' own marks decide that",

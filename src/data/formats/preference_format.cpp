@@ -26,7 +26,7 @@ Value marked(const Value& message, const std::string& field, bool trained) {
   return result;
 }
 
-// The row is too long, and the options leave such rows out.
+// The row is too long, and the options leave such rows out; or there is nothing to prefer in it.
 struct LeftOut {};
 
 // What make() makes, or nothing to learn, which is left out and counted.
@@ -136,13 +136,24 @@ void add_sequence(Document& document, Document sequence, SequenceRole role, cons
   document.labels.insert(document.labels.end(), sequence.labels.begin(), sequence.labels.end());
 }
 
+// Whether its two sequences are the same, maybe of what sequence_len has left of them.
+bool is_tie(const Document& pair) {
+  const auto mark = std::find_if(pair.labels.begin() + 1, pair.labels.end(), marks_sequence);
+  const auto rejected = pair.input_ids.begin() + (mark - pair.labels.begin());
+  return std::equal(pair.input_ids.begin(), rejected, rejected, pair.input_ids.end());
+}
+
 }  // namespace
 
 PreferenceFormat::PreferenceFormat(const FormatOptions& options, Tokenizer tokenizer, std::unique_ptr<RowFormat> chat)
     : options_(options), tokenizer_(std::move(tokenizer)), chat_(std::move(chat)) {}
 
 Document PreferenceFormat::make(const Row& row) const {
-  return made([&] { return pair(row); });
+  return made([&] {
+    Document document = pair(row);
+    if (is_tie(document)) throw LeftOut{};
+    return document;
+  });
 }
 
 Document PreferenceFormat::pair(const Row& row) const {
@@ -161,6 +172,7 @@ Document PreferenceFormat::pair(const Row& row) const {
   const Value::List &a = *chosen.value().list(), &b = *rejected.value().list();
   std::size_t shared = 0;
   while (shared < a.size() && shared < b.size() && same(a[shared], b[shared])) ++shared;
+  if (shared == a.size() && shared == b.size()) throw LeftOut{};
   if (shared == a.size() || shared == b.size()) row.fail("chosen and rejected do not differ in their last message");
   const auto part = [&](const Value::List& list, std::size_t begin, std::size_t end) {
     return Value::List(list.begin() + static_cast<std::ptrdiff_t>(begin),

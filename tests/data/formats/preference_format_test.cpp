@@ -101,14 +101,25 @@ TEST(DataPreferenceFormat, PromptsHaveLabelsWhereTheyAreLearned) {
   EXPECT_EQ(sequences[1].learned, "e<|im_end|>");
 }
 
+// There is nothing to prefer in two answers that are the same: of texts as of conversations, of all or of what is left.
+TEST(DataPreferenceFormat, TiesAreLeftOut) {
+  const std::string turns = R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])";
+  EXPECT_TRUE(make_pair_of(R"({"prompt": "abc", "chosen": "d", "rejected": "d"})").empty());
+  EXPECT_TRUE(make_pair_of(R"({"chosen": )" + turns + R"(, "rejected": )" + turns + "}").empty());
+  EXPECT_TRUE(make_pair_of(R"({"prompt": "c", "chosen": )" + turns + R"(, "rejected": )" + turns + "}").empty());
+  const std::string late = R"({"prompt": "abc", "chosen": "ddd", "rejected": "dde"})";
+  EXPECT_TRUE(make_pair_of(late, {.type = "preference", .most_tokens = 5}).empty());
+  EXPECT_EQ(make_pair_of(late, {.type = "preference", .most_tokens = 6}).size(), 2u);
+}
+
 TEST(DataPreferenceFormat, MistakesNameTheKey) {
   EXPECT_THAT(user_error_of([] { make_pair_of(R"({"prompt": "a", "chosen": "b"})"); }), HasSubstr("rejected"));
-  EXPECT_THAT(
-      user_error_of([] {
-        make_pair_of(
-            R"({"chosen": [{"role": "user", "content": "a"}], "rejected": [{"role": "user", "content": "a"}]})");
-      }),
-      HasSubstr("do not differ"));
+  EXPECT_THAT(user_error_of([] {
+                make_pair_of(
+                    R"({"chosen": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
+                "rejected": [{"role": "user", "content": "a"}]})");
+              }),
+              HasSubstr("do not differ"));
 }
 
 }  // namespace
