@@ -67,6 +67,22 @@ TEST(IoCheckpoint, Shards) {
   EXPECT_EQ(checkpoint.path_of("b").filename(), "y.safetensors");
 }
 
+// What is not read does not matter: some checkpoints have tensors of other types beside those of the model.
+TEST(IoCheckpoint, HashesPassOverTypesThatAreNotRead) {
+  const TempFolder folder;
+  const std::string header = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                             R"("odd":{"dtype":"C64","shape":[1],"data_offsets":[4,12]}})";
+  const auto written = [&](const std::string& values) {
+    const std::uint64_t length = header.size();
+    folder.write("model.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + header + values);
+    const Checkpoint checkpoint(folder.path());
+    return std::pair(checkpoint.content_hash(), checkpoint.sampled_hash());
+  };
+  const auto first = written("0123abcdefgh");
+  EXPECT_EQ(written("0123ABCDEFGH"), first);
+  EXPECT_NE(written("0124abcdefgh").first, first.first);
+}
+
 TEST(IoCheckpoint, BadIndexes) {
   const TempFolder folder;
   write_shard(folder, "x.safetensors", {"a"}, 1.0f);
