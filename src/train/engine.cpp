@@ -75,6 +75,7 @@ model::DecoderOptions decoder_options(const EngineOptions& options, std::shared_
 
 StagingOptions staging_options(const EngineOptions& options) {
   return {.what = options.staged,
+          .exact = options.saved_otherwise,
           .leads = options.mesh.all->leads(),
           .adapters = options.saves_adapter ? (options.saves_start ? 2 : 1) : 0};
 }

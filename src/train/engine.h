@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,9 @@ struct EngineOptions {
   std::shared_ptr<const weights::WeightPlan> weights;
   bool saves_adapter = false;       // what is saved is an adapter, of the model only what trains as a whole
   Staged staged = Staged::nothing;  // of a checkpoint, in host memory, so that it is written beside the steps
-  bool saves_start = false;         // an adapter is saved with what it began at
+  // Where it is the model: the parameters that are saved in another dtype than the one that is computed with.
+  std::set<std::string> saved_otherwise;
+  bool saves_start = false;  // an adapter is saved with what it began at
   // Of train::generate: sequences at once, and tokens of each; 0: never.
   std::int64_t decode_sequences = 0, decode_length = 0;
   bool row_losses = false;  // the loss of every position will be asked for

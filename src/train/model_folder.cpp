@@ -42,6 +42,24 @@ std::optional<DType> saved_dtype(const io::Checkpoint& base, const weights::Part
   return info != nullptr ? info->dtype : std::nullopt;
 }
 
+std::set<std::string> saved_otherwise(const model::ModelConfig& config, const io::Checkpoint* base, DType compute) {
+  std::set<std::string> names;
+  model::ModelParameters(config).for_each([&](const weights::Parameter& p) {
+    const bool otherwise = std::ranges::any_of(p.parts, [&](const weights::Part& part) {
+      return (base != nullptr ? saved_dtype(*base, part) : config.dtype) != compute;
+    });
+    if (otherwise) names.insert(p.name);
+  });
+  // A tied model's file may have its head as a tensor of its own: the embedding once more, in whatever dtype.
+  const io::TensorInfo* head = base != nullptr && config.tied_embeddings ? base->find(config.names.head) : nullptr;
+  if (head != nullptr && head->dtype != compute) {
+    model::ModelParameters(config).for_each([&](const weights::Parameter& p) {
+      if (p.role == weights::Role::embedding) names.insert(p.name);
+    });
+  }
+  return names;
+}
+
 namespace {
 
 // How a model is written: as the base model has it, tensor by tensor.

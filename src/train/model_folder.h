@@ -3,7 +3,9 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "io/checkpoint.h"
@@ -28,6 +30,9 @@ using ReadPacked =
 using PieceSink = std::function<void(std::span<const std::byte>)>;
 // What a part of a model like this one is saved in, where it has changed; nothing where it is unknown.
 std::optional<DType> saved_dtype(const io::Checkpoint& base, const weights::Part& part);
+// Names of the parameters that a model like this one holds in another dtype than the numbers that were computed with.
+// base: absent where its weights are not there; then its configuration's dtype is what they will have.
+std::set<std::string> saved_otherwise(const model::ModelConfig& config, const io::Checkpoint* base, DType compute);
 
 // Hands over a part's numbers in the dtype, in consecutive pieces: of what trains, those that this rank has (as
 // model::read_part).

@@ -1,6 +1,8 @@
 #include "train/session.h"
 
 #include <algorithm>
+#include <optional>
+#include <set>
 
 #include "backend/cpu/gemm.h"
 #include "backend/cuda/context.h"
@@ -9,6 +11,7 @@
 #include "model/families/family.h"
 #include "train/freeze.h"
 #include "train/mesh.h"
+#include "train/model_folder.h"
 #include "train/objective.h"
 #include "train/samples.h"
 
@@ -302,6 +305,17 @@ MemoryDemands demands_of(const options::TrainOptions& options) {
 
 namespace {
 
+// What is wrong with the weights, loading them says; a plan needs none.
+std::set<std::string> exact_when_saved(const options::TrainOptions& options, const model::ModelConfig& config,
+                                       DType compute) {
+  std::optional<io::Checkpoint> base;
+  try {
+    base.emplace(options.base_model);
+  } catch (const UserError&) {
+  }
+  return saved_otherwise(config, base ? &*base : nullptr, compute);
+}
+
 // Where there is memory for a copy of what a process writes of a checkpoint, it is written beside the steps. The plan
 // must be the same on all processes: documents are dealt by it.
 void stage_checkpoints(const options::TrainOptions& options, const model::ModelConfig& config,
@@ -310,12 +324,14 @@ void stage_checkpoints(const options::TrainOptions& options, const model::ModelC
   if (!saves) return;
   EngineOptions staged = engine;
   staged.staged = options.save_only_model ? Staged::model : Staged::all;
+  if (options.save_only_model) staged.saved_otherwise = exact_when_saved(options, config, engine.compute);
   staged.mesh = as_first_process(engine.mesh);
   const MemoryPlan more = Engine::plan(config, staged);
   const bool one_memory = engine.device == Device::cpu;
   const bool fits = one_memory ? more.device_peak + more.host_peak <= budget.device : more.host_peak <= budget.host;
   if (!fits) return;
   engine.staged = staged.staged;
+  engine.saved_otherwise = std::move(staged.saved_otherwise);
   plan = more;
 }
 

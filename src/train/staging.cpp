@@ -8,6 +8,19 @@ namespace {
 
 bool is_of_model(const std::string& state) { return state.ends_with(".value") || state.ends_with(".low"); }
 
+// The states that a model's own files are made of. What trains in a matrix's place is not among them: what becomes of
+// the matrix is computed.
+std::set<std::string> states_of_model(model::Decoder& decoder, const StagingOptions& options) {
+  std::set<std::string> states;
+  decoder.parameters().for_each([&](const weights::Parameter& p) {
+    if (!p.trainable) return;
+    states.insert(value_state(p));
+    // An adapter's file has in fp32 what trains as a whole.
+    if (options.adapters > 0 || options.exact.contains(p.name)) states.insert(low_state(p));
+  });
+  return states;
+}
+
 }  // namespace
 
 std::string value_state(const weights::Parameter& p) { return p.name + ".value"; }
@@ -19,9 +32,10 @@ bool is_completed_by_owner(const weights::Parameter& p) {
 
 Staging::Staging(Exec& exec, model::Decoder& decoder, Optimizer& optimizer, const StagingOptions& options) {
   Arena& arena = exec.host().arena();
+  std::set<std::string> wanted;
+  if (options.what == Staged::model) wanted = states_of_model(decoder, options);
   optimizer.for_each_state(exec, options.leads, [&](const StateTensor& state) {
-    const bool of_model = is_of_model(state.name);
-    if (options.what == Staged::model && !of_model) return;
+    if (options.what == Staged::model && !wanted.contains(state.name)) return;
     Entry entry{.name = state.name,
                 .dtype = state.share.dtype(),
                 .whole = state.whole,
@@ -29,7 +43,7 @@ Staging::Staging(Exec& exec, model::Decoder& decoder, Optimizer& optimizer, cons
                 .first_row = state.first_row,
                 .mine_to_write = state.mine_to_write};
     // What all processes have whole, any of them may be dealt to write into the model.
-    const bool dealt = of_model && state.share.shape() == state.whole;
+    const bool dealt = is_of_model(state.name) && state.share.shape() == state.whole;
     if (state.mine_to_write || dealt) {
       entry.bytes = arena.keep(MemoryClass::workspace, "staged " + state.name, entry.dtype, state.share.shape());
     }

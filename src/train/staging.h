@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,11 +13,13 @@
 namespace inlay::train {
 
 // What of the training state is copied for a checkpoint.
-enum class Staged : std::uint8_t { nothing, model, all };  // model: not the optimizer's moments
+enum class Staged : std::uint8_t { nothing, model, all };  // model: only what its own files are made of
 
 // What of the state is copied, and who writes it.
 struct StagingOptions {
   Staged what = Staged::nothing;
+  // Where that is the model: parameters whose masters are written to every bit, not the numbers computed with alone.
+  std::set<std::string> exact;
   bool leads = true;  // as Optimizer::for_each_state has it
   int adapters = 0;   // an adapter is saved in the model's place: its numbers once, or with those that it began at
 };

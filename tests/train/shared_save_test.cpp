@@ -15,6 +15,7 @@
 #include "support/thread_ranks.h"
 #include "train/adapters.h"
 #include "train/checkpoint.h"
+#include "train/model_folder.h"
 #include "train/output_folder.h"
 #include "train/saver.h"
 #include "train/session.h"
@@ -40,8 +41,8 @@ struct Subject {
     options.staged = Staged::all;
   }
 
-  std::unique_ptr<Engine> engine(const Mesh& mesh = {}) const {
-    EngineOptions mine = options;
+  std::unique_ptr<Engine> engine(const Mesh& mesh = {}) const { return engine(mesh, options); }
+  std::unique_ptr<Engine> engine(const Mesh& mesh, EngineOptions mine) const {
     mine.mesh = mesh;
     std::unique_ptr<Engine> engine = fixture.engine(mine);
     start(*engine);
@@ -102,6 +103,30 @@ std::vector<std::string> errors_of(int size, const std::function<void(const Rank
   return errors;
 }
 
+void poison(Engine& engine) {
+  engine.optimizer().for_each_state(engine.exec(), true, [](const StateTensor& tensor) {
+    poison(tensor.share);
+    if (!tensor.everywhere.absent()) poison(tensor.everywhere);
+  });
+}
+
+// The model alone, from a copy of no more than it is made of.
+void expect_same_model(const Subject& subject, const Ranks& ranks, const Mesh& mesh, const fs::path& before,
+                       const fs::path& folder) {
+  EngineOptions alone = subject.options;
+  alone.staged = Staged::model;
+  const io::Checkpoint base(subject.fixture.folder);
+  alone.saved_otherwise = saved_otherwise(subject.fixture.config, &base, alone.compute);
+  const auto engine = subject.engine(mesh, alone);
+  load_checkpoint(*ranks, *engine, before);
+  const ModelOrigin origin = subject.origin();
+  Saver saver(ranks);
+  saver.submit(2, stage_checkpoint(*engine, origin, folder, {.step = 2, .loss = 1.5}, Contents::model));
+  poison(*engine);
+  ranks->barrier("a step");
+  saver.wait();
+}
+
 // From one process to 8 ranks, from these to 3, 1 and 4 (in nodes of two): every one of them reads what the one before
 // it has written, and writes the same files. What it has not read is not even numbers.
 void expect_same_on_any_number(const Subject& subject) {
@@ -120,28 +145,29 @@ void expect_same_on_any_number(const Subject& subject) {
        {Stage{8, Zero::weights}, {3, Zero::state}, {1, Zero::none}, {4, Zero::gradients, 2}, {2, Zero::none}}) {
     SCOPED_TRACE(fmt::format("{} ranks, ZeRO {}", size, static_cast<int>(zero)));
     const fs::path folder = out / std::to_string(size);
-    run_ranks(size, [&, zero = zero, node = node](const Ranks& ranks) {
+    run_ranks(size, [&, size = size, zero = zero, node = node](const Ranks& ranks) {
       const auto engine = subject.engine(mesh_of(ranks, zero, node));
-      engine->optimizer().for_each_state(engine->exec(), true, [](const StateTensor& tensor) {
-        poison(tensor.share);
-        if (!tensor.everywhere.absent()) poison(tensor.everywhere);
-      });
+      poison(*engine);
       load_checkpoint(*ranks, *engine, before);
       save_checkpoint(*ranks, *engine, subject.origin(), folder, state);
       // From a copy, which is all that is left of the state.
       const ModelOrigin origin = subject.origin();
       Saver saver(ranks);
       saver.submit(2, stage_checkpoint(*engine, origin, folder / "beside", state, Contents::all));
-      engine->optimizer().for_each_state(engine->exec(), true, [](const StateTensor& tensor) {
-        poison(tensor.share);
-        if (!tensor.everywhere.absent()) poison(tensor.everywhere);
-      });
+      poison(*engine);
       ranks->barrier("a step");
       saver.check();
       saver.wait();
+      if (size <= 3) expect_same_model(subject, ranks, mesh_of(ranks, zero, node), before, folder / "alone");
     });
     expect_same_files(folder / "checkpoint-2", before);
     expect_same_files(folder / "beside/checkpoint-2", before);
+    if (size <= 3) {
+      for (const auto& [name, content] : files_in(folder / "alone/checkpoint-2")) {
+        if (name != "checkpoint.json") EXPECT_TRUE(content == read_text(before / name)) << name << " alone";
+      }
+      EXPECT_EQ(files_in(folder / "alone/checkpoint-2").size() + 1, files_in(before).size());
+    }
     before = folder / "checkpoint-2";
   }
 }

@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "support/device_tensors.h"
+#include "support/files.h"
 #include "support/fixtures.h"
+#include "train/session.h"
 
 // The copy that checkpoints are written from, while steps go on.
 namespace inlay::testing {
@@ -77,6 +79,39 @@ TEST_P(TrainStaging, HoldsOneMomentWhereAStepLooksAhead) {
 TEST_P(TrainStaging, HoldsOneMomentOfLayersOnTheHost) {
   expect_one_moment({.host_layers = 1});
   expect_one_moment({.host_layers = 1, .optimizer = {.max_grad_norm = 1.0}});
+}
+
+// Of a model whose file is in bf16 the numbers that were computed with; their masters' other halves are not written.
+TEST_P(TrainStaging, OfAModelAloneHoldsWhatIsWritten) {
+  for (const auto& [name, halves] :
+       {std::pair{"qwen2_yarn_bf16", 1}, {"mistral_window_fp16", 2}, {"llama_llama3_tied", 2}}) {
+    SCOPED_TRACE(name);
+    const Fixture fixture(model_fixture(name));
+    const auto plan = [&](const std::string& folder, const char* saving) {
+      const options::TrainOptions options = options::parse_options(
+          fmt::format("base_model: {}\noutput_dir: nowhere\ndatasets: [x]\nlearning_rate: 1e-3\nsequence_len: 64\n"
+                      "device: {}\ndtype: bf16\n{}",
+                      folder, name_of(GetParam()), saving),
+          "test", {});
+      train::EngineOptions engine = train::engine_options(options, {.tokens = 64, .document = 64});
+      const train::MemoryPlan result = train::resolve_memory(options, fixture.config, engine).plan;
+      EXPECT_EQ(engine.staged, *saving != '\0' ? train::Staged::model : train::Staged::nothing);
+      return result.device_peak + result.host_peak;
+    };
+    std::size_t written = 0;
+    model::ModelParameters(fixture.config).for_each([&](const weights::Parameter& p) {
+      const std::size_t half = static_cast<std::size_t>(p.size()) * size_of(DType::bf16);
+      written +=
+          static_cast<std::size_t>(halves) * ((half + Arena::alignment - 1) / Arena::alignment * Arena::alignment);
+    });
+    const char* const alone = "save_steps: 1\nsave_only_model: true\n";
+    const std::string folder = fixture.folder.string();
+    EXPECT_EQ(plan(folder, alone) - plan(folder, ""), written);
+    // A plan where the weights are still to come goes by the configuration.
+    const TempFolder bare;
+    std::filesystem::copy_file(fixture.folder / "config.json", bare / "config.json");
+    EXPECT_EQ(plan(bare.path(), alone) - plan(bare.path(), ""), written);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(, TrainStaging, ::testing::ValuesIn(devices()),
