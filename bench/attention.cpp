@@ -107,16 +107,16 @@ Benchmark attention_benchmark() {
           [](CLI::App& command) -> std::function<Report()> {
             auto a = std::make_shared<AttentionArguments>();
             add_common(command, *a);
-            command.add_option("--documents", a->documents);
-            command.add_option("--length", a->length);
-            command.add_option("--heads", a->heads);
-            command.add_option("--kv-heads", a->kv_heads);
-            command.add_option("--head-dim", a->head_dim);
-            command.add_option("--window", a->window);
+            command.add_option("--documents", a->documents)->check(CLI::PositiveNumber);
+            command.add_option("--length", a->length)->check(CLI::PositiveNumber);
+            command.add_option("--heads", a->heads)->check(CLI::PositiveNumber);
+            command.add_option("--kv-heads", a->kv_heads)->check(CLI::PositiveNumber);
+            command.add_option("--head-dim", a->head_dim)->check(CLI::PositiveNumber);
+            command.add_option("--window", a->window)->check(CLI::NonNegativeNumber);
             command.add_option("--mask", a->mask,
                                "Which pairs are seen, such as \"causal and (window(128) or k < 4)\"");
             command.add_option("--score", a->score, "How scores are changed, such as \"softcap(50)\"");
-            command.add_option("--prefix", a->prefix, "Every document's prefix_length");
+            command.add_option("--prefix", a->prefix, "Every document's prefix_length")->check(CLI::NonNegativeNumber);
             command.add_flag("--nondeterministic", a->nondeterministic, "Let the backward pass sum in any order");
             return [a] { return run(*a); };
           }};

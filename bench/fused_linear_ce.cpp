@@ -164,7 +164,8 @@ Benchmark fused_linear_ce_benchmark() {
         command.add_option("--ignored", a->ignored, "Share of labels that do not count")->check(CLI::Range(0.0, 1.0));
         command.add_option("--divergence", a->divergence, "Learn another head's prediction: forward, reverse or jsd")
             ->check(CLI::IsMember({"none", "forward", "reverse", "jsd"}));
-        command.add_option("--chunk", a->chunk, "Rows of logits at once; 0: the default");
+        command.add_option("--chunk", a->chunk, "Rows of logits at once; 0: the default")
+            ->check(CLI::NonNegativeNumber);
         return [a] { return run(*a); };
       }};
 }

@@ -70,7 +70,7 @@ Benchmark lora_benchmark() {
             command.add_option("--rank", a->rank, "Rank of every adapter")->check(CLI::PositiveNumber);
             command.add_option("--base", a->base, "How the base's matrices are held")
                 ->check(CLI::IsMember({"dense", "nf4", "int8", "fp8", "mxfp4-experts"}));
-            command.add_option("--memory", a->memory, "GiB to plan for");
+            command.add_option("--memory", a->memory, "GiB to plan for")->check(CLI::PositiveNumber);
             command.add_option("--dropout", a->dropout)->check(CLI::Range(0.0, 0.99));
             command.add_flag("--experts", a->experts, "Adapt the experts too");
             command.add_flag("--dora", a->dora);

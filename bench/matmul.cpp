@@ -12,9 +12,9 @@ Benchmark matmul_benchmark() {
             };
             auto arguments = std::make_shared<Arguments>();
             add_common(command, *arguments);
-            command.add_option("--m", arguments->m);
-            command.add_option("--n", arguments->n);
-            command.add_option("--k", arguments->k);
+            command.add_option("--m", arguments->m)->check(CLI::PositiveNumber);
+            command.add_option("--n", arguments->n)->check(CLI::PositiveNumber);
+            command.add_option("--k", arguments->k)->check(CLI::PositiveNumber);
             command.add_flag("--weight-gradient", arguments->accumulate, "Aᵀ·B added to fp32, as for weight gradients");
             return [arguments]() -> Report {
               const auto& a = *arguments;

@@ -88,7 +88,7 @@ Benchmark mlp_benchmark() {
             command.add_option("--tokens", a->tokens)->check(CLI::PositiveNumber);
             command.add_option("--hidden", a->hidden)->check(CLI::PositiveNumber);
             command.add_option("--intermediate", a->intermediate)->check(CLI::PositiveNumber);
-            command.add_option("--tile", a->tile, "Rows at once; 0: all");
+            command.add_option("--tile", a->tile, "Rows at once; 0: all")->check(CLI::NonNegativeNumber);
             command.add_flag("--keep", a->keep, "Keep gate, up and the norm for the backward pass");
             return [a] { return run(*a); };
           }};

@@ -104,7 +104,8 @@ void add_method_step(CLI::App& command, MethodStep& step) {
   command.add_option("--tokens", step.tokens, "Tokens per step")->check(CLI::PositiveNumber);
   command.add_option("--documents", step.documents, "Documents that the tokens are split into")
       ->check(CLI::PositiveNumber);
-  command.add_option("--layers", step.layers, "Number of layers, instead of the model's own");
+  command.add_option("--layers", step.layers, "Number of layers, instead of the model's own")
+      ->check(CLI::PositiveNumber);
   command.add_option("--policy", step.policy, "Activation policy, or auto");
   command.add_flag("--deterministic", step.deterministic, "Sum in a fixed order in attention's backward pass");
 }

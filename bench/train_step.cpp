@@ -98,9 +98,12 @@ Benchmark train_step_benchmark() {
                 ->check(CLI::IsMember({"adamw", "adamw_8bit", "muon", "schedule_free", "none"}));
             add_objective(command, *a);
             command.add_option("--policy", a->policy, "Activation policy, or auto");
-            command.add_option("--mlp-tile", a->tile, "Rows the MLP works on at once; 0: all; by default what fits");
-            command.add_option("--host-layers", a->host_layers,
-                               "Layers that live on the host; by default as many as necessary");
+            command.add_option("--mlp-tile", a->tile, "Rows the MLP works on at once; 0: all; by default what fits")
+                ->check(CLI::NonNegativeNumber);
+            command
+                .add_option("--host-layers", a->host_layers,
+                            "Layers that live on the host; by default as many as necessary")
+                ->check(CLI::NonNegativeNumber);
             command.add_option("--disk", a->disk, "Folder for what does not fit into host memory");
             command.add_option("--processes", a->processes, "As one of so many, over a simulated network")
                 ->check(CLI::PositiveNumber);

@@ -52,6 +52,9 @@ std::optional<int> run_as_processes(const std::string& processes, std::vector<st
 // are known.
 std::string unknown_word(const CLI::App& program, const std::vector<std::string>& arguments);
 
+// "train: --resume takes no value, got '5'", which the parser would take for "true"; empty where there is none.
+std::string switch_with_value(const CLI::App& program, const std::vector<std::string>& arguments);
+
 // "help train" is "train --help".
 std::vector<std::string> without_help_word(std::vector<std::string> arguments);
 

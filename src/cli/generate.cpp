@@ -151,6 +151,9 @@ int run(const GenerateArguments& arguments) {
 
   Console console(arguments.quiet);
   const model::ModelConfig config = model::load_config(arguments.model);
+  if (arguments.stop >= config.vocab) {
+    user_error("--stop: {} is not a token of this model (0 to {})", arguments.stop, config.vocab - 1);
+  }
   const std::vector<std::vector<std::int32_t>> prompts = prompt_ids(arguments, tokenizer, config);
   const auto engine = load_generator(arguments, config, prompts, options.count,
                                      text ? "--prompt, by tokenizer.json" : "--ids", console);
@@ -181,10 +184,13 @@ void add_generate(Program& program) {
   command->add_option("--ids", arguments->ids, "Token ids to continue, separated by commas")->delimiter(',');
   command->add_flag("--bos", arguments->bos,
                     "Start each prompt with the model's bos_token_id, as its training documents did");
-  command->add_option("--max-new-tokens", arguments->count, "Most tokens to generate (256)")->check(whole(1));
-  command->add_option("--stop", arguments->stop,
-                      "Token id that ends the continuation (with --prompt, by default eos_token, and what "
-                      "generation_config.json names)");
+  command->add_option("--max-new-tokens", arguments->count, "Most tokens to generate (256)")
+      ->check(whole(1, 100'000'000));  // more would fill the memory before anything is planned
+  command
+      ->add_option("--stop", arguments->stop,
+                   "Token id that ends the continuation (with --prompt, by default eos_token, and what "
+                   "generation_config.json names)")
+      ->check(whole(0));
   arguments->drawing.add_to(*command);
   command->add_flag("--json", arguments->json, "Print a JSON object on a line for each prompt, when it has ended");
   arguments->add_adapter_to(*command);

@@ -1,5 +1,6 @@
 #include <filesystem>
 
+#include "cli/checks.h"
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -59,7 +60,7 @@ void add_init(Program& program) {
                       "tiny, small, or a published shape: llama-8b, qwen2.5-7b, qwen2.5-0.5b, gemma-3-4b, phi-4-mini, "
                       "gpt-oss-20b, qwen3-30b-a3b");
   command->add_option("folder", arguments->folder, "New folder to write")->required();
-  command->add_option("--seed", arguments->seed, "Seed of the random weights");
+  command->add_option("--seed", arguments->seed, "Seed of the random weights")->check(whole(0));
   command->add_flag("--no-weights", arguments->no_weights,
                     "Write everything except the weights: enough for inlay plan");
   command->callback([&program, arguments] {

@@ -92,6 +92,10 @@ int run(inlay::cli::Program& program, int argc, char** argv, const inlay::parall
       if (place.rank == 0) fmt::print(stderr, "{}", program.app.help());
       return end_with(user_mistake, Whose::everybody, place);
     }
+    if (const std::string valued = cli::switch_with_value(program.app, program.arguments); !valued.empty()) {
+      say(Whose::everybody, place, valued);
+      return end_with(user_mistake, Whose::everybody, place);
+    }
     program.app.parse(std::vector<std::string>(program.arguments.rbegin(), program.arguments.rend()));
   } catch (const CLI::ParseError& error) {
     if (place.rank > 0) return error.get_exit_code() == 0 ? 0 : user_mistake;

@@ -11,7 +11,12 @@ std::vector<std::pair<std::string, std::string>> parse_overrides(const CLI::App&
   std::vector<std::pair<std::string, std::string>> overrides;
   for (std::size_t i = 0; i < rest.size(); ++i) {
     std::string key = rest[i];
-    if (!key.starts_with("--") || key.size() == 2) user_error("unexpected argument '{}'; expected --key value", key);
+    if (!key.starts_with("--") || key.size() == 2) {
+      const CLI::Option* const resume = command.get_option_no_throw("--resume");
+      const bool resumes = resume != nullptr && resume->count() > 0;
+      user_error("unexpected argument '{}'; expected --key value{}", key,
+                 resumes ? "; --resume takes none, and continues from the latest checkpoint" : "");
+    }
     key.erase(0, 2);
     std::string value;
     if (const auto equals = key.find('='); equals != std::string::npos) {

@@ -37,7 +37,7 @@ void DrawingArguments::add_to(CLI::App& command) {
   command.add_option("--temperature", temperature,
                      "0: always the most likely token; above 0: sample from softmax(logits / temperature)");
   command.add_option("--top-p", top_p, "Sample from the fewest most likely tokens whose probabilities add up to this");
-  command.add_option("--seed", seed, "Random seed: the same seed gives the same text");
+  command.add_option("--seed", seed, "Random seed: the same seed gives the same text")->check(whole(0));
 }
 
 model::Drawing DrawingArguments::checked() const {

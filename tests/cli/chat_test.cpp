@@ -137,6 +137,9 @@ TEST_F(CliChat, GenerateAnswersPromptsAtOnceAndSaysItInJson) {
   const CommandResult both = generate({"--prompt", "one", "--prompt", "another one"});
   ASSERT_EQ(both.code, 0) << both.err;
   EXPECT_EQ(both.out, first.out + second.out);
+  const CommandResult stop = generate({"--prompt", "one", "--stop", "99999"});
+  EXPECT_EQ(stop.code, 2);
+  EXPECT_THAT(stop.err, HasSubstr("--stop: 99999 is not a token of this model (0 to "));
   const CommandResult json = generate({"--prompt", "one", "--prompt", "another one", "--json"});
   ASSERT_EQ(json.code, 0) << json.err;
   const std::size_t end = json.out.find('\n');

@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "io/safetensors.h"
@@ -12,7 +15,9 @@
 namespace inlay::testing {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 namespace fs = std::filesystem;
 
 const std::string model = source_folder().string() + "/tests/golden/models/llama_llama3_tied";
@@ -37,9 +42,10 @@ TEST(CliCommands, AWrongCommandLineIsExplained) {
   };
   EXPECT_EQ(said({"generate", "m", "--prompt", "x", "--as", "chatt"}),
             "inlay: generate: --as: expected alpaca, chat or text, got 'chatt'; inlay generate --help says more\n");
-  EXPECT_EQ(said({"generate", "m", "--prompt", "x", "--max-new-tokens", "0"}),
-            "inlay: generate: --max-new-tokens: expected a whole number of at least 1, got '0'; inlay generate --help "
-            "says more\n");
+  EXPECT_EQ(
+      said({"generate", "m", "--prompt", "x", "--max-new-tokens", "0"}),
+      "inlay: generate: --max-new-tokens: expected a whole number from 1 to 100000000, got '0'; inlay generate --help "
+      "says more\n");
   EXPECT_THAT(said({"report", "r", "--follow", "--port", "70000"}),
               HasSubstr("--port: expected a whole number from 1 to 65535, got '70000'"));
   EXPECT_THAT(said({"generate", "m", "--temperature", "warm"}),
@@ -54,7 +60,61 @@ TEST(CliCommands, AWrongCommandLineIsExplained) {
   EXPECT_THAT(said({"chat"}), HasSubstr("inlay: chat: model is missing: Hugging Face model folder"));
   EXPECT_EQ(said({"export"}), "inlay: export needs the name of a command; inlay export --help lists them\n");
   EXPECT_THAT(said({"train", "run.yaml", "--resum"}), HasSubstr("--resum needs a value; did you mean --resume?"));
+  EXPECT_EQ(said({"generate", "m", "--top-p", "0.5", "--top-p", "0.6", "--prompt", "x"}),
+            "inlay: generate: --top-p is given 2 times; expected once; inlay generate --help says more\n");
+  EXPECT_THAT(said({"generate", "m", "--seed", "-1"}),
+              HasSubstr("--seed: expected a whole number of at least 0, got '-1'"));
+  EXPECT_THAT(said({"init", "m", "--preset", "tiny", "--seed", "-1"}),
+              HasSubstr("init: --seed: expected a whole number of at least 0, got '-1'"));
+  EXPECT_THAT(said({"generate", "m", "--ids", "1,x"}), HasSubstr("--ids: expected a whole number, got '1,x'"));
+  EXPECT_THAT(said({"cache", "clear", "--yes=perhaps"}), HasSubstr("--yes takes no value, got 'perhaps';"));
+  EXPECT_EQ(said({"train", "run.yaml", "--resume=5"}),
+            "inlay: train: --resume takes no value, got '5'; inlay train --help says more\n");
+  EXPECT_THAT(said({"train", "run.yaml", "--resume", "5"}),
+              HasSubstr("unexpected argument '5'; expected --key value; --resume takes none, and continues from the "
+                        "latest checkpoint"));
+  EXPECT_EQ(said({"-x"}), "inlay: -x is not an option; inlay --help says more\n");
   EXPECT_THAT(said({}), HasSubstr("Usage: inlay [OPTIONS] SUBCOMMAND"));
+}
+
+// Whatever a benchmark's option takes, a wrong value is answered in words of ours.
+TEST(CliCommands, WrongValuesOfBenchmarksAreExplained) {
+  const auto said = [](const std::string& name, const std::string& option, const std::string& value) {
+    const CommandResult result = inlay({"bench", name, option, value});
+    EXPECT_EQ(result.code, 2);
+    const std::string before = fmt::format("inlay: bench {}: {}: ", name, option);
+    EXPECT_THAT(result.err, StartsWith(before));
+    const std::string behind = fmt::format("; inlay bench {} --help says more\n", name);
+    EXPECT_THAT(result.err, EndsWith(behind));
+    if (result.err.size() < before.size() + behind.size()) return result.err;
+    return result.err.substr(before.size(), result.err.size() - before.size() - behind.size());
+  };
+  EXPECT_EQ(said("quantise-fp8", "--tokens", "-1"), "expected a whole number of at least 1, got '-1'");
+  EXPECT_EQ(said("quantise-fp8", "--tokens", "1.5"), "expected a whole number of at least 1, got '1.5'");
+  EXPECT_EQ(said("matmul", "--m", "0"), "expected a whole number of at least 1, got '0'");
+  EXPECT_EQ(said("matmul", "--iterations", "-1"), "expected a whole number of at least 0, got '-1'");
+  EXPECT_EQ(said("train-step", "--bandwidth", "0"), "expected a number above 0, got '0'");
+  EXPECT_EQ(said("train-step", "--zero", "9"), "expected a whole number from 0 to 3, got '9'");
+  EXPECT_EQ(said("fused-linear-ce", "--ignored", "two"), "expected a number from 0 to 1, got 'two'");
+  EXPECT_EQ(said("train-step", "--matmul-dtype", "fp4"), "expected auto or fp8, got 'fp4'");
+  EXPECT_EQ(said("osft", "--route", "fast"), "expected auto, direct, dense or factored, got 'fast'");
+  // Each option of each of them that says in its help what it takes.
+  std::istringstream benchmarks(inlay({"bench", "--help"}).out);
+  int tried = 0;
+  for (std::string line; std::getline(benchmarks, line);) {
+    std::string name;
+    if (!line.starts_with("  ") || line.starts_with("  -") || !(std::istringstream(line) >> name)) continue;
+    std::istringstream options(inlay({"bench", name, "--help"}).out);
+    for (std::string option; std::getline(options, option);) {
+      const std::size_t begin = option.find("--"), end = option.find_first_of(", ", begin);
+      const std::size_t check = option.find(':', end);
+      if (!option.starts_with("  -") || check == option.npos || check > option.find("  ", end)) continue;
+      SCOPED_TRACE(option);
+      EXPECT_THAT(said(name, option.substr(begin, end - begin), "wrong"), StartsWith("expected "));
+      ++tried;
+    }
+  }
+  EXPECT_GT(tried, 20);
 }
 
 TEST(CliCommands, HelpIsAWordAsWellAndReadable) {
