@@ -1,9 +1,6 @@
-#include <poll.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <optional>
 
@@ -13,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/model_arguments.h"
 #include "cli/prompts.h"
+#include "cli/typed_lines.h"
 #include "core/interrupt.h"
 #include "core/terminal.h"
 #include "core/text.h"
@@ -31,123 +29,6 @@ struct ChatArguments : ModelArguments {
   std::string system, chat_template;
   DrawingArguments drawing;
   std::int64_t count = 1024, context = 4096;
-};
-
-// Keeps a terminal from showing what is typed while it lives: it would stand within the answer that is printed.
-class SilentTerminal {
- public:
-  SilentTerminal() : silenced_(::isatty(STDIN_FILENO) == 1 && ::tcgetattr(STDIN_FILENO, &before_) == 0) {
-    if (!silenced_) return;
-    termios silent = before_;
-    silent.c_lflag &= ~static_cast<tcflag_t>(ECHO);
-    ::tcsetattr(STDIN_FILENO, TCSANOW, &silent);
-  }
-  ~SilentTerminal() {
-    if (silenced_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
-  }
-  SilentTerminal(const SilentTerminal&) = delete;
-  SilentTerminal& operator=(const SilentTerminal&) = delete;
-
- private:
-  termios before_{};
-  bool silenced_;
-};
-
-// Has a terminal say where pasted text begins and ends while it lives, and not show these marks as it does other
-// control characters.
-class MarkedPastes {
- public:
-  explicit MarkedPastes(bool person) : marked_(person && ::tcgetattr(STDIN_FILENO, &before_) == 0) {
-    if (!marked_) return;
-    termios plain = before_;
-    plain.c_lflag &= ~static_cast<tcflag_t>(ECHOCTL);
-    ::tcsetattr(STDIN_FILENO, TCSANOW, &plain);
-    ask("\033[?2004h");
-  }
-  ~MarkedPastes() {
-    if (!marked_) return;
-    ask("\033[?2004l");
-    ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
-  }
-  MarkedPastes(const MarkedPastes&) = delete;
-  MarkedPastes& operator=(const MarkedPastes&) = delete;
-
-  static constexpr std::string_view begin = "\033[200~", end = "\033[201~";
-
- private:
-  static void ask(std::string_view sequence) {
-    fmt::print("{}", sequence);
-    std::fflush(stdout);
-  }
-
-  termios before_{};
-  bool marked_;
-};
-
-// Lines of standard input; what was pasted into a terminal is one, of several. Waiting for one ends when somebody wants
-// the program to end.
-class Lines {
- public:
-  // Whether one is there already: it was typed while nobody asked, and was not shown.
-  bool waiting() const {
-    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
-    return text_.find('\n') != std::string::npos || ::poll(&input, 1, 0) > 0;
-  }
-
-  // A terminal passes on no more of a line than this.
-  static constexpr std::size_t longest_typed = 4095;
-  // Whether a line since the last call was that long, so that its rest is lost.
-  bool lost_some() { return std::exchange(lost_, false); }
-
-  std::optional<std::string> next() {
-    std::optional<std::string> line = next_typed();
-    if (!line || !is_terminal(STDIN_FILENO)) return line;
-    std::string whole;
-    for (std::string_view mark = MarkedPastes::begin;;) {  // or the end, within a paste
-      const bool pasted = mark == MarkedPastes::end;
-      if (const std::size_t at = line->find(mark); at != std::string::npos) {
-        whole += line->substr(0, at);
-        line->erase(0, at + mark.size());
-        mark = pasted ? MarkedPastes::begin : MarkedPastes::end;
-        // A last line that is empty was not meant as one.
-        if (pasted && line->find_first_not_of(' ') == std::string::npos && whole.ends_with('\n')) whole.pop_back();
-        continue;
-      }
-      whole += *line;
-      if (!pasted) return whole;
-      line = next_typed();
-      if (!line) return std::nullopt;
-      whole += '\n';
-    }
-  }
-
- private:
-  std::optional<std::string> next_typed() {
-    for (;;) {
-      if (const std::size_t end = text_.find('\n'); end != std::string::npos) {
-        std::string line = text_.substr(0, end);
-        text_.erase(0, end + 1);
-        lost_ = lost_ || (line.size() >= longest_typed && is_terminal(STDIN_FILENO));
-        if (line.ends_with('\r')) line.pop_back();
-        return line;
-      }
-      if (ended_) return text_.empty() ? std::nullopt : std::optional(std::exchange(text_, {}));
-      pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
-      const int ready = ::poll(&input, 1, 100);
-      if (interrupt_requested()) return std::nullopt;
-      if (ready <= 0) continue;
-      char bytes[4096];
-      const ssize_t count = ::read(STDIN_FILENO, bytes, sizeof bytes);
-      if (count > 0) {
-        text_.append(bytes, static_cast<std::size_t>(count));
-      } else if (count == 0 || errno != EINTR) {
-        ended_ = true;
-      }
-    }
-  }
-
-  std::string text_;
-  bool ended_ = false, lost_ = false;
 };
 
 class Conversation {
@@ -249,7 +130,7 @@ class Conversation {
 constexpr std::string_view quotes = "\"\"\"";
 
 // The rest of a message that began with quotes; nothing where the input ends before it does.
-std::optional<std::string> quoted_message(const std::string& first, Lines& lines, bool person) {
+std::optional<std::string> quoted_message(const std::string& first, TypedLines& lines, bool person) {
   std::string message = first.substr(quotes.size());
   std::size_t end = message.find(quotes);
   while (end == std::string::npos) {
@@ -267,6 +148,23 @@ std::optional<std::string> quoted_message(const std::string& first, Lines& lines
   return message.starts_with('\n') ? message.substr(1) : message;
 }
 
+// Whether a line can be part of a message of several.
+bool is_text(std::string_view line) {
+  return !line.starts_with('/') && !line.starts_with(quotes) && line.size() < TypedLines::longest;
+}
+
+// Lines that were typed while an answer was printed were not typed in answer to another: they are one message.
+std::optional<std::string> message_typed_ahead(TypedLines& lines) {
+  std::optional<std::string> message = lines.next();
+  if (!message || !is_text(*message)) return message;
+  while (lines.has_line() && is_text(lines.upcoming())) {
+    const std::optional<std::string> line = lines.next();
+    if (!line) return std::nullopt;
+    *message += "\n" + *line;
+  }
+  return message;
+}
+
 int talk(const ChatArguments& arguments, Conversation& conversation, Console& console) {
   const bool person = is_terminal(STDIN_FILENO) && is_terminal(STDOUT_FILENO);
   const bool colour = wants_colour(STDOUT_FILENO);
@@ -275,21 +173,28 @@ int talk(const ChatArguments& arguments, Conversation& conversation, Console& co
   if (person) {
     note("/reset begins anew, /exit or Ctrl-D ends, Ctrl-C ends an answer; \"\"\" stands around several lines");
   }
-  Lines lines;
+  const MarkedPastes marked(person);
+  TypedLines lines;
   bool hinted = false;
   bool answered = true;  // or loaded: what was typed meanwhile is not to be seen any more
   for (;;) {
-    std::optional<MarkedPastes> marked(person);
+    if (person && std::exchange(answered, false)) lines.take_what_is_there();
     if (person) {
-      fmt::print("{}> {}", colour ? "\033[1m" : "", colour ? "\033[0m" : "");
+      fmt::print("{}> {}{}", colour ? "\033[1m" : "", colour ? "\033[0m" : "", lines.begun());
       std::fflush(stdout);
     }
-    answered = answered && lines.waiting();
-    std::optional<std::string> line = lines.next();
-    if (person && answered && line) fmt::print("{}\n", *line);
+    const bool shown = !lines.begun().empty();
+    std::optional<std::string> line;
+    if (person && !shown && lines.has_line()) {
+      line = message_typed_ahead(lines);
+      if (line) fmt::print("{}\n", *line);
+    } else {
+      line = lines.next();
+    }
     if (line && line->starts_with(quotes)) line = quoted_message(*line, lines, person);
     if (!line && interrupt_requested() && interrupt_exit_code() == 130 && person && !std::exchange(hinted, true)) {
       forget_interrupt();
+      lines.forget();
       note("\n(/exit or Ctrl-D ends, and so does Ctrl-C once more)");
       continue;
     }
@@ -302,7 +207,7 @@ int talk(const ChatArguments& arguments, Conversation& conversation, Console& co
       note(
           fmt::format("(not sent: a terminal passes on {} bytes of a line, and the rest of this one was lost; break "
                       "it into several lines between {} and {}, or use a pipe)",
-                      format_count(static_cast<std::int64_t>(Lines::longest_typed)), quotes, quotes));
+                      format_count(static_cast<std::int64_t>(TypedLines::longest)), quotes, quotes));
       continue;
     }
     if (person && line->find('\033') != std::string::npos) {
@@ -316,7 +221,6 @@ int talk(const ChatArguments& arguments, Conversation& conversation, Console& co
     } else if (line->starts_with('/') && person) {
       note("(the commands are /reset and /exit)");
     } else if (line->find_first_not_of(" \t") != std::string::npos) {
-      marked.reset();
       const SilentTerminal silence;
       answered = true;
       if (!conversation.say(*line)) {

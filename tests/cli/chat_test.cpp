@@ -87,15 +87,29 @@ TEST_F(CliChat, LinesThatArePastedAreOneMessage) {
   const auto answers = [](const std::string& out) { return times(out, "(cut: --max-new-tokens"); };
   const std::string pasted = typed("\033[200~one\ntwo\nthree\033[201~\n/exit\n");
   EXPECT_EQ(answers(pasted), 1u) << pasted;
-  EXPECT_EQ(answers(typed("one\ntwo\n/exit\n")), 2u);
-  EXPECT_EQ(answers(typed("see: \033[200~one\n\033[201~\nand \033[200~a word\033[201~ more\n/exit\n")), 2u);
-  // It is asked at every prompt, and for no longer than that.
-  EXPECT_EQ(times(pasted, "\033[?2004h"), 2u) << pasted;
-  EXPECT_EQ(times(pasted, "\033[?2004l"), 2u) << pasted;
-  EXPECT_GT(pasted.rfind("\033[?2004l"), pasted.rfind("\033[?2004h"));
+  EXPECT_EQ(answers(typed("/reset\none\n\033[200~two\n\033[201~\n/reset\nthree\n/exit\n")), 2u);
+  // It is asked for the whole conversation, and not for longer.
+  EXPECT_EQ(times(pasted, "\033[?2004h"), 1u) << pasted;
+  EXPECT_EQ(times(pasted, "\033[?2004l"), 1u) << pasted;
+  EXPECT_GT(pasted.rfind("\033[?2004l"), pasted.rfind("\n"));
   const std::string arrows = typed("a\033[Db\n/exit\n");
   EXPECT_EQ(answers(arrows), 0u);
   EXPECT_THAT(arrows, HasSubstr("(not sent: there are keys in it that do not work here"));
+}
+
+// It is not seen as it is typed, and goes on at the prompt. However the times fall, the whole line is seen then.
+TEST_F(CliChat, ALineThatWasBegunDuringAnAnswerIsShown) {
+  if (run("bash", {"-c", "command -v script"}).code != 0) GTEST_SKIP() << "without script there is no terminal";
+  const std::string chat =
+      "'" + program().string() + "' chat '" + (folder_ / "m").string() + "' --device cpu --max-new-tokens 2000";
+  const CommandResult result =
+      run("bash", {"-c",
+                   "{ printf 'hello\\n'; sleep 0.5; printf 'unfin'; sleep 4; printf 'ished\\n/exit\\n'; } | TERM=xterm "
+                   "script -qec \"$0\" /dev/null",
+                   chat});
+  EXPECT_EQ(result.code, 0) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("unfinished\r\n"));
+  EXPECT_EQ(times(result.out, "(cut: --max-new-tokens"), 2u);
 }
 
 TEST_F(CliChat, AModelWithoutATemplateMayBeGivenOneByName) {
