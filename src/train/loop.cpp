@@ -155,12 +155,12 @@ void Loop::write_metrics(ordered_json record) {
   record["time"] = utc_text(time);
   record["run"] = state_.run;
   record["version"] = version_number();
-  metrics_->write(record);
+  const bool is_new = metrics_->write(record);
   const std::string line = record.dump();
   if (observer_) observer_(line);
   const BoardRecord shown = board_record(line, time);
-  for (const auto& board : boards_) {
-    if (!shown.values.empty()) board->offer(shown);
+  for (const auto& board : boards_) {  // they were told of the others before the run was killed
+    if (is_new && !shown.values.empty()) board->offer(shown);
   }
   tell_of_boards();
 }

@@ -54,11 +54,11 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t resume_
   file_.emplace(path);
 }
 
-void MetricsFile::write(const nlohmann::ordered_json& record) {
-  if (!file_) return;
+bool MetricsFile::write(const nlohmann::ordered_json& record) {
   const bool known = record.at("step") == resume_step_ &&
                      kept_.contains(kind_of([&](const char* key) { return record.contains(key); }));
-  if (!known) file_->append(record.dump() + "\n");
+  if (file_ && !known) file_->append(record.dump() + "\n");
+  return !known;
 }
 
 std::size_t resident_bytes() {

@@ -22,8 +22,8 @@ class MetricsFile {
   MetricsFile(const std::filesystem::path& path, std::int64_t resume_step);
 
   // A record of the step that the file was continued after is not written again: a run that was killed may have
-  // evaluated and sampled after its last checkpoint.
-  void write(const nlohmann::ordered_json& record);
+  // evaluated and sampled after its last checkpoint. False for such a one.
+  bool write(const nlohmann::ordered_json& record);
   void sync() {
     if (file_) file_->sync();
   }

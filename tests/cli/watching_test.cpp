@@ -125,6 +125,26 @@ TEST(CliWatching, PlanAndRunSayHowLongItIs) {
   EXPECT_THAT(trained.err, HasSubstr(std::to_string(steps) + " " + text));
 }
 
+// A run that was killed when all but its result was there evaluates its last step again.
+TEST(CliWatching, ABoardIsToldOfAnEvaluationOnce) {
+  const SmallRun run;
+  const std::string more = "max_steps: 4\nsave_steps: 2\nreport_to: tensorboard\n" + run.evaluation();
+  const auto evaluations = [&] {
+    std::size_t count = 0;
+    for (const auto& file : fs::directory_iterator(run.path("tensorboard"))) {
+      count += times(read_text(file.path()), "eval/loss");
+    }
+    return count;
+  };
+  ASSERT_EQ(run.train(more).code, 0);
+  EXPECT_EQ(evaluations(), 2u);  // before the first step, and after the last
+  fs::remove(run.path("summary.json"));
+  const CommandResult resumed = run.train(more, {"--resume"});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("step 4: eval loss"));
+  EXPECT_EQ(evaluations(), 2u);
+}
+
 TEST(CliWatching, AReportFollowsTheRunUntilCtrlC) {
   const SmallRun run;
   ASSERT_EQ(run.train("max_steps: 3\n").code, 0);
