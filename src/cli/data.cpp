@@ -114,14 +114,16 @@ void print_report(const report::DataReport& r) {
              100.0 * static_cast<double>(r.learned) / static_cast<double>(std::max<std::int64_t>(r.used_tokens, 1)),
              counted(r.batches, "micro-batch"), 100 * r.efficiency);
   const auto said = [](std::int64_t count, const std::string& text) {
-    if (count > 0) fmt::print("{} documents are longer than sequence_len and {}\n", format_count(count), text);
+    if (count > 0)
+      fmt::print("{} longer than sequence_len and {}\n", counted(count, "document is", "documents are"), text);
   };
-  said(r.truncated, fmt::format("lose {} tokens", format_count(r.truncated_tokens)));
-  said(r.split, "are split");
-  said(r.dropped, "are dropped");
+  said(r.truncated, fmt::format("cut, by {} in all", counted(r.truncated_tokens, "token")));
+  said(r.split, "split");
+  said(r.dropped, "dropped");
   if (r.unlabelled > 0) {
-    fmt::print("{} documents, or parts of them, hold nothing to learn within sequence_len and are left out\n",
-               format_count(r.unlabelled));
+    fmt::print("{} left out\n",
+               counted(r.unlabelled, "document, or part of one, holds nothing to learn within sequence_len and is",
+                       "documents, or parts of them, hold nothing to learn within sequence_len and are"));
   }
 }
 
@@ -161,7 +163,7 @@ int run(const DataArguments& arguments, const options::Overrides& overrides) {
     return 0;
   }
   print_report(report);
-  if (loaded.held_out > 0) fmt::print("evaluated on: {} documents\n", format_count(loaded.held_out));
+  if (loaded.held_out > 0) fmt::print("evaluated on: {}\n", counted(loaded.held_out, "document"));
   print_samples(loaded, arguments.samples);
   return 0;
 }

@@ -5,6 +5,7 @@
 #include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/model_arguments.h"
+#include "core/text.h"
 #include "model/families/family.h"
 #include "train/evaluation.h"
 
@@ -24,8 +25,8 @@ int run_choices(const ModelArguments& arguments, const model::ModelConfig& confi
                                          {"tokens", result.tokens}};
     fmt::print("{}\n", json.dump());
   } else {
-    fmt::print("choice accuracy {:.2f} % of {} questions, loss of the correct choices {:.6f}\n", 100 * result.accuracy,
-               result.questions, result.loss);
+    fmt::print("choice accuracy {:.2f} % of {}, loss of the correct choices {:.6f}\n", 100 * result.accuracy,
+               counted(result.questions, "question"), result.loss);
   }
   return 0;
 }
@@ -45,8 +46,8 @@ int run(const ModelArguments& arguments) {
         {"accuracy", result.accuracy}, {"documents", documents.size()}, {"input_tokens", result.tokens}};
     fmt::print("{}\n", json.dump());
   } else {
-    fmt::print("loss {:.6f}, perplexity {:.4f}, accuracy {:.2f} % over {} labels of {} documents\n", result.loss,
-               std::exp(result.loss), 100 * result.accuracy, result.valid, documents.size());
+    fmt::print("loss {:.6f}, perplexity {:.4f}, accuracy {:.2f} % over {} of {}\n", result.loss, std::exp(result.loss),
+               100 * result.accuracy, counted(result.valid, "label"), counted(std::ssize(documents), "document"));
   }
   return 0;
 }

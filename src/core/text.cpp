@@ -103,4 +103,8 @@ std::string counted(std::int64_t count, std::string_view what) {
   return fmt::format("{} {}{}", format_count(count), what, count == 1 ? "" : what.ends_with("ch") ? "es" : "s");
 }
 
+std::string counted(std::int64_t count, std::string_view one, std::string_view more) {
+  return fmt::format("{} {}", format_count(count), count == 1 ? one : more);
+}
+
 }  // namespace inlay

@@ -24,5 +24,7 @@ std::string format_value(double value);
 std::string format_count(std::int64_t count);
 // "1 row", "2,000 rows", "2 batches".
 std::string counted(std::int64_t count, std::string_view what);
+// "1 document was", "2,000 documents were".
+std::string counted(std::int64_t count, std::string_view one, std::string_view more);
 
 }  // namespace inlay

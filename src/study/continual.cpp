@@ -36,8 +36,8 @@ void describe_training_data(const ContinualTask& task, const options::TrainOptio
                             Console& console) {
   const data::BatchSampler sampler(train::read_datasets(options.datasets, options, vocab, console),
                                    train::batch_options(options));
-  std::string text = fmt::format("task {}: {} documents, {} tokens", task.name, format_count(sampler.document_count()),
-                                 format_count(sampler.tokens_per_epoch()));
+  std::string text = fmt::format("task {}: {}, {}", task.name, counted(sampler.document_count(), "document"),
+                                 counted(sampler.tokens_per_epoch(), "token"));
   if (sampler.truncated_documents() > 0) {
     text += fmt::format(", {} of them cut to sequence_len ({} tokens fewer)",
                         format_count(sampler.truncated_documents()), format_count(sampler.truncated_tokens()));

@@ -43,8 +43,8 @@ void cut(EvaluationSet& set, std::int64_t sequence_len, Console& console) {
     clipped += truncate(document, static_cast<std::size_t>(sequence_len)) ? 1 : 0;
   }
   if (clipped > 0) {
-    console.line(
-        fmt::format("{}: {} documents of the evaluation were cut to sequence_len", set.name, format_count(clipped)));
+    console.line(fmt::format("{}: {} cut to sequence_len", set.name,
+                             counted(clipped, "document of the evaluation was", "documents of the evaluation were")));
   }
 }
 

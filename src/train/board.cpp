@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/text.h"
 #include "io/http.h"
 #include "train/mlflow.h"
 #include "train/tensorboard.h"
@@ -122,8 +123,9 @@ void BoardQueue::end(BoardEnd how, std::chrono::milliseconds patience) {
   shared_->changed.wait_until(lock, shared_->deadline, [&] { return shared_->done; });
   const std::size_t lost = shared_->lost + shared_->waiting.size();
   if (lost > 0) {
-    shared_->messages.push_back(
-        fmt::format("{}: {} records did not reach it; metrics.jsonl has all of them", shared_->board->name(), lost));
+    shared_->messages.push_back(fmt::format("{}: {} did not reach it; metrics.jsonl has all of them",
+                                            shared_->board->name(),
+                                            counted(static_cast<std::int64_t>(lost), "record")));
   }
 }
 

@@ -402,8 +402,9 @@ RunEnd Loop::finish() {
   sample_now();
   const bool early = stops_early(options_, state_.best) && state_.step < steps_;
   if (early) {
-    console_.line(fmt::format("stopped early: {} evaluations in a row were no better than that of step {}",
-                              state_.best.not_improved, state_.best.at.step));
+    console_.line(fmt::format("stopped early: {} no better than that of step {}",
+                              counted(state_.best.not_improved, "evaluation was", "evaluations in a row were"),
+                              state_.best.at.step));
     // For those who want to go on after all.
     if (options_.save_steps > 0 && state_.step % options_.save_steps != 0) save(Contents::all);
   }

@@ -4,6 +4,7 @@
 
 #include "core/clock.h"
 #include "core/interrupt.h"
+#include "core/text.h"
 #include "data/dataset_files.h"
 #include "io/file.h"
 #include "io/hash.h"
@@ -65,10 +66,10 @@ void check_not_stopped(const options::TrainOptions& options, const std::filesyst
   const std::int64_t waited = summary.object("stopped_early").integer("evaluations", io::non_negative_integer);
   if (waited < options.early_stopping_patience) return;
   user_error(
-      "{}: the run is complete: it stopped early after step {}, because {} evaluations in a row were no better than "
-      "the "
-      "best; to continue, raise early_stopping_patience",
-      output.string(), summary.integer("steps", io::non_negative_integer), waited);
+      "{}: the run is complete: it stopped early after step {}, because {} no better than the best; to continue, "
+      "raise early_stopping_patience",
+      output.string(), summary.integer("steps", io::non_negative_integer),
+      counted(waited, "evaluation was", "evaluations in a row were"));
 }
 
 // Where the latest checkpoint stands, and how far the run goes by it.
@@ -85,8 +86,8 @@ Resumed resumed_run(const options::TrainOptions& options, const RunDocuments& do
   // On another number of processes its steps stay as large as they were.
   result.steps = total_steps(options, documents.sampler(), step_micro_batches(saved.batching));
   if (saved.step >= result.steps && output.finished()) {
-    user_error("{}: the run is complete after {} steps; to continue, raise max_steps or num_epochs",
-               output.path().string(), saved.step);
+    user_error("{}: the run is complete after {}; to continue, raise max_steps or num_epochs", output.path().string(),
+               counted(saved.step, "step"));
   }
   if (output.finished()) check_not_stopped(options, output.path());
   const std::string note = step_size_note(saved.batching, options, output.ranks().size());

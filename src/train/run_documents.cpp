@@ -15,22 +15,24 @@ void describe_data(const data::BatchSampler& sampler, Console& console) {
                            counted(sampler.tokens_per_epoch(), "token"),
                            counted(sampler.batches_per_epoch(0), "micro-batch"), 100 * sampler.efficiency(0)));
   if (sampler.truncated_documents() > 0) {
-    console.line(fmt::format("data: {} documents were longer than sequence_len and lost {} tokens",
-                             format_count(sampler.truncated_documents()), format_count(sampler.truncated_tokens())));
+    console.line(fmt::format("data: {} longer than sequence_len and lost {}",
+                             counted(sampler.truncated_documents(), "document was", "documents were"),
+                             counted(sampler.truncated_tokens(), "token")));
   }
   if (sampler.split_documents() > 0) {
-    console.line(fmt::format("data: {} documents were longer than sequence_len and were split",
-                             format_count(sampler.split_documents())));
+    console.line(fmt::format("data: {} longer than sequence_len and split",
+                             counted(sampler.split_documents(), "document was", "documents were")));
   }
   if (sampler.dropped_documents() > 0) {
-    console.line(fmt::format("data: {} documents longer than sequence_len were dropped",
-                             format_count(sampler.dropped_documents())));
+    console.line(fmt::format("data: {} longer than sequence_len and dropped",
+                             counted(sampler.dropped_documents(), "document was", "documents were")));
   }
   if (sampler.unlabelled_pieces() > 0) {
     console.line(
-        fmt::format("data: {} documents, or parts of them, hold nothing to learn within sequence_len and were "
-                    "left out",
-                    format_count(sampler.unlabelled_pieces())));
+        fmt::format("data: {} left out",
+                    counted(sampler.unlabelled_pieces(),
+                            "document, or part of one, holds nothing to learn within sequence_len and was",
+                            "documents, or parts of them, hold nothing to learn within sequence_len and were")));
   }
 }
 
@@ -42,7 +44,7 @@ void clip(std::vector<Document>& documents, std::int64_t length, Console& consol
     clipped += truncate(document, most) ? 1 : 0;
   }
   if (clipped > 0) {
-    console.line(fmt::format("test data: {} documents were cut to sequence_len", format_count(clipped)));
+    console.line(fmt::format("test data: {} cut to sequence_len", counted(clipped, "document was", "documents were")));
   }
 }
 

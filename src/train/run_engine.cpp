@@ -22,9 +22,10 @@ void describe_memory(const EngineOptions& engine, const MemoryPlan& plan, Consol
     console.line(fmt::format("memory: the loss works on {} rows at once", format_count(engine.loss.chunk)));
   }
   if (plan.host_peak > 0) {
-    console.line(fmt::format("memory: {} {}{}", format_bytes(plan.host_peak),
-                             engine.device == Device::cuda ? "on the host" : "more, beside the plan's",
-                             engine.host_layers > 0 ? fmt::format(", {} layers live there", engine.host_layers) : ""));
+    console.line(fmt::format(
+        "memory: {} {}{}", format_bytes(plan.host_peak),
+        engine.device == Device::cuda ? "on the host" : "more, beside the plan's",
+        engine.host_layers > 0 ? ", " + counted(engine.host_layers, "layer lives", "layers live") + " there" : ""));
   }
   if (engine.staged != Staged::nothing) {
     console.line("checkpoints: written beside the steps, from a copy in the host's memory");

@@ -71,7 +71,7 @@ TEST_F(CliData, WhatIsCutSoThatNothingIsLearnedIsLeftOut) {
   const CommandResult trained = inlay({"train", folder / "run.yaml"});
   ASSERT_EQ(trained.code, 0) << trained.err;
   EXPECT_THAT(trained.err, HasSubstr("data: 1 document,"));
-  EXPECT_THAT(trained.err, HasSubstr("hold nothing to learn within sequence_len"));
+  EXPECT_THAT(trained.err, HasSubstr("holds nothing to learn within sequence_len"));
 }
 
 TEST_F(CliData, TheTemplateOfTheTrainingGoesWithTheResult) {

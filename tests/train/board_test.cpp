@@ -105,7 +105,7 @@ TEST(TrainBoard, ABoardThatHangsHoldsNothingUp) {
     for (std::int64_t step = 1; step <= count; ++step) queue.offer(record(step));
     queue.end(BoardEnd::finished, std::chrono::milliseconds(1));
     EXPECT_THAT(queue.take_messages(),
-                ElementsAre(HasSubstr("told: 10007 records did not reach it; metrics.jsonl has all of them")));
+                ElementsAre(HasSubstr("told: 10,007 records did not reach it; metrics.jsonl has all of them")));
     EXPECT_THAT(story->steps, IsEmpty());
   }
   // The thread outlives the queue, and may still wake up.
