@@ -28,6 +28,13 @@ class PlainFile final : public ByteSource {
       ::close(descriptor_);
       user_error("{}: is a folder, expected a file", path_);
     }
+    // Of text in UTF-16, as some programs of Windows write it: read as UTF-8 it would be learned as nonsense.
+    unsigned char mark[2] = {};
+    const bool marked = ::pread(descriptor_, mark, sizeof mark, 0) == sizeof mark;
+    if (marked && ((mark[0] == 0xFF && mark[1] == 0xFE) || (mark[0] == 0xFE && mark[1] == 0xFF))) {
+      ::close(descriptor_);
+      user_error("{}: is text in UTF-16, expected UTF-8; iconv -f UTF-16 -t UTF-8 makes it so", path_);
+    }
   }
   ~PlainFile() override { ::close(descriptor_); }
   PlainFile(const PlainFile&) = delete;

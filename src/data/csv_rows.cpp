@@ -3,6 +3,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "core/utf8.h"
 #include "data/byte_source.h"
 
@@ -18,6 +19,11 @@ class CsvRows final : public RowBlocks {
       : path_(path.string()), separator_(separator), source_(open_source(path)) {
     skip_mark();
     if (!record(names_)) user_error("{}: holds no rows", path_);
+    if (names_.size() == 1 && names_.front().find_first_of(";\t") != std::string::npos) {
+      user_error("{}:1: one column, called '{}'; expected {} between values, as a {} file has them", path_,
+                 repaired_utf8(names_.front()), separator_ == ',' ? "commas" : "tabs",
+                 separator_ == ',' ? ".csv" : ".tsv");
+    }
     std::set<std::string_view> seen;
     for (std::string& name : names_) {
       name = repaired_utf8(name);
@@ -32,8 +38,8 @@ class CsvRows final : public RowBlocks {
       if (!record(values)) break;
       if (values.size() == 1 && values.front().empty() && names_.size() > 1) continue;  // a blank line
       if (values.size() != names_.size()) {
-        user_error("{}:{}: {} values, but the first line names {} columns", path_, record_line_, values.size(),
-                   names_.size());
+        user_error("{}:{}: {}, but the first line names {}", path_, record_line_, counted(std::ssize(values), "value"),
+                   counted(std::ssize(names_), "column"));
       }
       io::Value::Map map;
       for (std::size_t i = 0; i < values.size(); ++i) {

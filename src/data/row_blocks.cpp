@@ -59,6 +59,12 @@ class LineRows final : public RowBlocks {
       user_error("{}: expected an object on every line, got an array; a list of rows is read from a file named *.json",
                  where(row));
     }
+    if (text_field_.empty() && line.find_last_not_of(" \t\r\xEF\xBB\xBF{") == line.npos) {
+      user_error(
+          "{}: an object that goes on over several lines; expected one on every line, or a list of them in a file "
+          "named *.json",
+          where(row));
+    }
     return text_field_.empty() ? io::read_value(line, where(row)) : text_row(text_field_, line);
   }
 

@@ -129,6 +129,45 @@ TEST_F(CliData, AHeadBiasThatNothingUsesOrThatDoesNotFitIsRefused) {
   EXPECT_THAT(error("{score: head_bias, head_bias: [1]}"), HasSubstr("has 1 numbers, expected 4, one per head"));
 }
 
+// Files as other programs leave them: each is read, or its error says what it is and what would be right.
+TEST_F(CliData, FilesOfOtherProgramsAreReadOrExplained) {
+  const auto said = [&](const std::string& name, const std::string& content) {
+    configure("{path: " + folder.write(name, content).string() + "}");
+    const CommandResult result = inlay({"data", folder / "run.yaml", "--quiet"});
+    EXPECT_EQ(result.code, 2) << result.out;
+    return result.err;
+  };
+  EXPECT_THAT(said("semicolons.csv", "question;answer\nwho;me\n"),
+              HasSubstr("semicolons.csv:1: one column, called 'question;answer'; expected commas between values, as a "
+                        ".csv file has them"));
+  EXPECT_THAT(said("tabs.csv", "question\tanswer\nwho\tme\n"), HasSubstr("tabs.csv:1: one column, called"));
+  EXPECT_THAT(said("short.csv", "question,answer\nwho\n"),
+              HasSubstr("short.csv:2: 1 value, but the first line names 2 columns"));
+  for (const char* name : {"wide.jsonl", "wide.json", "wide.csv", "wide.txt"}) {
+    EXPECT_THAT(said(name, std::string("\xFF\xFEh\0i\0\n\0", 8)),
+                HasSubstr(std::string(name) + ": is text in UTF-16, expected UTF-8; iconv -f UTF-16 -t UTF-8 makes it "
+                                              "so"));
+  }
+  EXPECT_THAT(said("printed.json", "{\n  \"question\": \"who\",\n  \"answer\": \"me\"\n}\n"),
+              HasSubstr("printed.json:1: an object that goes on over several lines; expected one on every line, or a "
+                        "list of them in a file named *.json"));
+  EXPECT_THAT(said("within.json", R"({"version": 1, "data": [{"question": "who", "answer": "me"}]})"),
+              HasSubstr("within.json:1: its data is a list of rows; expected the rows by themselves, as jq '.data' "
+                        "makes it"));
+  EXPECT_THAT(said("null.jsonl", R"({"question": "who", "answer": null})"),
+              HasSubstr("it is not clear what the row is: it has question, answer (which is null). Known are"));
+}
+
+TEST_F(CliData, OneOfManyIsSaidAsOne) {
+  configure("{path: " + folder.write("long.jsonl", "{\"text\": \"" + std::string(100, 'x') + "\"}\n").string() + "}");
+  const CommandResult shown = inlay({"data", folder / "run.yaml"});
+  ASSERT_EQ(shown.code, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("1 document is longer than sequence_len and cut, by "));
+  const CommandResult trained = inlay({"train", folder / "run.yaml", "--max_steps", "1"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err, HasSubstr("data: 1 document was longer than sequence_len and lost "));
+}
+
 TEST_F(CliData, ATemplateThatIsMissingSaysWhatToDo) {
   std::filesystem::remove(folder / "base/chat_template.jinja");
   const CommandResult refused = inlay({"data", folder / "run.yaml"});

@@ -160,7 +160,7 @@ TEST_F(DataFiles, TablesOfTextsHaveNamesInTheirFirstLine) {
   EXPECT_EQ(rows("marked.csv", "c"), "[two\r]");
   write("bad.csv", "a,b\n1,2\n\n3\n");
   EXPECT_THAT(user_error_of([&] { rows("bad.csv", "a"); }),
-              HasSubstr("bad.csv:4: 1 values, but the first line names 2 columns"));
+              HasSubstr("bad.csv:4: 1 value, but the first line names 2 columns"));
   write("open.csv", "a\n\"never ends\n");
   EXPECT_THAT(user_error_of([&] { rows("open.csv", "a"); }), HasSubstr("open.csv:2: a value in quotes"));
   write("twice.csv", "a,a\n1,2\n");

@@ -46,7 +46,9 @@ constexpr std::array<std::array<std::string_view, 2>, 8> questions = {{{"questio
 
 std::string keys_of(const Row& row) {
   std::string keys;
-  for (const auto& member : *row.value().map()) keys += (keys.empty() ? "" : ", ") + member.key;
+  for (const auto& member : *row.value().map()) {
+    keys += (keys.empty() ? "" : ", ") + member.key + (member.value.is_null() ? " (which is null)" : "");
+  }
   return keys.empty() ? "nothing" : keys;
 }
 
@@ -94,6 +96,12 @@ DetectedFormat detect_format(const FormatOptions& given, const Row& row) {
     }
   }
   if (row.find("text")) return is("completion", "");
+  for (const auto& member : *row.value().map()) {
+    const io::Value::List* const list = member.value.list();
+    if (list == nullptr || list->empty() || list->front().map() == nullptr) continue;
+    row.fail(fmt::format("its {} is a list of rows; expected the rows by themselves, as jq '.{}' makes it", member.key,
+                         member.key));
+  }
   row.fail(fmt::format(
       "it is not clear what the row is: it has {}. Known are messages or conversations, prompt and completion, "
       "question and answer, instruction and output, chosen and rejected, completion and label, text, segments, "
