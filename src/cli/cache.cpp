@@ -30,6 +30,7 @@ struct Kind {
 constexpr std::array kinds = {Kind{"data", "data", "prepared datasets"},
                               Kind{"directions", "osft-", "directions that OSFT found"},
                               Kind{"kernels", "kernels", "attention kernels that were compiled at run time"},
+                              Kind{"models", "models", "models with further tokens, or other special ones"},
                               Kind{"products", "matmul-", "choices of the fastest products"},
                               Kind{"rates", "rates-", "measured rates of this machine"},
                               Kind{"other", "", "what nothing here knows"}};
@@ -151,8 +152,7 @@ void add_cache(Program& program) {
   CLI::App* one = command->add_subcommand("clear", "Remove it; all of it can be made again");
   std::vector<std::string> names;
   for (const Kind& kind : kinds) names.emplace_back(kind.name);
-  one->add_option("what", arguments->what, "data, directions, kernels, products, rates or other; by default everything")
-      ->check(one_of(names));
+  one->add_option("what", arguments->what, any_of(names) + "; by default everything")->check(one_of(names));
   one->add_flag("--yes", arguments->yes, "Without asking");
   one->callback(
       [&program, arguments] { program.action = [arguments] { return clear(arguments->what, arguments->yes); }; });

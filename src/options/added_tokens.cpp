@@ -230,11 +230,14 @@ TokenChanges real_changes(const fs::path& base, TokenChanges changes) {
 
 ChangedModel change_tokens(const fs::path& base, const TokenChanges& wanted) {
   const TokenChanges changes = real_changes(base, wanted);
-  if (changes.none()) return {base, {}, 0};
+  ChangedModel result{.folder = base, .new_tokens = {}, .known = {}};
+  for (const std::string& token : wanted.added) {
+    if (std::ranges::find(changes.added, token) == changes.added.end()) result.known.push_back(token);
+  }
+  if (changes.none()) return result;
   const NewTokens added = new_tokens(base, changes);
   const std::int64_t vocab = model::load_config(base).vocab;
   const std::int64_t rows = added.end() > vocab && !added.tokens.empty() ? added.end() : 0;
-  ChangedModel result;
   result.rows_added = rows > 0 ? rows - vocab : 0;
   for (const auto& [token, special] : added.tokens) result.new_tokens.push_back(token);
   const fs::path cache = cache_folder();

@@ -18,6 +18,7 @@ struct TokenChanges {
 struct ChangedModel {
   std::filesystem::path folder;
   std::vector<std::string> new_tokens;  // those that the tokenizer did not have
+  std::vector<std::string> known;       // those of `added` that it had
   std::int64_t rows_added = 0;          // to the embedding and the head: 0 where they have room
 };
 

@@ -400,9 +400,13 @@ void change_base(TrainOptions& options, const std::string& source) {
     if (!name.ends_with("_token")) {
       user_error("{}: special_tokens: {} is not the name of a special token, such as eos_token", source, name);
     }
+    if (token.empty()) user_error("{}: special_tokens: {} is empty, expected the token's text", source, name);
   }
   if (changes.none()) return;
   const ChangedModel changed = change_tokens(options.base_model, changes);
+  if (!changed.known.empty()) {
+    options.notes.push_back(fmt::format("tokens: the tokenizer has {} already", join(changed.known, ", ")));
+  }
   const std::vector<std::string>& saved = options.adapter.modules_to_save;
   if (!changed.new_tokens.empty() && options.adapter.enabled() &&
       std::ranges::find(saved, "embed_tokens") == saved.end()) {
@@ -414,12 +418,11 @@ void change_base(TrainOptions& options, const std::string& source) {
   }
   options.base_model = changed.folder;
   if (!changed.new_tokens.empty()) {
-    options.notes.push_back(fmt::format("{} new token{}{}", changed.new_tokens.size(),
-                                        changed.new_tokens.size() == 1 ? "" : "s",
-                                        changed.rows_added > 0 ? fmt::format("; the vocabulary grows by {} rows, which "
-                                                                             "begin as the mean of the others",
-                                                                             changed.rows_added)
-                                                               : ", for which the vocabulary has room"));
+    const std::string room = changed.rows_added == 0
+                                 ? ", for which the vocabulary has room"
+                                 : fmt::format("; the vocabulary grows by {} as the mean of the others",
+                                               counted(changed.rows_added, "row, which begins", "rows, which begin"));
+    options.notes.push_back(counted(std::ssize(changed.new_tokens), "new token") + room);
   }
 }
 

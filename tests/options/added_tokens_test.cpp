@@ -104,6 +104,29 @@ TEST_F(OptionsAddedTokens, WhatIsSoAlreadyChangesNothing) {
   EXPECT_EQ(change_tokens(base, {{{"eos_token", eos}}, {eos}}).folder, base);
 }
 
+// Nobody wonders what became of a token that needs no row.
+TEST_F(OptionsAddedTokens, WhatIsThereAlreadyIsSaid) {
+  const auto plan = [&](const std::string& more) {
+    folder.write("run.yaml", "base_model: base\noutput_dir: run\ndatasets: [rows.jsonl]\nlearning_rate: 1e-2\n" + more);
+    return inlay({"plan", folder / "run.yaml", "--max_steps", "1", "--device", "cpu"}).err;
+  };
+  const data::Tokenizer tokenizer = data::Tokenizer::load(folder / "base");
+  const std::string eos = *tokenizer.text(*tokenizer.eos());
+  EXPECT_THAT(plan("tokens: ['" + eos + "']\n"), ::testing::HasSubstr("tokens: the tokenizer has " + eos + " already"));
+  EXPECT_THAT(plan("special_tokens: {eos_token: ''}\n"),
+              ::testing::HasSubstr("run.yaml: special_tokens: eos_token is empty, expected the token's text"));
+  std::string more;
+  for (auto id = tokenizer.vocab_size(); id <= model::load_config(folder / "base").vocab; ++id) {
+    more += fmt::format("{}'<|{}|>'", more.empty() ? "" : ", ", id);
+  }
+  EXPECT_THAT(plan("tokens: [" + more + "]\n"),
+              ::testing::HasSubstr("; the vocabulary grows by 1 row, which begins as the mean of the others"));
+  // What lies in the cache for it has a name there, too.
+  const std::string cached = inlay({"cache"}).out;
+  EXPECT_THAT(cached, ::testing::HasSubstr("models with further tokens"));
+  EXPECT_THAT(cached, ::testing::Not(::testing::HasSubstr("what nothing here knows")));
+}
+
 TEST_F(OptionsAddedTokens, ARunLearnsThemAndSavesThem) {
   folder.write("rows.jsonl", "{\"text\": \"<|new|> one\"}\n{\"text\": \"two <|new|>\"}\n");
   std::string many;
