@@ -101,7 +101,7 @@ const std::vector<Field>& objective_fields() {
       number("kto_undesirable_weight", INLAY_MEMBER(preference.kto_undesirable_weight), 0, infinity,
              "kto: factor of the loss of the others"),
       boolean("kd_trainer", INLAY_MEMBER(distillation.enabled), "learn another model's predictions"),
-      optional_text("kd_teacher", INLAY_MEMBER(distillation.teacher), "folder",
+      optional_text("kd_teacher", INLAY_MEMBER(distillation.teacher), "folder or name on the hub",
                     "the model to learn from, of the same vocabulary; none: the log-probabilities that the data has"),
       choice("kd_teacher_on", INLAY_MEMBER(distillation.on_host), {{"device", false}, {"host", true}},
              "where the teacher's layers live; on the host they are copied to the device for every use"),

@@ -439,6 +439,10 @@ TrainOptions of_run(TrainOptions options, const std::string& source, const io::H
   if (!io::exists(options.base_model)) {
     user_error("{}: base_model: {}: no such model folder", source, options.base_model);
   }
+  if (std::string& teacher = options.distillation.teacher; !teacher.empty()) {
+    teacher = io::model_folder(teacher, "", hub);
+    if (!io::exists(teacher)) user_error("{}: kd_teacher: {}: no such model folder", source, teacher);
+  }
   if (!options.special_tokens.empty() || !options.tokens.empty()) change_base(options, source);
   if (hub.download) {
     for (const auto* list : {&options.datasets, &options.test_datasets}) {

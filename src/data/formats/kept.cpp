@@ -27,6 +27,12 @@ std::int64_t id_of(const Row& row) {
 }  // namespace
 
 KeptPredictions read_kept(const Row& row, const std::string& field, std::size_t tokens, std::int64_t vocab) {
+  if (!row.find(field)) {
+    row.fail(
+        fmt::format("has no {}; kd_trainer: true without a kd_teacher learns the log-probabilities that the data "
+                    "has: name a kd_teacher, or a dataset with them",
+                    field));
+  }
   const Row log_probs = row.at(field, "a list of log-probabilities for each token");
   const std::vector<Row> positions = log_probs.elements();
   const auto ids = row.find("target_token_ids");

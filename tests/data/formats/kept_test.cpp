@@ -31,7 +31,8 @@ TEST(DataKept, EntriesStandAtTheirTokens) {
 }
 
 TEST(DataKept, MistakesAreNamed) {
-  EXPECT_THAT(user_error_of([] { read(R"({"text": "a"})", 1); }), HasSubstr("logprobs"));
+  EXPECT_THAT(user_error_of([] { read(R"({"text": "a"})", 1); }),
+              HasSubstr("has no logprobs; kd_trainer: true without a kd_teacher learns the log-probabilities"));
   EXPECT_THAT(user_error_of([] { read(R"({"logprobs": [[-1], [-1]], "target_token_ids": [[1], [2]]})", 1); }),
               HasSubstr("2 entries for 1 tokens"));
   EXPECT_THAT(user_error_of([] { read(R"({"logprobs": [[-1]], "target_token_ids": [[100]]})", 1); }),
