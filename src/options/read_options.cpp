@@ -101,7 +101,14 @@ std::string likely_key(const std::string& key) {
   };
   if (const auto at = elsewhere.find(key); at != elsewhere.end()) return std::string(at->second);
   std::vector<std::string_view> names;
-  for (const Field& field : fields()) names.push_back(field.name);
+  // Of a group's keys another group's are no neighbours, however they are spelled.
+  const std::string group = key.substr(0, key.find('.') + 1);
+  for (const Field& field : fields()) {
+    if (!group.empty() && field.name.starts_with(group)) names.push_back(field.name);
+  }
+  if (names.empty()) {
+    for (const Field& field : fields()) names.push_back(field.name);
+  }
   return nearest(key, names);
 }
 
