@@ -1,9 +1,11 @@
 #include "train/batching.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "data/sampler.h"
 
 namespace inlay::train {
@@ -45,6 +47,15 @@ std::string without_step_size(std::string batching) {
 // What the options say, without our version of packing.
 std::string keys_of(const std::string& batching) { return batching.substr(0, batching.find(packing_key)); }
 
+// Of two such texts what is in `text` alone.
+std::string different(const std::string& text, const std::string& other) {
+  const std::vector<std::string> known = split(other, ',');
+  std::vector<std::string> rest = split(text, ',');
+  std::erase_if(rest, [&](const std::string& part) { return std::ranges::find(known, part) != known.end(); });
+  const std::string joined = join(rest, ",");
+  return joined.substr(joined.starts_with(' ') ? 1 : 0);
+}
+
 bool same_steps(const std::string& saved, const std::string& now) {
   if (step_micro_batches(saved) == step_micro_batches(now)) return true;
   const auto then = accumulation_in(saved), present = accumulation_in(now);
@@ -84,7 +95,7 @@ void check_batching(const std::filesystem::path& checkpoint, const std::string& 
   user_error(
       "{}: the run's batches were made with {}, but now it is {}: documents would be skipped or repeated; resume with "
       "the run's own keys",
-      checkpoint.string(), keys_of(saved), keys_of(now));
+      checkpoint.string(), different(keys_of(saved), keys_of(now)), different(keys_of(now), keys_of(saved)));
 }
 
 std::string step_size_note(const std::string& saved, const options::TrainOptions& options, int processes) {

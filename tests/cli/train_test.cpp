@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "io/lock.h"
@@ -264,10 +265,12 @@ TEST_P(CliTrain, ResumingWithOtherBatchesOrLessThatTrainsIsRefused) {
   ASSERT_EQ(train("save_steps: 2\n").code, 0);
   fs::remove_all(folder / "run/checkpoint-6");
   fs::remove(folder / "run/summary.json");
-  for (const char* other : {"--seed=7", "--gradient_accumulation_steps=1", "--sequence_len=32"}) {
-    const CommandResult resumed = train("save_steps: 2\n", {"--resume", other});
-    EXPECT_EQ(resumed.code, 2) << other;
-    EXPECT_THAT(resumed.err, HasSubstr("the run's batches were made with seed")) << other;
+  for (const auto& [key, value] :
+       {std::pair{"seed", "7"}, {"gradient_accumulation_steps", "1"}, {"sequence_len", "32"}}) {
+    const CommandResult resumed = train("save_steps: 2\n", {"--resume", fmt::format("--{}={}", key, value)});
+    EXPECT_EQ(resumed.code, 2) << key;
+    EXPECT_THAT(resumed.err, HasSubstr(fmt::format("the run's batches were made with {} ", key)));
+    EXPECT_THAT(resumed.err, HasSubstr(fmt::format(", but now it is {} {}: documents would be", key, value)));
   }
   fs::copy(folder / "run/checkpoint-2", folder / "other");
   const CommandResult based = train("save_steps: 2\n", {"--resume", "--base_model", folder / "other"});

@@ -17,10 +17,14 @@ std::string error_of(const std::string& saved, const std::string& now) {
 
 TEST(TrainBatching, OtherOptionsAreNamed) {
   options::TrainOptions options, other;
-  other.seed = options.seed + 1;
+  other.seed = 43;
   EXPECT_EQ(error_of(batching_of(options), batching_of(options)), "<no error>");
+  EXPECT_EQ(error_of(batching_of(options), batching_of(other)),
+            "run/checkpoint-2: the run's batches were made with seed 42, but now it is seed 43: documents would be "
+            "skipped or repeated; resume with the run's own keys");
+  other.sequence_len = options.sequence_len + 1;
   EXPECT_THAT(error_of(batching_of(options), batching_of(other)),
-              HasSubstr("run/checkpoint-2: the run's batches were made with seed"));
+              HasSubstr("made with seed 42, sequence_len 2048, but now it is seed 43, sequence_len 2049:"));
 }
 
 // Version 1 sorted documents by length, and did not say its version.
