@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <sstream>
 
@@ -104,16 +105,23 @@ Finding memory() {
           .values = {{"bytes", total}, {"usable_bytes", usable}}};
 }
 
-Finding disk(const std::string& name, const std::filesystem::path& folder) {
+// cost: where nothing can be written there.
+Finding disk(const std::string& name, const std::filesystem::path& folder, const std::string& cost) {
   std::filesystem::path there = folder;
   while (!there.empty() && !io::exists(there) && there != there.parent_path()) there = there.parent_path();
   std::error_code error;
   const auto space = std::filesystem::space(there, error);
   if (folder.empty() || error) {
+    return {.name = name, .state = Finding::State::missing, .text = "no folder", .cost = cost};
+  }
+  const bool is_folder = io::is_folder(there);
+  if (!is_folder || ::access(there.c_str(), W_OK) != 0) {
+    const std::string why = is_folder ? io::reason(errno) : there.string() + " is no folder";
     return {.name = name,
             .state = Finding::State::missing,
-            .text = "no folder",
-            .cost = "prepared data and measured rates are made anew for every run; set HOME or XDG_CACHE_HOME"};
+            .text = fmt::format("nothing can be written to {}: {}", folder.string(), why),
+            .cost = cost,
+            .values = {{"folder", folder.string()}}};
   }
   return {.name = name,
           .text = fmt::format("{} free in {}", format_bytes(space.available), folder.string()),
@@ -177,8 +185,9 @@ std::vector<Finding> examine() {
         library("NCCL", {"libnccl.so.2"}, "a run has one GPU; Debian, Ubuntu with NVIDIA's packages: libnccl2"));
   }
   findings.push_back(mpi());
-  findings.push_back(disk("disk", std::filesystem::path(".")));
-  findings.push_back(disk("cache", cache_folder()));
+  findings.push_back(disk("disk", ".", "a run whose output_dir is here cannot begin"));
+  findings.push_back(disk("cache", cache_folder(),
+                          "prepared data and measured rates are made anew for every run; set HOME or XDG_CACHE_HOME"));
   return findings;
 }
 

@@ -35,6 +35,21 @@ TEST(CliDoctor, SaysWhatWasFoundAndWhatIsMissing) {
   }
 }
 
+// Room that nobody may write into is none.
+TEST(CliDoctor, SaysWhereNothingCanBeWritten) {
+  testing::CommandLimits limits;
+  limits.environment = {{"XDG_CACHE_HOME", "/dev/null"}};
+  const nlohmann::json cache = findings(inlay({"doctor", "--json"}, limits))["cache"];
+  EXPECT_EQ(cache["state"], "missing");
+  EXPECT_EQ(cache["text"], "nothing can be written to /dev/null/inlay: /dev/null is no folder");
+  const testing::TempFolder closed;
+  if (::geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
+  std::filesystem::permissions(closed.path(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+  limits.environment = {{"XDG_CACHE_HOME", closed.path().string()}};
+  EXPECT_EQ(findings(inlay({"doctor", "--json"}, limits))["cache"]["text"],
+            "nothing can be written to " + (closed / "inlay").string() + ": Permission denied");
+}
+
 TEST(CliDoctor, CountsTheCoresThatAreGranted) {
   cpu_set_t set;
   ASSERT_EQ(::sched_getaffinity(0, sizeof set, &set), 0);
