@@ -106,6 +106,10 @@ RunEnd Loop::run(TrainerState state, std::int64_t steps) {
   const double began = now() - state_.seconds;
   const RunLength length = run_length(steps_, documents_.sampler(), step_size, expected_speed_);
   console_.line(fmt::format("run {}: {}", state_.run, text_of(length)));
+  if (schedule.warmup_steps >= steps_) {
+    console_.line(fmt::format("note: the warm-up takes {}, so the learning rate does not get to {:g}",
+                              counted(schedule.warmup_steps, "step"), schedule.peak));
+  }
   remove_old_checkpoints();  // a killed run may have left too many
   const bool evaluated =
       state_.step < steps_ && (state_.evaluation_due || (state_.step == 0 && options_.eval_on_start));

@@ -107,6 +107,19 @@ TEST(CliWatching, AReaderThatGoesDoesNotEndTheRun) {
   EXPECT_THAT(read_text(run.folder() / "log"), HasSubstr("the run goes on without --json"));
 }
 
+TEST(CliWatching, AWarmUpThatOutlastsTheRunIsSaid) {
+  const SmallRun run;
+  const auto said = [&](const char* more) {
+    std::filesystem::remove_all(run.path());
+    const CommandResult result = run.train(std::string("max_steps: 2\n") + more, {"--lr_scheduler", "linear"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.err;
+  };
+  const std::string note = "note: the warm-up takes 2 steps, so the learning rate does not get to 0.001";
+  EXPECT_THAT(said("warmup_steps: 2\n"), HasSubstr(note));
+  EXPECT_THAT(said("warmup_steps: 1\n"), Not(HasSubstr("warm-up")));
+}
+
 TEST(CliWatching, PlanAndRunSayHowLongItIs) {
   const SmallRun run;
   const CommandResult trained = run.train("num_epochs: 3\n");
