@@ -30,6 +30,8 @@ TEST(OptionsOsft, MistakesAreNamed) {
   EXPECT_THAT(failure("unfreeze_rank_ratio: 1.5"), HasSubstr("from 0 to 1"));
   EXPECT_THAT(failure("basis: weights"), HasSubstr("osft.unfreeze_rank_ratio is required"));
   EXPECT_THAT(failure("unfreeze_rank_ratio: 0.5, basiss: weights"), HasSubstr("did you mean osft.basis?"));
+  // sdft has one, which is no neighbour of a key of osft's.
+  EXPECT_THAT(failure("enabled: true"), ::testing::Not(HasSubstr("did you mean sdft.enabled?")));
   EXPECT_THAT(failure("unfreeze_rank_ratio: 0.5, targets: [q]"), HasSubstr("q without k"));
   EXPECT_THAT(failure("unfreeze_rank_ratio: 0.5, targets: [w]"), HasSubstr("expected some of"));
   EXPECT_THAT(failure("unfreeze_rank_ratio: 0.5, route: dense"), HasSubstr("belongs to basis weights"));
