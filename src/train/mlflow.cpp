@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/environment.h"
 #include "core/error.h"
+#include "core/terminal.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/paths.h"
@@ -87,7 +88,7 @@ class MlFlow final : public Board {
     for (const auto& item : YAML::Load(options::to_yaml(options))) {
       YAML::Emitter out;
       out << YAML::Flow << item.second;
-      list.emplace_back(item.first.Scalar(), std::string(out.c_str()).substr(0, longest_parameter));
+      list.emplace_back(item.first.Scalar(), first_characters(out.c_str(), longest_parameter));  // half of one is none
     }
     return list;
   }
@@ -99,6 +100,7 @@ class MlFlow final : public Board {
     const io::HttpResponse response = io::ask(server_, request, patience);
     const json answer = json::parse(response.body, nullptr, false);
     if (response.status / 100 == 2 && answer.is_object()) return answer;
+    if (response.status / 100 == 2) stranger();
     const std::string why = answer.is_object() ? answer.value("message", "") : "";
     if (response.status == 404 && answer.is_object() && answer.value("error_code", "") == "RESOURCE_DOES_NOT_EXIST") {
       return json();
@@ -106,8 +108,18 @@ class MlFlow final : public Board {
     throw io::HttpError(
         fmt::format("{}: answered {}{}", server_.text(), response.status, why.empty() ? "" : ": " + why));
   }
+  [[noreturn]] void stranger() const {
+    throw io::HttpError(fmt::format("{}: answers, but not as an MLflow server does", server_.text()));
+  }
+  // What an answer has under these keys, one within the other.
+  std::string text_in(const json& answer, const std::string& pointer) const {
+    const json::json_pointer at(pointer);
+    if (!answer.contains(at) || !answer.at(at).is_string()) stranger();
+    return answer.at(at);
+  }
   json post(const std::string& path, const json& body) const {
-    json answer = send({.method = "POST", .path = path, .headers = {}, .body = body.dump()});
+    const std::string text = body.dump(-1, ' ', false, json::error_handler_t::replace);  // a path may be no UTF-8
+    json answer = send({.method = "POST", .path = path, .headers = {}, .body = text});
     if (answer.is_null()) throw io::HttpError(fmt::format("{}: the run no longer exists there", server_.text()));
     return answer;
   }
@@ -115,8 +127,8 @@ class MlFlow final : public Board {
   std::string experiment() const {
     const json found =
         send({.path = "experiments/get-by-name?experiment_name=" + io::percent_encoded(experiment_name_)});
-    if (!found.is_null()) return found.at("experiment").at("experiment_id");
-    return post("experiments/create", {{"name", experiment_name_}}).at("experiment_id");
+    if (!found.is_null()) return text_in(found, "/experiment/experiment_id");
+    return text_in(post("experiments/create", {{"name", experiment_name_}}), "/experiment_id");
   }
 
   void begin() {
@@ -130,30 +142,35 @@ class MlFlow final : public Board {
         return;
       }
     }
-    const json created = post("runs/create", {{"experiment_id", experiment()},
-                                              {"run_name", run_name_},
-                                              {"start_time", milliseconds(wall_clock())},
-                                              {"tags",
-                                               {{{"key", "inlay.run"}, {"value", run_.run}},
-                                                {{"key", "inlay.version"}, {"value", run_.version}},
-                                                {{"key", "inlay.output_dir"}, {"value", run_.output.string()}}}}});
-    const std::string id = created.at("run").at("info").at("run_id");
-    io::write_file_atomic(file, json{{"server", server_.text()}, {"run", run_.run}, {"run_id", id}}.dump(2) + "\n");
-    for (std::size_t at = 0; at < parameters_.size(); at += most_parameters) {
+    if (created_.empty()) {
+      const json created = post("runs/create", {{"experiment_id", experiment()},
+                                                {"run_name", run_name_},
+                                                {"start_time", milliseconds(wall_clock())},
+                                                {"tags",
+                                                 {{{"key", "inlay.run"}, {"value", run_.run}},
+                                                  {{"key", "inlay.version"}, {"value", run_.version}},
+                                                  {{"key", "inlay.output_dir"}, {"value", run_.output.string()}}}}});
+      created_ = text_in(created, "/run/info/run_id");
+      io::write_file_atomic(file,
+                            json{{"server", server_.text()}, {"run", run_.run}, {"run_id", created_}}.dump(2) + "\n");
+    }
+    for (; told_ < parameters_.size(); told_ += most_parameters) {
       json params = json::array();
-      for (std::size_t i = at; i < std::min(at + most_parameters, parameters_.size()); ++i) {
+      for (std::size_t i = told_; i < std::min(told_ + most_parameters, parameters_.size()); ++i) {
         params.push_back({{"key", parameters_[i].first}, {"value", parameters_[i].second}});
       }
-      post("runs/log-batch", {{"run_id", id}, {"params", std::move(params)}});
+      post("runs/log-batch", {{"run_id", created_}, {"params", std::move(params)}});
     }
-    id_ = id;
+    id_ = created_;
   }
 
   io::Url server_;
   BoardRun run_;
   std::string experiment_name_, run_name_, authorization_;
   std::vector<std::pair<std::string, std::string>> parameters_;
-  std::string id_;  // that MLflow gave the run; empty before it did
+  std::string id_;        // that MLflow gave the run; empty before it knows the run's parameters
+  std::string created_;   // the same, as soon as there is one: what goes wrong then is not another run
+  std::size_t told_ = 0;  // parameters that it knows
 };
 
 }  // namespace

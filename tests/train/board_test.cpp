@@ -120,6 +120,8 @@ class FakeMlflow {
   HttpServer server{[this](const HttpServer::Request& request) { return answer(request); }};
   std::string experiment;  // that exists
   bool broken = false;
+  int refused = 0;       // batches of parameters that it does not take before it does
+  std::string stranger;  // what something else than MLflow answers
 
   std::vector<json> posted(const std::string& path) {
     std::vector<json> bodies;
@@ -130,7 +132,11 @@ class FakeMlflow {
   }
 
  private:
-  std::string answer(const HttpServer::Request& request) const {
+  std::string answer(const HttpServer::Request& request) {
+    if (!stranger.empty()) return HttpServer::json(200, stranger);
+    if (request.path.ends_with("log-batch") && request.body.find("\"params\"") != std::string::npos && refused-- > 0) {
+      return HttpServer::json(500, "{}");
+    }
     if (broken) return HttpServer::json(500, R"({"error_code": "INTERNAL_ERROR", "message": "the disk is full"})");
     if (request.path.find("get-by-name?experiment_name=") != std::string::npos) {
       if (request.path.ends_with("=" + experiment)) {
@@ -215,6 +221,37 @@ TEST_F(TrainMlflow, WhatTheServerComplainsOfIsSaid) {
   queue.offer(record(1));
   queue.end(BoardEnd::finished, std::chrono::milliseconds(1500));
   EXPECT_THAT(queue.take_messages(), ::testing::Contains(HasSubstr("answered 500: the disk is full; the run goes on")));
+}
+
+TEST_F(TrainMlflow, SomethingElseThatAnswersIsNamed) {
+  for (const char* answer : {"hello", "{}", R"({"experiment": {"experiment_id": 7}})"}) {
+    mlflow.stranger = answer;
+    BoardQueue queue(make_mlflow(options(), {.output = folder.path(), .run = "abc", .version = "1.2"}));
+    queue.offer(record(1));
+    queue.end(BoardEnd::finished, std::chrono::milliseconds(1500));
+    EXPECT_THAT(queue.take_messages(),
+                ::testing::Contains(HasSubstr("answers, but not as an MLflow server does; the run goes on")))
+        << answer;
+  }
+}
+
+// What is tried again is not begun again.
+TEST_F(TrainMlflow, ARunWhoseParametersAreRefusedAtFirstIsOneRun) {
+  mlflow.refused = 2;
+  deliver(0, BoardEnd::finished);
+  EXPECT_EQ(mlflow.posted("runs/create").size(), 1u);
+  EXPECT_EQ(mlflow.posted("runs/update").at(0).at("status"), "FINISHED");
+}
+
+TEST_F(TrainMlflow, LongParametersEndWithAWholeCharacter) {
+  options::TrainOptions long_one = options();
+  long_one.sample_prompts = {""};
+  for (int i = 0; i < 600; ++i) long_one.sample_prompts[0] += i % 2 == 0 ? "ä" : "漢";
+  BoardQueue queue(make_mlflow(long_one, {.output = folder.path(), .run = "abc", .version = "1.2"}));
+  queue.offer(record(1));
+  queue.end(BoardEnd::finished, std::chrono::minutes(5));
+  EXPECT_THAT(queue.take_messages(), IsEmpty());
+  EXPECT_EQ(mlflow.posted("runs/update").at(0).at("status"), "FINISHED");
 }
 
 TEST(TrainBoards, AnAddressThatCannotBeIsAnErrorBeforeTheRun) {
