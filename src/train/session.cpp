@@ -359,12 +359,6 @@ MemoryChoice choose_within(const options::TrainOptions& options, const model::Mo
   if (options.memory.host_layers && *options.memory.host_layers > config.layer_count()) {
     user_error("memory.host_layers: {} of a model with {} layers", *options.memory.host_layers, config.layer_count());
   }
-  if (engine.other.config && engine.other.config->vocab != config.vocab) {
-    user_error(
-        "kd_teacher: {} has a vocabulary of {}, and the model one of {}: there is no divergence between their "
-        "predictions; choose a teacher with the model's own vocabulary",
-        options.distillation.teacher, format_count(engine.other.config->vocab), format_count(config.vocab));
-  }
   if (engine.fp8) check_fp8_parts(*engine.fp8, config);
   MemoryChoice choice = choose_memory_together(config, engine, demands_of(options), budget, options.parallel.zero);
   if (engine.fp8 && choice.plan.cost.model().products[static_cast<std::size_t>(DType::e4m3)] == 0) {
