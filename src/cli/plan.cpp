@@ -63,6 +63,15 @@ void print_team(const RunPlan& p) {
   }
 }
 
+void print_disk(const RunPlan& p) {
+  fmt::print("\nin {}: {}", p.options.output_dir, text_of(p.disk));
+  if (!p.disk_free) return fmt::print("\n");
+  const char* const enough = *p.disk_free >= p.disk.all()     ? " is free"
+                             : *p.disk_free >= p.disk.least() ? " is free: not enough for all"
+                                                              : " is free: not enough";
+  fmt::print("; {}{}\n", format_bytes(*p.disk_free), enough);
+}
+
 // The first of the run's files that is not there.
 std::string missing_data(const options::TrainOptions& options) {
   for (const auto* list : {&options.datasets, &options.test_datasets}) {
@@ -98,6 +107,7 @@ void print_plan(const RunPlan& p) {
     fmt::print(" in all {}\n", format_bytes(memory.host_peak));
   }
   if (memory.disk_bytes > 0) fmt::print("\nin {}: {}\n", engine.spill_folder, format_bytes(memory.disk_bytes));
+  print_disk(p);
   fmt::print("\nhost memory of the process: {}\n", format_bytes(p.process_bytes + memory.host_peak));
   if (p.budget.device < Arena::unlimited) {
     fmt::print("planned for {} of device memory{}{}\n", format_bytes(p.each.device),

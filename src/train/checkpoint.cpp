@@ -60,7 +60,9 @@ ReadPart from_engine(Engine& engine) {
 // Of the files that this run writes: they have the base model's dtypes.
 std::set<std::string> left_out(Engine& engine, const ModelOrigin& origin) {
   if (origin.adapter != nullptr) return {};
-  return states_in_model(engine.decoder().parameters(), io::Checkpoint(origin.base));
+  const io::Checkpoint base(origin.base);
+  return states_in_model(engine.decoder().parameters(),
+                         [&](const weights::Part& part) { return saved_dtype(base, part); });
 }
 
 nlohmann::json to_json(const Evaluated& evaluated) {

@@ -60,6 +60,14 @@ std::set<std::string> saved_otherwise(const model::ModelConfig& config, const io
   return names;
 }
 
+std::optional<io::Checkpoint> readable_weights(const fs::path& model) {
+  try {
+    return std::optional<io::Checkpoint>(std::in_place, model);
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+}
+
 namespace {
 
 // How a model is written: as the base model has it, tensor by tensor.
@@ -146,6 +154,16 @@ class Share {
 };
 
 }  // namespace
+
+std::uint64_t written_bytes(const ModelFolder& where, const model::ModelConfig& config,
+                            model::ModelParameters& parameters,
+                            const std::function<bool(const weights::Parameter&)>& changed) {
+  const io::Checkpoint base(where.base);
+  std::uint64_t bytes = 0;
+  for (const io::TensorSpec& spec : Layout(where, config, parameters, changed, false, base).specs)
+    bytes += spec.bytes();
+  return bytes;
+}
 
 PartWriter::PartWriter(const weights::Parameter& parameter, const weights::Part& part, DType dtype,
                        std::uint64_t offset, Write write)

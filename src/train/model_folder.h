@@ -34,6 +34,9 @@ std::optional<DType> saved_dtype(const io::Checkpoint& base, const weights::Part
 // base: absent where its weights are not there; then its configuration's dtype is what they will have.
 std::set<std::string> saved_otherwise(const model::ModelConfig& config, const io::Checkpoint* base, DType compute);
 
+// A model's weights; nothing where there are none, or none that can be read: that is said where they are loaded.
+std::optional<io::Checkpoint> readable_weights(const std::filesystem::path& model);
+
 // Hands over a part's numbers in the dtype, in consecutive pieces: of what trains, those that this rank has (as
 // model::read_part).
 using ReadPart = std::function<void(const weights::Parameter&, const weights::Part&, DType, const io::Checkpoint& base,
@@ -47,6 +50,11 @@ SavedFiles write_model(Communicator& ranks, const ModelFolder& where, const mode
                        model::ModelParameters& parameters,
                        const std::function<bool(const weights::Parameter&)>& changed, const ReadPart& read,
                        const ReadPacked& pack = {});
+
+// Of all tensors that it writes without `pack`.
+std::uint64_t written_bytes(const ModelFolder& where, const model::ModelConfig& config,
+                            model::ModelParameters& parameters,
+                            const std::function<bool(const weights::Parameter&)>& changed);
 
 // Writes the rows of a part that a ReadPart hands over where they belong in the part's tensor, which begins `offset`
 // bytes into it.

@@ -38,12 +38,12 @@ SavedFiles write_states(Communicator& ranks, const std::filesystem::path& path, 
 
 }  // namespace
 
-std::set<std::string> states_in_model(model::ModelParameters& parameters, const io::Checkpoint& model) {
+std::set<std::string> states_in_model(model::ModelParameters& parameters, const SavedDtype& saved) {
   std::set<std::string> names;
   parameters.for_each([&](weights::Parameter& p) {
     if (!p.trainable || p.parts.empty()) return;
     const auto all_are = [&](DType dtype) {
-      return std::ranges::all_of(p.parts, [&](const weights::Part& part) { return saved_dtype(model, part) == dtype; });
+      return std::ranges::all_of(p.parts, [&](const weights::Part& part) { return saved(part) == dtype; });
     };
     if (all_are(p.my_value().dtype())) names.insert(value_state(p));
     if (!p.low.absent() && all_are(DType::f32)) names.insert({value_state(p), low_state(p)});

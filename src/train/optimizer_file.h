@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -12,9 +14,11 @@
 // same file whatever number of ranks wrote it, each its own rows.
 namespace inlay::train {
 
-// The states that a model's own files hold, to the bit, where they have the dtypes of this one: the numbers that it
-// computes with, or, in fp32, the whole of the masters.
-std::set<std::string> states_in_model(model::ModelParameters& parameters, const io::Checkpoint& model);
+// The dtype that a part is saved in, in the model's own files; nothing where it is unknown.
+using SavedDtype = std::function<std::optional<DType>(const weights::Part&)>;
+// The states that these files hold, to the bit: the numbers that the model computes with, or, in fp32, the whole of the
+// masters.
+std::set<std::string> states_in_model(model::ModelParameters& parameters, const SavedDtype& saved);
 
 // All states but those left out.
 SavedFiles write_optimizer(Communicator& ranks, Optimizer& optimizer, Exec& exec, const std::filesystem::path& path,

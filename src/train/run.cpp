@@ -1,5 +1,6 @@
 #include "train/run.h"
 
+#include <algorithm>
 #include <random>
 
 #include "core/clock.h"
@@ -13,6 +14,7 @@
 #include "train/batch_stream.h"
 #include "train/batching.h"
 #include "train/board.h"
+#include "train/disk_need.h"
 #include "train/loop.h"
 #include "train/objective.h"
 #include "train/on_policy.h"
@@ -225,6 +227,10 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
   const auto epoch_batches = static_cast<double>(documents->sampler().batches_per_epoch(0));
   const options::TrainOptions resolved =
       in_steps(options, steps, epoch_batches / static_cast<double>(step_micro_batches(state.batching)));
+  by_leader(*ranks, "room on the disk", [&] {
+    const std::int64_t left = std::max<std::int64_t>(steps - state.step, 1);
+    check_room(disk_need(resolved, *config, engine.engine->options(), left), output.path(), console);
+  });
   by_leader(*ranks, "config.yaml", [&] {
     io::write_file_atomic(output.path() / "config.yaml", options::to_yaml(options::with_absolute_paths(resolved)));
   });

@@ -9,6 +9,7 @@
 #include "train/metrics.h"
 #include "train/objective.h"
 #include "train/on_policy.h"
+#include "train/schedule.h"
 #include "train/self_distillation.h"
 
 namespace inlay::train {
@@ -138,6 +139,12 @@ nlohmann::ordered_json to_json(const RunPlan& p) {
     json["tokens"] = p.length.tokens;
     json["seconds"] = p.length.seconds;
   }
+  json["output"] = {{"model_bytes", p.disk.model},
+                    {"state_bytes", p.disk.state},
+                    {"checkpoints", p.disk.checkpoints},
+                    {"bytes", p.disk.all()},
+                    {"free_bytes", nullptr}};
+  if (p.disk_free) json["output"]["free_bytes"] = *p.disk_free;
   if (p.longest > 0) json["longest_context"] = p.longest;
   if (p.many()) {
     const TeamEstimate& e = p.together;
@@ -193,6 +200,9 @@ RunPlan plan_run(const options::TrainOptions& options, const PlanRequest& reques
                                     format_bytes(p.search_peak), name_of(p.engine.device), format_bytes(p.each.device));
     }
   }
+  const double epoch_steps = p.length.epochs > 0 ? static_cast<double>(p.length.steps) / p.length.epochs : 0;
+  p.disk = disk_need(in_steps(p.options, p.length.steps, epoch_steps), p.config, p.engine, p.length.steps);
+  p.disk_free = free_space(p.options.output_dir);
   // On the CPU the arena is host memory; on a GPU the host holds the documents, the piece of a file that is on its way,
   // and what CUDA's libraries take (measured with CUDA 13.0).
   constexpr std::size_t piece = std::size_t{32} << 20, libraries = std::size_t{185} << 20;

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "train/disk_need.h"
 #include "train/network.h"
 #include "train/run_length.h"
 #include "train/session.h"
@@ -32,6 +33,8 @@ struct RunPlan {
   std::int64_t longest = 0;       // context that fits; 0: not asked
   bool from_data = false;
   RunLength length;  // steps 0: nothing is known of it
+  DiskNeed disk;     // of output_dir
+  std::optional<std::uint64_t> disk_free;
 
   // Where several processes are asked about.
   TeamShape team;

@@ -305,14 +305,9 @@ MemoryDemands demands_of(const options::TrainOptions& options) {
 
 namespace {
 
-// What is wrong with the weights, loading them says; a plan needs none.
 std::set<std::string> exact_when_saved(const options::TrainOptions& options, const model::ModelConfig& config,
                                        DType compute) {
-  std::optional<io::Checkpoint> base;
-  try {
-    base.emplace(options.base_model);
-  } catch (const UserError&) {
-  }
+  const std::optional<io::Checkpoint> base = readable_weights(options.base_model);
   return saved_otherwise(config, base ? &*base : nullptr, compute);
 }
 

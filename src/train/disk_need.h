@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "core/console.h"
+#include "train/engine.h"
+
+namespace inlay::options {
+struct TrainOptions;
+}
+
+namespace inlay::train {
+
+// What a run writes to its output folder: bytes of tensors, beside which everything else is small.
+struct DiskNeed {
+  std::uint64_t model = 0;       // the model, or the adapter, as it is saved
+  std::uint64_t state = 0;       // in checkpoints beside it, to go on from; 0 where these are models alone
+  std::int64_t checkpoints = 0;  // the most that are there at a time, the one that is being written among them
+
+  std::uint64_t checkpoint() const { return model + state; }
+  // With the result.
+  std::uint64_t all() const { return static_cast<std::uint64_t>(checkpoints) * checkpoint() + model; }
+  // Without room for this, nothing can be saved.
+  std::uint64_t least() const { return checkpoints > 0 ? checkpoint() : model; }
+};
+
+// Of a run of so many steps, whose save_steps and eval_steps are whole ones (in_steps); 0 steps: nobody knows how many,
+// and save_total_limit alone says how many checkpoints there may be.
+DiskNeed disk_need(const options::TrainOptions& options, const model::ModelConfig& config, const EngineOptions& engine,
+                   std::int64_t steps);
+// "3 checkpoints of 1.5 GiB (model 0.5 GiB, state 1 GiB) at a time, and the result: 5 GiB"
+std::string text_of(const DiskNeed& need);
+
+// What is free where the folder is, or will be; nothing where that cannot be said.
+std::optional<std::uint64_t> free_space(const std::filesystem::path& folder);
+// Before hours are spent: UserError where nothing could be saved, a line where not everything could.
+void check_room(const DiskNeed& need, const std::filesystem::path& output_dir, Console& console);
+
+}  // namespace inlay::train
