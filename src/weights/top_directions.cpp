@@ -17,9 +17,9 @@ using backend::ScratchScope;
 using enum backend::Transpose;
 
 // Directions that are followed: what is wanted of them converges with the ratio of the first singular value that is
-// left out altogether to the last wanted one. Of a matrix that has no more nothing is left out, and they are exact. In a real
-// model (SmolLM2-135M, 16 wanted) the worst matrix's were off by an angle of 24 degrees with 32, and of 2 with 64; with
-// 128, by less than fp32 shows, but decomposing takes four times as long.
+// left out altogether to the last wanted one. Of a matrix that has no more nothing is left out, and they are exact. In
+// a real model (SmolLM2-135M, 16 wanted) the worst matrix's were off by an angle of 24 degrees with 32, and of 2 with
+// 64; with 128, by less than fp32 shows, but decomposing takes four times as long.
 constexpr std::int64_t least_count = 64;
 constexpr int iterations = 16;
 
