@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include <inlay/version.h>
@@ -16,6 +17,7 @@
 #include "core/cache.h"
 #include "core/environment.h"
 #include "core/processors.h"
+#include "io/free_space.h"
 #include "io/paths.h"
 #include "train/memory.h"
 
@@ -107,11 +109,9 @@ Finding memory() {
 
 // cost: where nothing can be written there.
 Finding disk(const std::string& name, const std::filesystem::path& folder, const std::string& cost) {
-  std::filesystem::path there = folder;
-  while (!there.empty() && !io::exists(there) && there != there.parent_path()) there = there.parent_path();
-  std::error_code error;
-  const auto space = std::filesystem::space(there, error);
-  if (folder.empty() || error) {
+  const std::filesystem::path there = io::nearest_existing(folder);
+  const std::optional<std::uint64_t> free = io::free_space(folder);
+  if (folder.empty() || !free) {
     return {.name = name, .state = Finding::State::missing, .text = "no folder", .cost = cost};
   }
   const bool is_folder = io::is_folder(there);
@@ -124,8 +124,8 @@ Finding disk(const std::string& name, const std::filesystem::path& folder, const
             .values = {{"folder", folder.string()}}};
   }
   return {.name = name,
-          .text = fmt::format("{} free in {}", format_bytes(space.available), folder.string()),
-          .values = {{"folder", folder.string()}, {"free_bytes", space.available}}};
+          .text = fmt::format("{} free in {}", format_bytes(*free), folder.string()),
+          .values = {{"folder", folder.string()}, {"free_bytes", *free}}};
 }
 
 Finding gpu() {

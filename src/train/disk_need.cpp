@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "io/paths.h"
+#include "io/free_space.h"
 #include "options/train_options.h"
 #include "train/adapters.h"
 #include "train/model_folder.h"
@@ -75,17 +75,8 @@ std::string text_of(const DiskNeed& need) {
                      format_bytes(need.checkpoint()), parts, format_bytes(need.all()));
 }
 
-std::optional<std::uint64_t> free_space(const fs::path& folder) {
-  std::error_code error;
-  fs::path there = fs::absolute(folder, error);
-  while (!there.empty() && !io::exists(there) && there != there.parent_path()) there = there.parent_path();
-  const fs::space_info space = fs::space(there, error);
-  if (error) return std::nullopt;
-  return space.available;
-}
-
 void check_room(const DiskNeed& need, const fs::path& output_dir, Console& console) {
-  const std::optional<std::uint64_t> free = free_space(output_dir);
+  const std::optional<std::uint64_t> free = io::free_space(output_dir);
   if (!free || *free >= need.all()) return;
   const std::string only = fmt::format("{} is free in {}", format_bytes(*free), output_dir.string());
   if (*free < need.least()) {

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 
 #include "core/console.h"
@@ -34,8 +33,6 @@ DiskNeed disk_need(const options::TrainOptions& options, const model::ModelConfi
 // "3 checkpoints of 1.5 GiB (model 0.5 GiB, state 1 GiB) at a time, and the result: 5 GiB"
 std::string text_of(const DiskNeed& need);
 
-// What is free where the folder is, or will be; nothing where that cannot be said.
-std::optional<std::uint64_t> free_space(const std::filesystem::path& folder);
 // Before hours are spent: UserError where nothing could be saved, a line where not everything could.
 void check_room(const DiskNeed& need, const std::filesystem::path& output_dir, Console& console);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "data/dataset_files.h"
+#include "io/free_space.h"
 #include "osft/find_bases.h"
 #include "train/batch_stream.h"
 #include "train/mesh.h"
@@ -202,7 +203,7 @@ RunPlan plan_run(const options::TrainOptions& options, const PlanRequest& reques
   }
   const double epoch_steps = p.length.epochs > 0 ? static_cast<double>(p.length.steps) / p.length.epochs : 0;
   p.disk = disk_need(in_steps(p.options, p.length.steps, epoch_steps), p.config, p.engine, p.length.steps);
-  p.disk_free = free_space(p.options.output_dir);
+  p.disk_free = io::free_space(p.options.output_dir);
   // On the CPU the arena is host memory; on a GPU the host holds the documents, the piece of a file that is on its way,
   // and what CUDA's libraries take (measured with CUDA 13.0).
   constexpr std::size_t piece = std::size_t{32} << 20, libraries = std::size_t{185} << 20;
