@@ -134,7 +134,11 @@ OutputFile OutputFile::opened(const std::filesystem::path& path, int flags) {
 }
 
 OutputFile OutputFile::create(const std::filesystem::path& path) { return opened(path, O_CREAT | O_TRUNC); }
-OutputFile OutputFile::open(const std::filesystem::path& path) { return opened(path, 0); }
+OutputFile OutputFile::open(const std::filesystem::path& path) {
+  OutputFile file = opened(path, 0);
+  file.behind_ = WriteBehind({.kept = WriteBehind::all});  // what several have written is read for its checksum
+  return file;
+}
 
 OutputFile::~OutputFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
