@@ -17,11 +17,11 @@
 namespace inlay::io {
 namespace {
 
-enum class FaultKind : std::uint8_t { nothing, kill, enospc, defect, stuck, log };
+enum class FaultKind : std::uint8_t { nothing, kill, enospc, defect, stuck, space, log };
 
 struct Fault {
   FaultKind kind = FaultKind::nothing;
-  long long at = 0;    // the number of an operation
+  long long at = 0;    // the number of an operation, or of bytes
   std::string within;  // or a part of a file's name
   int log = -1;        // a descriptor, open as long as the process lives
 };
@@ -37,6 +37,7 @@ Fault wanted() {
   if (kind == "stuck") return {.kind = FaultKind::stuck, .within = what};
   const long long at = std::atoll(what.c_str());
   if (at == 0) return {};
+  if (kind == "space") return {.kind = FaultKind::space, .at = at};
   if (kind == "defect") return {.kind = FaultKind::defect, .at = at};
   return {.kind = kind == "kill" ? FaultKind::kill : FaultKind::enospc, .at = at};
 }
@@ -71,11 +72,21 @@ int stuck_at(const std::string& within, DiskOperation operation, const std::file
   return 0;
 }
 
+const Fault& fault_wanted() {
+  static const Fault fault = wanted();
+  return fault;
+}
+
 }  // namespace
 
+std::optional<std::uint64_t> injected_space() {
+  if (fault_wanted().kind != FaultKind::space) return std::nullopt;
+  return static_cast<std::uint64_t>(fault_wanted().at);
+}
+
 int injected_fault(DiskOperation operation, const std::filesystem::path& path) {
-  static const Fault fault = wanted();
-  if (fault.kind == FaultKind::nothing) return 0;
+  const Fault& fault = fault_wanted();
+  if (fault.kind == FaultKind::nothing || fault.kind == FaultKind::space) return 0;
   if (fault.kind == FaultKind::log) {
     log_operation(fault.log, operation, path);
     return 0;

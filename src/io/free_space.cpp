@@ -1,5 +1,6 @@
 #include "io/free_space.h"
 
+#include "io/fault.h"
 #include "io/paths.h"
 
 namespace inlay::io {
@@ -14,9 +15,10 @@ fs::path nearest_existing(const fs::path& path) {
 }
 
 std::optional<std::uint64_t> free_space(const fs::path& folder) {
+  if (const auto injected = injected_space()) return injected;
   std::error_code error;
   const fs::space_info space = fs::space(nearest_existing(folder), error);
-  if (error) return std::nullopt;
+  if (error || space.capacity == 0) return std::nullopt;  // some file systems do not count
   return space.available;
 }
 

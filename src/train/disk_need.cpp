@@ -13,18 +13,27 @@
 
 namespace inlay::train {
 
-namespace fs = std::filesystem;
-
 namespace {
 
-std::int64_t most_checkpoints(const options::TrainOptions& o, std::int64_t steps) {
+// Into the need: how many checkpoints are still to come at a time.
+void count_checkpoints(DiskNeed& need, const options::TrainOptions& o, const Ahead& ahead) {
   const bool best_alone = o.save_strategy == options::When::best;
+  const bool open = best_alone ? o.eval_share > 0 || o.evals_per_epoch > 0 || o.eval_strategy == options::When::epoch
+                               : o.save_share > 0 || o.saves_per_epoch > 0 || o.save_strategy == options::When::epoch;
   const std::int64_t every = best_alone ? o.eval_steps : o.save_steps;
-  std::int64_t count = every <= 0 ? 0 : steps == 0 ? std::max<std::int64_t>(o.save_total_limit, 1) + 1 : steps / every;
-  if (o.save_total_limit > 0) count = std::min(count, o.save_total_limit + 1);
+  const auto until = [&](std::int64_t step) {  // the last evaluation may be the best, wherever it falls
+    return every <= 0 ? 0 : (step + (best_alone ? every - 1 : 0)) / every;
+  };
+  const std::int64_t limit = o.save_total_limit;
+  std::int64_t most = until(ahead.steps) - until(ahead.done);
+  if (open || (ahead.steps == 0 && every > 0)) {
+    most = limit > 0 ? limit + 1 : 1;
+    need.at_least = limit == 0;
+  }
+  if (limit > 0 && most > 0) most = std::clamp<std::int64_t>(limit + 1 - ahead.checkpoints, 1, most);
   // The best so far stays until a better one is there.
-  if (o.loads_best() && !best_alone) count = std::max<std::int64_t>(count + 1, 2);
-  return count;
+  if (o.loads_best() && !best_alone) most = std::max<std::int64_t>(most + 1, 2);
+  need.checkpoints = most;
 }
 
 std::uint64_t adapter_bytes(Engine& engine, const adapter::AdapterTargets& targets) {
@@ -40,14 +49,15 @@ std::uint64_t adapter_bytes(Engine& engine, const adapter::AdapterTargets& targe
 }  // namespace
 
 DiskNeed disk_need(const options::TrainOptions& o, const model::ModelConfig& config, const EngineOptions& options,
-                   std::int64_t steps) {
+                   const Ahead& ahead) {
   EngineOptions alone = options;  // what is written is the same, whatever processes share the writing
   alone.mesh = {};
   alone.staged = Staged::nothing;
   Engine engine(backend::Exec::planner(alone.device), config, alone);
   model::ModelParameters& parameters = engine.decoder().parameters();
   const std::optional<io::Checkpoint> base = readable_weights(o.base_model);
-  DiskNeed need{.checkpoints = most_checkpoints(o, steps)};
+  DiskNeed need;
+  count_checkpoints(need, o, ahead);
   std::set<std::string> in_model;
   if (const auto adapter = adapter_of(o, config)) {
     need.model = adapter_bytes(engine, adapter->targets);
@@ -71,21 +81,22 @@ std::string text_of(const DiskNeed& need) {
   if (need.checkpoints == 0) return fmt::format("the result: {}", format_bytes(need.model));
   const std::string parts =
       need.state == 0 ? "" : fmt::format(" (model {}, state {})", format_bytes(need.model), format_bytes(need.state));
-  return fmt::format("{} of {}{} at a time, and the result: {}", counted(need.checkpoints, "checkpoint"),
-                     format_bytes(need.checkpoint()), parts, format_bytes(need.all()));
+  return fmt::format("{}{} of {}{} at a time, and the result: {}", need.at_least ? "at least " : "",
+                     counted(need.checkpoints, "checkpoint"), format_bytes(need.checkpoint()), parts,
+                     format_bytes(need.all()));
 }
 
-void check_room(const DiskNeed& need, const fs::path& output_dir, Console& console) {
-  const std::optional<std::uint64_t> free = io::free_space(output_dir);
+void check_room(const DiskNeed& need, const options::TrainOptions& options, Console& console) {
+  const std::optional<std::uint64_t> free = io::free_space(options.output_dir);
   if (!free || *free >= need.all()) return;
-  const std::string only = fmt::format("{} is free in {}", format_bytes(*free), output_dir.string());
+  const std::string only = fmt::format("{} is free in {}", format_bytes(*free), options.output_dir);
   if (*free < need.least()) {
     user_error("output_dir: {} is needed on the disk for {}, but only {}; make room, or choose another output_dir{}",
                format_bytes(need.least()), need.checkpoints > 0 ? "a checkpoint" : "the result", only,
-               need.state > 0 ? ", or save_only_model: true" : "");
+               need.state > 0 && *free >= need.model ? ", or save_only_model: true" : "");
   }
-  console.line(fmt::format("the disk may become full: {}, but only {}; save_total_limit bounds how many there are",
-                           text_of(need), only));
+  console.line(fmt::format("the disk may become full: {}, but only {}{}", text_of(need), only,
+                           options.save_total_limit == 0 ? "; save_total_limit bounds how many there are" : ""));
 }
 
 }  // namespace inlay::train

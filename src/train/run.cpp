@@ -1,6 +1,5 @@
 #include "train/run.h"
 
-#include <algorithm>
 #include <random>
 
 #include "core/clock.h"
@@ -193,7 +192,7 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
   state.base_fingerprint = engine.base_fingerprint;
   state.batching = batching_of(options, ranks->size());
   state.compute = arithmetic_text(engine.engine->options());
-  state.objective = objective_text(options);
+  state.objective = objective_text(options::with_absolute_paths(options));
   if (engine.adapter != nullptr) {
     state.adapter = engine.adapter->identity();
     state.adapter_targets = engine.adapter->targets_fingerprint();
@@ -228,8 +227,12 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
   const options::TrainOptions resolved =
       in_steps(options, steps, epoch_batches / static_cast<double>(step_micro_batches(state.batching)));
   by_leader(*ranks, "room on the disk", [&] {
-    const std::int64_t left = std::max<std::int64_t>(steps - state.step, 1);
-    check_room(disk_need(resolved, *config, engine.engine->options(), left), output.path(), console);
+    // What a killed run has left too many of makes room.
+    remove_old_checkpoints(output.path(), options.save_total_limit, state.best.at.step);
+    const Ahead ahead{.steps = steps,
+                      .done = state.step,
+                      .checkpoints = static_cast<std::int64_t>(checkpoints_in(output.path()).size())};
+    check_room(disk_need(resolved, *config, engine.engine->options(), ahead), resolved, console);
   });
   by_leader(*ranks, "config.yaml", [&] {
     io::write_file_atomic(output.path() / "config.yaml", options::to_yaml(options::with_absolute_paths(resolved)));

@@ -201,8 +201,10 @@ RunPlan plan_run(const options::TrainOptions& options, const PlanRequest& reques
                                     format_bytes(p.search_peak), name_of(p.engine.device), format_bytes(p.each.device));
     }
   }
-  const double epoch_steps = p.length.epochs > 0 ? static_cast<double>(p.length.steps) / p.length.epochs : 0;
-  p.disk = disk_need(in_steps(p.options, p.length.steps, epoch_steps), p.config, p.engine, p.length.steps);
+  const bool in_whole = p.length.steps > 0 && p.length.epochs > 0;
+  const auto steps = static_cast<double>(p.length.steps);
+  p.disk = disk_need(in_whole ? in_steps(p.options, p.length.steps, steps / p.length.epochs) : p.options, p.config,
+                     p.engine, {.steps = p.length.steps});
   p.disk_free = io::free_space(p.options.output_dir);
   // On the CPU the arena is host memory; on a GPU the host holds the documents, the piece of a file that is on its way,
   // and what CUDA's libraries take (measured with CUDA 13.0).

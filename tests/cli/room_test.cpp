@@ -5,16 +5,15 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/console.h"
 #include "support/command.h"
 #include "support/paths.h"
-#include "train/disk_need.h"
 
 // What a run will need of the disk, said before it begins.
 namespace inlay::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
 
 // Bytes of the tensors in a file, or in all files of a folder.
@@ -103,28 +102,56 @@ TEST_F(CliRoom, AsManyCheckpointsAsThereMayBe) {
   EXPECT_EQ(checkpoints({"--eval_steps", "4", "--save_total_limit", "3", "--load_best_model_at_end", "true"}), 5);
   const std::string best = config("llama_llama3_tied", "best", "val_set_size: 2\n", "save_strategy: best\n");
   EXPECT_EQ(planned(best, {"--max_steps", "20", "--eval_steps", "4"}).at("checkpoints"), 5);
+  EXPECT_EQ(planned(best, {"--max_steps", "10", "--eval_steps", "4"}).at("checkpoints"), 3);  // and the last step's
   const nlohmann::json output = planned(file, {"--save_steps", "1"});
   EXPECT_EQ(output.at("bytes"),
             output.at("model_bytes").get<std::uint64_t>() * 4 + output.at("state_bytes").get<std::uint64_t>() * 3);
   EXPECT_GT(output.at("free_bytes"), 0);
 }
 
-TEST_F(CliRoom, WhatCannotBeSavedDoesNotBegin) {
-  constexpr std::uint64_t too_much = std::uint64_t{1} << 60;
-  Console console(true);
-  const auto message = [&](const train::DiskNeed& need) {
-    return user_error_of([&] { train::check_room(need, folder / "not/yet/there", console); });
+// Without the data nobody knows how long an epoch is.
+TEST_F(CliRoom, WhereTheDataIsMissing) {
+  const auto plan = [&](const std::string& saving) {
+    const std::string file = config("llama_llama3_tied", "run", "", saving);
+    return inlay({"plan", file, "--datasets", "[{path: nowhere.jsonl}]"}).out;
   };
-  EXPECT_THAT(message({.model = too_much}), HasSubstr("is needed on the disk for the result, but only "));
-  const std::string checkpoint = message({.model = 1, .state = too_much, .checkpoints = 1});
-  EXPECT_THAT(checkpoint, HasSubstr("is needed on the disk for a checkpoint, but only "));
-  EXPECT_THAT(checkpoint, HasSubstr("or save_only_model: true"));
-  EXPECT_EQ(message({.model = 1, .state = 1, .checkpoints = too_much}), "<no error>");  // it may never get there
-  EXPECT_EQ(message({.model = 1, .state = 1, .checkpoints = 3}), "<no error>");
+  EXPECT_THAT(plan("save_strategy: epoch\n"), HasSubstr("at least 1 checkpoint of "));
+  EXPECT_THAT(plan("save_steps: 0.1\n"), HasSubstr("at least 1 checkpoint of "));
+  EXPECT_THAT(plan("save_strategy: epoch\nsave_total_limit: 2\n"), HasSubstr(": 3 checkpoints of "));
+  EXPECT_THAT(plan("save_steps: 1\n"), HasSubstr(": 3 checkpoints of "));
+}
+
+// Disks that say that they have so many bytes free.
+TEST_F(CliRoom, WhatCannotBeSavedDoesNotBegin) {
   const std::string file = config("llama_llama3_tied", "run", "");
+  const nlohmann::json output = planned(file);
+  const auto model = output.at("model_bytes").get<std::uint64_t>(),
+             checkpoint = model + output.at("state_bytes").get<std::uint64_t>();
+  const auto train = [&](std::uint64_t free, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"train", file});
+    return inlay(more, {.environment = {{"INLAY_TEST_FAULT", fmt::format("space:{}", free)}}});
+  };
+  const CommandResult nothing = train(1);
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_THAT(nothing.err, HasSubstr("is needed on the disk for a checkpoint, but only 1 B is free in "));
+  EXPECT_THAT(nothing.err, Not(HasSubstr("save_only_model")));
+  EXPECT_THAT(train(model).err, HasSubstr("or choose another output_dir, or save_only_model: true"));
+  EXPECT_THAT(train(1, {"--save_steps", "0"}).err, HasSubstr("is needed on the disk for the result, but only "));
+
+  const CommandResult tight = train(checkpoint);  // but not for the result, too
+  ASSERT_EQ(tight.code, 0) << tight.err;
+  EXPECT_THAT(tight.err, HasSubstr("the disk may become full: 1 checkpoint of "));
+  EXPECT_THAT(tight.err, HasSubstr("save_total_limit bounds how many there are"));
+
+  // Going on. To the next checkpoint, however few steps that takes; those beyond the limit make room before it is
+  // asked.
+  const std::vector<std::string> on = {"--resume", "--max_steps", "4", "--save_total_limit", "1"};
+  EXPECT_THAT(train(checkpoint - 1, on).err, HasSubstr("is needed on the disk for a checkpoint"));
+  const CommandResult enough = train(checkpoint + model, on);
+  ASSERT_EQ(enough.code, 0) << enough.err;
+  EXPECT_THAT(enough.err, Not(HasSubstr("the disk may become full")));
   EXPECT_THAT(inlay({"plan", file, "--max_steps", "1000000000000", "--save_steps", "1"}).out,
               HasSubstr("is free: not enough for all"));
-  EXPECT_THAT(inlay({"plan", file}).out, HasSubstr("1 checkpoint of "));
 }
 
 }  // namespace
