@@ -352,6 +352,8 @@ class StudyReader {
       for (const char* key : {"chat_template", "kd_teacher", "dataset_prepared_path", "memory.disk", "osft.cache"}) {
         options::locate(options, key, folder_);
       }
+      std::string& teacher = options.distillation.teacher;
+      if (!teacher.empty()) teacher = io::model_folder(teacher, "", {});
       for (std::string& file : options.osft.calibration.data) {
         if (file == "sample" || file == "earlier") continue;
         file = options::located(file, options::PathUse::read, folder_, "osft.calibration.data", options.notes);

@@ -1,5 +1,7 @@
 #include "train/objective.h"
 
+#include <optional>
+
 #include "core/text.h"
 #include "data/tokenizer/tokenizer.h"
 #include "io/paths.h"
@@ -59,14 +61,23 @@ ops::DivergenceSpec distillation_spec(const options::DistillationOptions& o) {
           .ce_weight = static_cast<float>(o.ce_alpha)};
 }
 
+// Nothing where there is none, or one that is not read here: data of tokens does without.
+std::optional<data::Tokenizer> tokenizer_of(const std::filesystem::path& model) {
+  if (!io::is_file(model / "tokenizer.json")) return std::nullopt;
+  try {
+    return data::Tokenizer::load(model);
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+}
+
 // Special tokens may have other names in another model: they stand for the same where they have the same number.
 void check_same_tokens(const std::filesystem::path& teacher, const std::filesystem::path& student) {
-  const auto known = [](const std::filesystem::path& model) { return io::is_file(model / "tokenizer.json"); };
-  if (!known(teacher) || !known(student)) return;
-  const data::Tokenizer theirs = data::Tokenizer::load(teacher), ours = data::Tokenizer::load(student);
-  for (std::int32_t id = 0; id < std::min(theirs.vocab_size(), ours.vocab_size()); ++id) {
-    if (theirs.is_special(id) || ours.is_special(id)) continue;
-    const auto their_text = theirs.text(id), our_text = ours.text(id);
+  const auto theirs = tokenizer_of(teacher), ours = tokenizer_of(student);
+  if (!theirs || !ours) return;
+  for (std::int32_t id = 0; id < std::min(theirs->vocab_size(), ours->vocab_size()); ++id) {
+    if (theirs->is_special(id) || ours->is_special(id)) continue;
+    const auto their_text = theirs->text(id), our_text = ours->text(id);
     if (!their_text || !our_text || *their_text == *our_text) continue;
     user_error("kd_teacher: token {} is '{}' in {}, but '{}' in {}; a teacher must have the model's vocabulary", id,
                *their_text, teacher.string(), *our_text, student.string());

@@ -226,6 +226,11 @@ TEST_P(CliObjectives, ATeacherHasTheModelsVocabulary) {
   const CommandResult tokens = train("c", "texts.jsonl", "kd_trainer: true\nkd_teacher: teacher\n");
   EXPECT_EQ(tokens.code, 2);
   EXPECT_THAT(tokens.err, HasSubstr("kd_teacher: token 97 is 'b' in "));
+  // Data of tokens needs no tokenizer, so that one which is not read here is no mistake.
+  folder.write("teacher/tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}");
+  folder.write("tokens.jsonl", "{\"input_ids\": [5, 6, 7, 8], \"labels\": [5, 6, 7, 8]}\n");
+  const CommandResult unread = train("d", "tokens.jsonl", "kd_trainer: true\nkd_teacher: teacher\n");
+  EXPECT_EQ(unread.code, 0) << unread.err;
 }
 
 // To go on by another objective may well be meant, but it is not the same run any more.
@@ -240,6 +245,15 @@ TEST_P(CliObjectives, AResumedRunSaysThatItLearnsByAnotherObjective) {
   const std::string other = "so far it learned by another objective: preferences by dpo (sigmoid)";
   EXPECT_THAT(resumed("rl: dpo\n"), Not(HasSubstr("so far it learned")));
   EXPECT_THAT(resumed("rl: dpo\ndpo_loss_type: hinge\n"), HasSubstr(other));
+
+  // The same teacher by another path is the same one.
+  ASSERT_EQ(inlay({"init", "--preset", "tiny", "--seed", "5", folder / "teacher"}).code, 0);
+  folder.write("texts.jsonl", "{\"text\": \"one two three four\"}\n");
+  ASSERT_EQ(train("kd", "texts.jsonl", "kd_trainer: true\nkd_teacher: teacher\nsave_steps: 4\n").code, 0);
+  fs::remove_all(folder / "kd/checkpoint-8");
+  const CommandResult same = inlay({"train", folder / "kd/config.yaml", "--resume"});
+  EXPECT_EQ(same.code, 0) << same.err;
+  EXPECT_THAT(same.err, Not(HasSubstr("so far it learned")));
 }
 
 TEST_P(CliObjectives, TokensThatSurpriseTheBaseModelAreMasked) {
