@@ -195,7 +195,9 @@ class Reading {
     }
     if (dataset_.format.most_tokens > 0) {  // of preferences
       user_error(
-          "{}: nothing in its {} is to be learned: the two answers of each are the same, or longer than sequence_len",
+          "{}: nothing in its {} is to be learned: answers, with their prompts, are longer than sequence_len, or the "
+          "two of "
+          "a pair are the same",
           dataset_.path, counted(counts_.rows, "row"));
     }
     user_error(

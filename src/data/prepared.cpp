@@ -56,6 +56,7 @@ std::string described(const FormatOptions& o) {
                                 o.no_input_format};
   // Other documents keep the names that they have had.
   if (o.most_tokens > 0) all.push_back({o.most_tokens, static_cast<int>(o.longer), o.learns_prompts});
+  if (o.learns_chosen) all.push_back("learns chosen");
   if (!o.shown.empty()) all.push_back({"shown", o.shown});
   if (o.reads_predictions) all.push_back({"predictions", o.logprobs_field});
   return all.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);

@@ -34,6 +34,7 @@ data::DatasetOptions completed(data::DatasetOptions dataset, const options::Trai
                     : options.excess_length_strategy == data::Oversized::drop ? data::Longer::leave_out
                                                                               : data::Longer::cut;
     format.learns_prompts = options.preference.rl == options::Rl::orpo;
+    format.learns_chosen = format.learns_prompts || options.preference.rpo_alpha > 0;
   }
   return dataset;
 }

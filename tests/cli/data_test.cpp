@@ -154,6 +154,8 @@ TEST_F(CliData, FilesOfOtherProgramsAreReadOrExplained) {
   EXPECT_THAT(said("within.json", R"({"version": 1, "data": [{"question": "who", "answer": "me"}]})"),
               HasSubstr("within.json:1: its data is a list of rows; expected the rows by themselves, as jq '.data' "
                         "makes it"));
+  EXPECT_THAT(said("own.jsonl", R"({"query_text": "hi", "answers": [{"text": "x", "score": 3}]})"),
+              HasSubstr("it is not clear what the row is: it has query_text, answers. Known are"));
   EXPECT_THAT(said("null.jsonl", R"({"question": "who", "answer": null})"),
               HasSubstr("it is not clear what the row is: it has question, answer (which is null). Known are"));
 }

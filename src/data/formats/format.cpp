@@ -96,7 +96,10 @@ DetectedFormat detect_format(const FormatOptions& given, const Row& row) {
     }
   }
   if (row.find("text")) return is("completion", "");
+  constexpr std::array<std::string_view, 6> holders = {"data", "rows", "examples", "records", "items", "train"};
+  const bool alone = row.value().map()->size() == 1;
   for (const auto& member : *row.value().map()) {
+    if (!alone && std::ranges::find(holders, member.key) == holders.end()) continue;  // a list of the row's own
     const io::Value::List* const list = member.value.list();
     if (list == nullptr || list->empty() || list->front().map() == nullptr) continue;
     row.fail(fmt::format("its {} is a list of rows; expected the rows by themselves, as jq '.{}' makes it", member.key,

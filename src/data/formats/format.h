@@ -60,6 +60,7 @@ struct FormatOptions {
   std::int64_t most_tokens = 0;
   Longer longer = Longer::cut;
   bool learns_prompts = false;
+  bool learns_chosen = false;  // by themselves, too: also where the other answer is the same
 
   // A document is followed by a prompt to write its last answer anew, which shows that answer: a text with
   // {instruction} and {response} in it. Empty: by nothing.

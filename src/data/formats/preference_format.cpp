@@ -151,7 +151,7 @@ PreferenceFormat::PreferenceFormat(const FormatOptions& options, Tokenizer token
 Document PreferenceFormat::make(const Row& row) const {
   return made([&] {
     Document document = pair(row);
-    if (is_tie(document)) throw LeftOut{};
+    if (!options_.learns_chosen && is_tie(document)) throw LeftOut{};
     return document;
   });
 }

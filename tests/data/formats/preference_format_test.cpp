@@ -110,6 +110,11 @@ TEST(DataPreferenceFormat, TiesAreLeftOut) {
   const std::string late = R"({"prompt": "abc", "chosen": "ddd", "rejected": "dde"})";
   EXPECT_TRUE(make_pair_of(late, {.type = "preference", .most_tokens = 5}).empty());
   EXPECT_EQ(make_pair_of(late, {.type = "preference", .most_tokens = 6}).size(), 2u);
+  // But not where the chosen one is learned by itself.
+  EXPECT_EQ(make_pair_of(R"({"prompt": "abc", "chosen": "d", "rejected": "d"})",
+                         {.type = "preference", .learns_chosen = true})
+                .size(),
+            2u);
 }
 
 TEST(DataPreferenceFormat, MistakesNameTheKey) {
