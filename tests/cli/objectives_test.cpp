@@ -312,7 +312,7 @@ TEST_P(CliObjectives, WrongDataIsAMistakeThatSaysWhatIsWanted) {
   EXPECT_EQ(judged.code, 2);
   EXPECT_THAT(judged.err, HasSubstr("prompt, chosen and rejected"));
   folder.write("ties.jsonl", "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"b\"}\n");
-  EXPECT_THAT(train("d", "ties.jsonl", "rl: dpo\n").err, HasSubstr("the two answers of each are the same"));
+  EXPECT_THAT(train("d", "ties.jsonl", "rl: dpo\n").err, HasSubstr("or the two of a pair are the same"));
   const CommandResult kto = train("c", "pairs.jsonl", "rl: kto\n");
   EXPECT_EQ(kto.code, 2);
   EXPECT_THAT(kto.err, HasSubstr("prompt, completion and label"));
