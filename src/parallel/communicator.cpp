@@ -97,7 +97,7 @@ std::vector<double> Communicator::sum(std::span<const double> mine, std::string_
   std::vector<double> total(mine.size(), 0.0), one(mine.size());
   for (const std::string& text : exchange({reinterpret_cast<const char*>(mine.data()), bytes}, what)) {
     INLAY_ASSERT(text.size() == bytes, "{}: ranks sum {} and {} bytes", what, bytes, text.size());
-    std::memcpy(one.data(), text.data(), bytes);
+    if (bytes > 0) std::memcpy(one.data(), text.data(), bytes);  // of nothing there is no place to copy to
     for (std::size_t i = 0; i < total.size(); ++i) total[i] += one[i];
   }
   return total;
