@@ -6,16 +6,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <set>
 #include <thread>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/checks.h"
 #include "cli/commands.h"
 #include "core/interrupt.h"
 #include "core/processors.h"
+#include "core/text.h"
 #include "study/record.h"
 #include "study/results.h"
 
@@ -24,17 +28,18 @@ namespace inlay::cli {
 namespace {
 
 struct ContinualArguments {
-  std::string config;
+  std::string config, study;
   bool resume = false, quiet = false, json = false, report_only = false, helping = false;
   int jobs = 1;
 };
 
-// A process that does sequences beside this one and others like it.
-pid_t start_helper(const ContinualArguments& arguments) {
+// A process that does sequences of a study beside this one and others like it.
+pid_t start_helper(const ContinualArguments& arguments, const std::string& study) {
   std::error_code error;
   const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
   if (error) user_error("/proc/self/exe cannot be read: {}", error.message());
   std::vector<std::string> words = {program, "continual", arguments.config, "--helping"};
+  if (!study.empty()) words.insert(words.end(), {"--study", study});
   if (arguments.quiet) words.emplace_back("--quiet");
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -52,10 +57,10 @@ pid_t start_helper(const ContinualArguments& arguments) {
 }
 
 // Starts them all and waits until the last has ended. The sequences are theirs to share out (study/continual.h).
-train::RunEnd run_helpers(const ContinualArguments& arguments) {
+train::RunEnd run_helpers(const ContinualArguments& arguments, const std::string& study) {
   ::signal(SIGCHLD, SIG_DFL);  // where it is ignored, nobody hears how a process has ended
   std::set<pid_t> running;
-  for (int i = 0; i < arguments.jobs; ++i) running.insert(start_helper(arguments));
+  for (int i = 0; i < arguments.jobs; ++i) running.insert(start_helper(arguments, study));
   bool asked = false;
   std::optional<int> failed;
   while (!running.empty()) {
@@ -79,23 +84,54 @@ train::RunEnd run_helpers(const ContinualArguments& arguments) {
   return asked ? train::RunEnd::interrupted : train::RunEnd::finished;
 }
 
+// All studies of the file, or the one that was named.
+std::vector<study::ContinualOptions> chosen_studies(const ContinualArguments& arguments) {
+  std::vector<study::ContinualOptions> studies = study::load_studies(arguments.config);
+  if (arguments.study.empty()) return studies;
+  std::vector<std::string> names;
+  for (study::ContinualOptions& study : studies) {
+    if (study.name == arguments.study) return {std::move(study)};
+    if (!study.name.empty()) names.push_back(study.name);
+  }
+  if (names.empty()) user_error("--study: {} holds a single study", arguments.config);
+  user_error("--study: {} holds {}, not '{}'", arguments.config, join(names, ", "), arguments.study);
+}
+
+// What has come out of the studies, with the page of each written anew where nothing else was to be done.
+void show_results(const ContinualArguments& arguments, const std::vector<study::ContinualOptions>& studies) {
+  nlohmann::ordered_json all;
+  for (const study::ContinualOptions& options : studies) {
+    const study::Study study = study::read_study(options);
+    const study::Analysis analysis = study::analyse(study);
+    if (arguments.report_only) study::write_report(options, study, analysis);
+    if (!arguments.json) {
+      if (!options.name.empty()) fmt::print("{}study {}\n", &options == &studies.front() ? "" : "\n", options.name);
+      fmt::print("{}\nthe report is {}/report.html\n", study::results_table(study, analysis), options.output_dir);
+    } else if (options.name.empty()) {
+      fmt::print("{}", study::results_json(study, analysis));
+    } else {
+      all[options.name] = nlohmann::ordered_json::parse(study::results_json(study, analysis));
+    }
+  }
+  if (!all.empty()) fmt::print("{}\n", all.dump(2));
+}
+
 int run(const ContinualArguments& arguments) {
-  const study::ContinualOptions options = study::load_continual_options(arguments.config);
+  std::vector<study::ContinualOptions> studies = chosen_studies(arguments);
   if (arguments.report_only) {
-    study::check_study(options);
+    if (std::ranges::any_of(studies, study::has_study)) {  // of several, those after it may be yet to come
+      std::erase_if(studies, [](const auto& study) { return !study::has_study(study); });
+    }
+    for (const study::ContinualOptions& study : studies) study::check_study(study);
   } else {
     install_interrupt_handler(arguments.helping ? Heard::silently : Heard::aloud);
     study::ContinualWork work{
         .resume = arguments.resume, .quiet = arguments.quiet, .helping = arguments.helping, .helpers = {}};
-    if (arguments.jobs > 1) work.helpers = [&] { return run_helpers(arguments); };
-    if (study::run_continual(options, work) == train::RunEnd::interrupted) return interrupt_exit_code();
+    if (arguments.jobs > 1) work.helpers = [&](const std::string& study) { return run_helpers(arguments, study); };
+    if (study::run_continual(studies, work) == train::RunEnd::interrupted) return interrupt_exit_code();
     if (arguments.helping) return 0;
   }
-  const study::Study study = study::read_study(options);
-  const study::Analysis analysis = study::analyse(study);
-  if (arguments.report_only) study::write_report(options, study, analysis);
-  fmt::print("{}", arguments.json ? study::results_json(study, analysis) : study::results_table(study, analysis));
-  if (!arguments.json) fmt::print("\nthe report is {}/report.html\n", options.output_dir);
+  show_results(arguments, studies);
   return 0;
 }
 
@@ -112,6 +148,7 @@ void add_continual(Program& program) {
                    "Do so many sequences at once, each in a process of its own: for small models, which leave most of "
                    "the device idle")
       ->check(whole(1, 256));
+  command->add_option("--study", arguments->study, "Of a file with several studies only the one of this name");
   command->add_flag("--helping", arguments->helping)->group("");  // a process that --jobs has started
   command->add_flag("--quiet", arguments->quiet, "Print errors and results only");
   command->add_flag("--json", arguments->json, "Print results.json instead of the table");

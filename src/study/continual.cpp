@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -96,13 +97,15 @@ class ContinualRun {
   }
 
   train::RunEnd execute() {
+    began_ = now();
+    if (!options_.name.empty() && !work_.helping) console_.line("study " + options_.name);
     try {
       prepare();
     } catch (const Interrupted&) {
       return interrupted();
     }
     if (work_.helpers && planned_ > 0) {
-      if (work_.helpers() == train::RunEnd::interrupted) return interrupted();
+      if (work_.helpers(options_.name) == train::RunEnd::interrupted) return interrupted();
     } else if (work() == train::RunEnd::interrupted) {
       return interrupted();
     }
@@ -389,13 +392,24 @@ class ContinualRun {
   EvaluationSets sets_;
   Study study_;
   std::size_t planned_ = 0;  // rows that were missing when this call began
-  double began_ = now();
+  double began_ = 0;
 };
 
 }  // namespace
 
-train::RunEnd run_continual(const ContinualOptions& options, const ContinualWork& work) {
-  return ContinualRun(options, work).execute();
+train::RunEnd run_continual(std::span<const ContinualOptions> studies, const ContinualWork& work) {
+  // Where one was interrupted, those after it may not have begun.
+  const bool any_begun = std::ranges::any_of(studies, has_study);
+  std::vector<std::unique_ptr<ContinualRun>> runs;
+  for (const ContinualOptions& study : studies) {
+    ContinualWork one = work;
+    one.resume = work.resume && (has_study(study) || !any_begun);
+    runs.push_back(std::make_unique<ContinualRun>(study, one));
+  }
+  for (const auto& run : runs) {
+    if (run->execute() == train::RunEnd::interrupted) return train::RunEnd::interrupted;
+  }
+  return train::RunEnd::finished;
 }
 
 void write_report(const ContinualOptions& options, const Study& study, const Analysis& analysis) {

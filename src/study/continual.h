@@ -1,6 +1,8 @@
 #pragma once
 
 #include <functional>
+#include <span>
+#include <string>
 
 #include "core/console.h"
 #include "study/options.h"
@@ -8,8 +10,8 @@
 
 namespace inlay::study {
 
-// Does some of a study's sequences at the same time as others; whether it was interrupted.
-using Helpers = std::function<train::RunEnd()>;
+// Does the sequences of the study of that name, several at the same time; whether it was interrupted.
+using Helpers = std::function<train::RunEnd(const std::string& study)>;
 
 struct ContinualWork {
   bool resume = false, quiet = false;
@@ -17,11 +19,12 @@ struct ContinualWork {
   Helpers helpers = {};  // do all sequences in place of this process; none: it does them itself
 };
 
-// Every method at every learning rate from every seed through all tasks, one after the other; after each task all of
+// The studies of a file, one after the other; all are checked before the first of them trains. In each, every method at
+// every learning rate from every seed through all tasks, one after the other; after each task all of
 // them and the held sets are evaluated. Everything is on disk as soon as it is known, and with resume only what is
 // missing is done. A sequence that another process is at is left to it. An interrupt (Ctrl-C) leaves a checkpoint of
 // the run it meets.
-train::RunEnd run_continual(const ContinualOptions& options, const ContinualWork& work);
+train::RunEnd run_continual(std::span<const ContinualOptions> studies, const ContinualWork& work);
 
 // Writes results.json and report.html from what is on disk.
 void write_report(const ContinualOptions& options, const Study& study, const Analysis& analysis);

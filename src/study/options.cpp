@@ -9,44 +9,11 @@
 #include "io/hub.h"
 #include "options/paths.h"
 #include "study/section.h"
+#include "study/yaml_maps.h"
 
 namespace inlay::study {
 
 namespace {
-
-YAML::Node find(const YAML::Node& map, const std::string& key) {
-  for (const auto& item : map) {
-    if (item.first.Scalar() == key) return item.second;
-  }
-  return YAML::Node(YAML::NodeType::Undefined);
-}
-
-// What stands in `over` replaces what stands in `under`, map by map. Keys keep the lines that they came from.
-YAML::Node merged(const YAML::Node& under, const YAML::Node& over) {
-  YAML::Node result(YAML::NodeType::Map);
-  for (const auto& item : under) {
-    const YAML::Node replacement = find(over, item.first.Scalar());
-    if (!replacement.IsDefined()) {
-      result.force_insert(item.first, item.second);
-    } else if (item.second.IsMap() && replacement.IsMap()) {
-      result.force_insert(item.first, merged(item.second, replacement));
-    }
-  }
-  for (const auto& item : over) {
-    const YAML::Node replaced = find(under, item.first.Scalar());
-    if (replaced.IsDefined() && replaced.IsMap() && item.second.IsMap()) continue;  // merged above
-    result.force_insert(item.first, item.second);
-  }
-  return result;
-}
-
-YAML::Node without_osft(const YAML::Node& keys) {
-  YAML::Node result(YAML::NodeType::Map);
-  for (const auto& item : keys) {
-    if (item.first.Scalar() != "osft") result.force_insert(item.first, item.second);
-  }
-  return result;
-}
 
 Metric parse_metric(const Section& section) {
   if (!section.has("metric")) return Metric::loss;
@@ -130,6 +97,35 @@ void check_names(const std::vector<Item>& items, const Section& section) {
   }
 }
 
+constexpr std::string_view study_keys[] = {"base_model", "output_dir", "tasks",    "held",       "methods",
+                                           "seeds",      "training",   "baseline", "keep_models"};
+
+// One of a file's studies: its keys, over those that are common to all.
+struct NamedStudy {
+  std::string name;  // empty: it is the only one
+  YAML::Node keys;
+};
+
+std::vector<NamedStudy> divided(const YAML::Node& file, const std::string& source, Problems& problems) {
+  if (!file.IsMap() || !find(file, "studies").IsDefined()) return {{.name = "", .keys = file}};
+  std::vector<std::string_view> known(std::begin(study_keys), std::end(study_keys));
+  known.emplace_back("studies");
+  const Section root(file, source, "", known, problems);
+  std::vector<std::string_view> own(std::begin(study_keys), std::end(study_keys));
+  std::erase(own, "output_dir");  // every study gets a folder below the common one
+  own.emplace_back("name");
+  std::vector<NamedStudy> studies;
+  problems.gather([&] {
+    for (const Section& section : root.list("studies", own, "a list of {name, tasks, methods}")) {
+      problems.gather([&] {
+        studies.push_back({section.label("name"), merged(without(file, "studies"), without(section.node(), "name"))});
+        check_names(studies, section);
+      });
+    }
+  });
+  return studies;
+}
+
 // Which of a method's keys says what is done to the models of another, and how.
 struct TakeBackKey {
   const char* name;
@@ -182,9 +178,7 @@ class StudyReader {
   StudyReader(const YAML::Node& node, std::string source, const std::filesystem::path& folder)
       : source_(std::move(source)),
         folder_(folder),
-        root_(node, source_, "",
-              {"base_model", "output_dir", "tasks", "held", "methods", "seeds", "training", "baseline", "keep_models"},
-              problems_) {}
+        root_(node, source_, "", {std::begin(study_keys), std::end(study_keys)}, problems_) {}
 
   ContinualOptions read(const std::string& text) {
     study_.text = text;
@@ -202,7 +196,7 @@ class StudyReader {
       study_.seeds = root_.values<std::int64_t>(
           "seeds", [](std::int64_t seed) { return seed >= 0; }, "a list of integers of at least 0");
     });
-    gather([&] { common_ = root_.training(); });
+    gather([&] { common_.reset(root_.training()); });
     gather([&] { read_tasks(); });
     gather([&] { read_held(); });
     gather([&] { read_methods(); });
@@ -311,7 +305,7 @@ class StudyReader {
     const double rate = method.learning_rates.empty() ? 1 : method.learning_rates[0];
     for (std::size_t t = 0; t < study_.tasks.size() && !method.after; ++t) {
       // A task says how OSFT goes about it, not whether it is used.
-      const YAML::Node of_task = find(keys, "osft").IsDefined() ? task_keys_[t] : without_osft(task_keys_[t]);
+      const YAML::Node of_task = find(keys, "osft").IsDefined() ? task_keys_[t] : without(task_keys_[t], "osft");
       method.training.push_back(training(merged(keys, of_task), t, rate));
       name_earlier_data(method.training[t], study_, t, method.name, source_);
     }
@@ -321,7 +315,7 @@ class StudyReader {
     if (study_.tasks.empty()) return;
     study_.evaluation = training(common_, 0, 1);
     for (std::size_t t = 0; t < study_.tasks.size(); ++t) {
-      study_.tasks[t].evaluation = training(merged(common_, without_osft(task_keys_[t])), t, 1);
+      study_.tasks[t].evaluation = training(merged(common_, without(task_keys_[t], "osft")), t, 1);
     }
   }
 
@@ -340,8 +334,9 @@ class StudyReader {
 
   // Training keys with what the study itself sets, read as `inlay train` would read them. What is missing of the study
   // was said already, and is no problem of these keys.
-  options::TrainOptions training(YAML::Node keys, std::size_t task, double learning_rate) const {
-    keys = merged(keys, YAML::Node(YAML::NodeType::Map));  // the caller's map stays as it is
+  options::TrainOptions training(const YAML::Node& of_study, std::size_t task, double learning_rate) const {
+    // A map of its own: to assign to a node would change what every copy of it stands for.
+    YAML::Node keys(merged(of_study, YAML::Node(YAML::NodeType::Map)));
     const auto or_any = [](const std::string& text) { return text.empty() ? "-" : text; };
     keys["base_model"] = or_any(study_.base_model);
     keys["output_dir"] = or_any(study_.output_dir);
@@ -373,19 +368,31 @@ class StudyReader {
 
 }  // namespace
 
-ContinualOptions parse_continual_options(const std::string& yaml, const std::string& source,
-                                         const std::filesystem::path& folder) {
+std::vector<ContinualOptions> parse_studies(const std::string& yaml, const std::string& source,
+                                            const std::filesystem::path& folder) {
   YAML::Node node;
   try {
     node = YAML::Load(yaml);
   } catch (const YAML::Exception& error) {
     user_error("{}, line {}: not valid YAML: {}", source, error.mark.line + 1, error.msg);
   }
-  return StudyReader(node, source, folder).read(yaml);
+  std::vector<ContinualOptions> studies;
+  Problems problems;
+  for (const NamedStudy& one : divided(node, source, problems)) {
+    problems.gather([&] {
+      ContinualOptions study = StudyReader(one.keys, source, folder).read(yaml);
+      study.name = one.name;
+      if (!one.name.empty()) study.output_dir = (std::filesystem::path(study.output_dir) / one.name).string();
+      studies.push_back(std::move(study));
+    });
+  }
+  problems.sort_by_line(source);
+  problems.raise();
+  return studies;
 }
 
-ContinualOptions load_continual_options(const std::filesystem::path& file) {
-  return parse_continual_options(io::read_file(file, std::size_t{16} << 20), file.string(), file.parent_path());
+std::vector<ContinualOptions> load_studies(const std::filesystem::path& file) {
+  return parse_studies(io::read_file(file, std::size_t{16} << 20), file.string(), file.parent_path());
 }
 
 std::string rate_name(double rate) {

@@ -58,6 +58,7 @@ struct ContinualMethod {
 enum class KeepModels : std::uint8_t { last, all, none };
 
 struct ContinualOptions {
+  std::string name;  // among the studies of its file; empty: it is the only one
   std::string base_model, output_dir;
   std::vector<ContinualTask> tasks;
   std::vector<HeldSet> held;
@@ -70,10 +71,11 @@ struct ContinualOptions {
   std::vector<std::string> notes;    // for people
 };
 
-// source names the file in messages; relative paths are those of a folder, as in a configuration of `inlay train`.
-ContinualOptions load_continual_options(const std::filesystem::path& file);
-ContinualOptions parse_continual_options(const std::string& yaml, const std::string& source,
-                                         const std::filesystem::path& folder = {});
+// A file holds one study, or several under `studies`, for which its other keys are the common ones. source names it in
+// messages; relative paths are those of a folder, as in a configuration of `inlay train`.
+std::vector<ContinualOptions> load_studies(const std::filesystem::path& file);
+std::vector<ContinualOptions> parse_studies(const std::string& yaml, const std::string& source,
+                                            const std::filesystem::path& folder = {});
 
 // A learning rate as it is written in folders and tables: 3e-5, 2.5e-4.
 std::string rate_name(double rate);

@@ -266,6 +266,8 @@ void drop_rows(const ContinualOptions& options, Sequence& sequence, std::size_t 
   }
 }
 
+bool has_study(const ContinualOptions& options) { return io::exists(fs::path(options.output_dir) / record_name); }
+
 void claim_study(const ContinualOptions& options, bool resume) {
   const fs::path output = options.output_dir, record = output / record_name;
   if (!resume && (io::exists(record) || io::exists(output / "metrics.jsonl") || has_weights(output))) {
@@ -287,8 +289,8 @@ void claim_study(const ContinualOptions& options, bool resume) {
 }
 
 void check_study(const ContinualOptions& options) {
+  if (!has_study(options)) user_error("{}: holds no study yet", options.output_dir);
   const fs::path record = fs::path(options.output_dir) / record_name;
-  if (!io::exists(record)) user_error("{}: holds no study yet", options.output_dir);
   compare(record, read_record(record), facts_of(options), false);
 }
 

@@ -33,6 +33,8 @@ void drop_checkpoints(const std::filesystem::path& task_folder);
 // Forgets the sequence's rows from a task on, on disk as well.
 void drop_rows(const ContinualOptions& options, Sequence& sequence, std::size_t from);
 
+// Whether it was begun.
+bool has_study(const ContinualOptions& options);
 // Takes the output folder for this study: a new one, or with resume the one that holds it already. Methods, learning
 // rates and seeds may be added or left out between commands; whatever else bears on a result must be as it was, data
 // included.

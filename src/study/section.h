@@ -22,6 +22,7 @@ class Section {
   Section(const YAML::Node& node, std::string source, std::string path, const std::vector<std::string_view>& known,
           Problems& problems);
 
+  const YAML::Node& node() const { return node_; }
   bool has(const std::string& key) const { return values_.contains(key) && !values_.at(key).IsNull(); }
   YAML::Node at(const std::string& key, std::string_view what) const;
   std::string text(const std::string& key, std::string_view what) const;

@@ -108,6 +108,51 @@ TEST_P(CliContinual, RunsAllSequencesAndReports) {
   EXPECT_THAT(table.out, HasSubstr("decay"));
 }
 
+// One after the other, each as if it were alone; what is wrong with the second is said before the first trains.
+TEST_P(CliContinual, SeveralStudiesOfAFile) {
+  const auto yaml = [&](const std::string& second) {
+    return "base_model: " + path("base") + "\noutput_dir: " + path("all") +
+           "\nmethods: [{name: sft, learning_rates: [1.0e-3]}]\n"
+           "training: {sequence_len: 32, micro_batch_size: 4, deterministic: true, dtype: fp32, max_steps: 2, "
+           "device: " +
+           std::string(name_of(GetParam())) +
+           "}\n"
+           "studies:\n"
+           "  - {name: first, tasks: [{name: reverse, train: " +
+           path("reverse.jsonl") + ", eval: " + path("held.jsonl") +
+           "}]}\n"
+           "  - {name: second, tasks: [{name: double, train: " +
+           path(second) + ", eval: " + path("held.jsonl") + "}]}\n";
+  };
+  const CommandResult wrong = run(yaml("nowhere.jsonl"));
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("nowhere.jsonl"));
+  EXPECT_FALSE(fs::exists(folder / "all/first/sft")) << "nothing has trained";
+  fs::remove_all(folder / "all");
+
+  const CommandResult one = run(yaml("double.jsonl"), {"--study", "second", "--jobs", "2", "--json"});
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_FALSE(fs::exists(folder / "all/first"));
+  const std::string second = read_text(folder / "all/second/results.json");
+  EXPECT_EQ(nlohmann::json::parse(one.out), nlohmann::json({{"second", nlohmann::json::parse(second)}}));
+
+  // What was never begun begins, what is complete stays.
+  const CommandResult both = run(yaml("double.jsonl"), {"--resume", "--json"});
+  ASSERT_EQ(both.code, 0) << both.err;
+  const auto results = nlohmann::json::parse(both.out);
+  EXPECT_EQ(results.at("second"), nlohmann::json::parse(second));
+  EXPECT_EQ(results.at("first"), nlohmann::json::parse(read_text(folder / "all/first/results.json")));
+  EXPECT_EQ(results.at("first").at("sequences_complete"), 1);
+
+  const CommandResult table = run(yaml("double.jsonl"), {"--report-only"});
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("study first"));
+  EXPECT_THAT(table.out, HasSubstr("all/second/report.html"));
+  const CommandResult unknown = run(yaml("double.jsonl"), {"--study", "third"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("holds first, second, not 'third'"));
+}
+
 TEST_P(CliContinual, InterruptedAnywhereItComesToTheSameResults) {
   const auto yaml = [&](const std::string& output) {
     std::string text = config(output, "", 25);

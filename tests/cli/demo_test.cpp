@@ -92,7 +92,7 @@ TEST(CliDemo, EveryRunOfItCanBePlanned) {
   // The base model has the shape of the random one it is made from.
   std::string yaml = read_text(demo + "study.yaml");
   yaml.replace(yaml.find(" base\n"), 6, " random\n");
-  const study::ContinualOptions study = study::load_continual_options(folder.write("study.yaml", yaml));
+  const study::ContinualOptions study = study::load_studies(folder.write("study.yaml", yaml)).front();
   ASSERT_EQ(study.methods.size(), 3u);
   for (const study::ContinualMethod& method : study.methods) {
     for (const options::TrainOptions& training : method.training) {

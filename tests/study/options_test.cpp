@@ -19,7 +19,7 @@ const std::string tasks =
 const std::string head = "base_model: m\noutput_dir: o\n";
 const std::string methods = "methods: [{name: sft, learning_rates: [1.0e-4]}]\n";
 
-ContinualOptions parse(const std::string& yaml) { return parse_continual_options(yaml, "c.yaml"); }
+ContinualOptions parse(const std::string& yaml) { return parse_studies(yaml, "c.yaml").front(); }
 std::string error_of(const std::string& yaml) {
   return inlay::testing::user_error_of([&] { parse(yaml); });
 }
@@ -244,7 +244,7 @@ TEST(StudyOptions, PathsAreThoseOfTheFilesFolder) {
                "tasks: [{name: a, train: a.jsonl, eval: a.jsonl}]\nheld: [{name: h, data: [a.jsonl, other.jsonl]}]\n"
                "methods: [{name: sft, learning_rates: [1], training: {chat_template: t.jinja, osft: "
                "{unfreeze_rank_ratio: 0.5, calibration: {data: [sample, a.jsonl]}}}}]\n");
-  const auto o = load_continual_options(folder / "in/study.yaml");
+  const auto o = load_studies(folder / "in/study.yaml").front();
   const std::string data = (folder / "in/a.jsonl").string();
   EXPECT_EQ(o.base_model, (folder / "in/m").string());
   EXPECT_EQ(o.output_dir, (folder / "in/o").string());
@@ -254,6 +254,51 @@ TEST(StudyOptions, PathsAreThoseOfTheFilesFolder) {
       << "what is nowhere is missing where it was looked for";
   EXPECT_EQ(o.methods[0].training[0].chat_template, (folder / "in/t.jinja").string());
   EXPECT_THAT(o.methods[0].training[0].osft.calibration.data, ElementsAre("sample", data));
+}
+
+TEST(StudyOptions, AFileMayHoldSeveral) {
+  const auto studies = parse_studies(
+      "base_model: m\noutput_dir: o\nseeds: [1, 2]\ntraining: {sequence_len: 64, max_steps: 9}\n" + methods +
+          "studies:\n"
+          "  - {name: short, tasks: [{name: a, train: a.jsonl, eval: a.jsonl}], training: {max_steps: 3}}\n"
+          "  - name: long\n"
+          "    tasks: [{name: b, train: b.jsonl, eval: b.jsonl}]\n"
+          "    methods: [{name: slow, learning_rates: [1.0e-5]}, {name: fast, learning_rates: [1.0e-3]}]\n"
+          "    seeds: [7]\n",
+      "c.yaml");
+  ASSERT_EQ(studies.size(), 2u);
+  const ContinualOptions &brief = studies[0], &lengthy = studies[1];
+  EXPECT_EQ(brief.name, "short");
+  EXPECT_EQ(brief.output_dir, "o/short");
+  EXPECT_EQ(lengthy.output_dir, "o/long");
+  EXPECT_EQ(lengthy.base_model, "m");
+  EXPECT_EQ(brief.methods[0].training[0].sequence_len, 64);
+  EXPECT_EQ(brief.methods[0].training[0].max_steps, 3) << "maps are merged";
+  EXPECT_EQ(lengthy.methods[0].training[0].max_steps, 9);
+  EXPECT_EQ(brief.methods[0].name, "sft");
+  ASSERT_EQ(lengthy.methods.size(), 2u) << "lists are replaced";
+  EXPECT_EQ(lengthy.methods[0].name, "slow");
+  EXPECT_THAT(brief.seeds, ElementsAre(1, 2));
+  EXPECT_THAT(lengthy.seeds, ElementsAre(7));
+  EXPECT_TRUE(parse(head + tasks + methods).name.empty());
+}
+
+// Those of a study that is alone, with the line of the file, and said once where they are all studies'.
+TEST(StudyOptions, MistakesInOneOfSeveralAreTold) {
+  const std::string one = "tasks: [{name: a, train: a.jsonl, eval: a.jsonl}]";
+  EXPECT_THAT(error_of(head + methods + "studies:\n  - {name: a, " + one + "}\n  - {name: a, " + one + "}\n"),
+              HasSubstr("c.yaml, line 6: studies[1].name: 'a' is given twice"));
+  EXPECT_THAT(error_of(head + methods + "studies: [{name: a, output_dir: p, " + one + "}]\n"),
+              HasSubstr("line 4: studies[0].output_dir is not a known key"));
+  EXPECT_THAT(error_of(head + methods + "studies: [{" + one + "}]\n"), HasSubstr("studies[0].name"));
+  EXPECT_THAT(error_of(head + methods + "studies: []\n"), HasSubstr("studies"));
+  EXPECT_THAT(error_of(head + methods + "studies: 3\n"),
+              HasSubstr("expected a list of {name, tasks, methods}, got '3'"));
+  const std::string both = error_of(head + "seeds: [-1]\n" + methods + "studies:\n  - {name: a, " + one +
+                                    "}\n  - {name: b, " + one + ", training: {max_stepz: 4}}\n");
+  EXPECT_THAT(both, HasSubstr("2 problems"));
+  EXPECT_THAT(both, HasSubstr("line 3: seeds: expected a list of integers of at least 0, got '-1'"));
+  EXPECT_THAT(both, HasSubstr("line 7: max_stepz"));
 }
 
 TEST(StudyOptions, RatesAreNamedBriefly) {
