@@ -97,6 +97,7 @@ enum class QkNorm : std::uint8_t { none, heads, whole };  // of every query and 
 struct ModelConfig {
   std::string model_type;  // as in config.json
   std::int64_t hidden = 0, intermediate = 0, vocab = 0;
+  std::int64_t vocab_in_file = 0;  // rows of embedding and head there, where only the first `vocab` are read; 0: all
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t max_positions = 0;
   float norm_eps = 1e-6f;

@@ -152,6 +152,9 @@ ModelParameters::ModelParameters(const ModelConfig& config) {
   embedding = single(Role::embedding, "embedding", config.names.embedding, {config.vocab, config.hidden});
   final_norm = single(Role::norm, "final_norm", config.names.final_norm, {config.hidden});
   if (!config.tied_embeddings) head = single(Role::head, "head", config.names.head, {config.vocab, config.hidden});
+  for (Parameter* p : {&embedding, &head}) {
+    for (Part& part : p->parts) part.of_rows = config.vocab_in_file;
+  }
   for (std::int64_t layer = 0; layer < config.layer_count(); ++layer) layers.push_back(layer_parameters(config, layer));
   for_each_in_layers([](std::int64_t layer, Parameter& parameter) { parameter.layer = layer; });
 }

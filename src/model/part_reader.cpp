@@ -54,7 +54,7 @@ bool is_mxfp4(const io::Checkpoint& checkpoint, const std::string& name) {
 Shape tensor_shape(const Parameter& parameter, const Part& part) {
   if (part.stacked > 0) return {part.stacked, parameter.shape[1], part.rows};
   Shape shape = parameter.shape;
-  shape[0] = part.rows;
+  shape[0] = part.of_rows > 0 ? part.of_rows : part.rows;
   return shape;
 }
 

@@ -8,6 +8,7 @@
 #include "model/families/family.h"
 #include "objective/divergence.h"
 #include "objective/preference.h"
+#include "train/session.h"
 
 namespace inlay::train {
 
@@ -61,6 +62,15 @@ ops::DivergenceSpec distillation_spec(const options::DistillationOptions& o) {
           .ce_weight = static_cast<float>(o.ce_alpha)};
 }
 
+// Heads of a family are padded to different sizes. Of a larger one only the rows that the model has too are read; the
+// others belong to no token (check_teacher).
+model::ModelConfig teacher_config(const options::TrainOptions& o) {
+  model::ModelConfig teacher = model::load_config(o.distillation.teacher);
+  const std::int64_t vocab = config_of(o).vocab;
+  if (teacher.vocab > vocab) teacher.vocab_in_file = std::exchange(teacher.vocab, vocab);
+  return teacher;
+}
+
 // Nothing where there is none, or one that is not read here: data of tokens does without.
 std::optional<data::Tokenizer> tokenizer_of(const std::filesystem::path& model) {
   if (!io::is_file(model / "tokenizer.json")) return std::nullopt;
@@ -90,9 +100,13 @@ void check_teacher(const options::TrainOptions& o, const model::ModelConfig& con
   const std::string& teacher = o.distillation.teacher;
   if (!o.distillation.enabled || teacher.empty()) return;
   const std::int64_t vocab = model::load_config(teacher).vocab;
-  if (vocab != config.vocab) {
-    user_error("kd_teacher: {} has a vocabulary of {}, and {} one of {}; a teacher must have the model's", teacher,
-               format_count(vocab), o.base_model, format_count(config.vocab));
+  const auto tokens = vocab > config.vocab ? tokenizer_of(teacher) : std::nullopt;
+  if (vocab < config.vocab || (vocab > config.vocab && (!tokens || tokens->vocab_size() > config.vocab))) {
+    user_error("kd_teacher: {} has a vocabulary of {}, and {} one of {}; a teacher must have the model's{}", teacher,
+               format_count(vocab), o.base_model, format_count(config.vocab),
+               vocab < config.vocab ? ""
+               : tokens             ? ", but for rows of its head that no token has"
+                        : ", but for rows of its head that no token has, which only a tokenizer.json shows");
   }
   check_same_tokens(teacher, o.base_model);
 }
@@ -119,8 +133,7 @@ void set_objective(const options::TrainOptions& o, EngineOptions& engine) {
   } else if (o.distillation.enabled) {
     engine.objective = std::make_shared<objective::DivergenceKind>(distillation_spec(o.distillation), "kd_loss");
     if (o.distillation.teacher.empty()) return;
-    engine.other = {
-        .wanted = true, .config = model::load_config(o.distillation.teacher), .on_host = o.distillation.on_host};
+    engine.other = {.wanted = true, .config = teacher_config(o), .on_host = o.distillation.on_host};
   }
 }
 

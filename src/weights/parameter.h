@@ -22,6 +22,7 @@ class Fp8Products;  // weights/products.h
 struct Part {
   std::string checkpoint_name;
   std::int64_t row = 0, rows = 0;
+  std::int64_t of_rows = 0;  // how many the tensor has, where only the first of them are taken; 0: these alone
   // Where one tensor, [stacked, in, out], has the matrices of so many experts: which of them this is.
   std::int64_t stacked = 0, index = 0;
 

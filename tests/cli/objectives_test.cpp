@@ -9,6 +9,7 @@
 
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
+#include "io/safetensors_writer.h"
 #include "support/chat_model.h"
 #include "support/command.h"
 #include "support/device_tensors.h"
@@ -231,6 +232,51 @@ TEST_P(CliObjectives, ATeacherHasTheModelsVocabulary) {
   folder.write("tokens.jsonl", "{\"input_ids\": [5, 6, 7, 8], \"labels\": [5, 6, 7, 8]}\n");
   const CommandResult unread = train("d", "tokens.jsonl", "kd_trainer: true\nkd_teacher: teacher\n");
   EXPECT_EQ(unread.code, 0) << unread.err;
+}
+
+// Gives the (tied) embedding of a model more rows, which stand for no token.
+void add_rows_to_embedding(const fs::path& model, std::int64_t more, float value) {
+  constexpr const char* name = "model.embed_tokens.weight";
+  const fs::path file = model / "model.safetensors", longer = model / "longer.safetensors";
+  {
+    const io::SafetensorsFile before(file);
+    std::vector<io::TensorSpec> specs;
+    for (const std::string& tensor : before.names()) {
+      specs.push_back({.name = tensor, .shape = before.tensor(tensor).shape().extents()});
+      if (tensor == name) specs.back().shape[0] += more;
+    }
+    io::SafetensorsWriter writer(longer, specs);
+    for (const io::TensorSpec& spec : specs) {
+      const ConstView tensor = before.tensor(spec.name);
+      const auto* bytes = static_cast<const std::byte*>(tensor.data());
+      writer.write_part(spec.name, 0, {bytes, tensor.bytes()});
+      const std::vector<float> rest((spec.bytes() - tensor.bytes()) / sizeof(float), value);
+      if (!rest.empty()) writer.write_part(spec.name, tensor.bytes(), std::as_bytes(std::span(rest)));
+    }
+    writer.finish();
+  }
+  fs::rename(longer, file);
+  auto config = nlohmann::json::parse(read_text(model / "config.json"));
+  config["vocab_size"] = config["vocab_size"].get<std::int64_t>() + more;
+  std::ofstream(model / "config.json") << config.dump();
+}
+
+// Heads of a family are padded to different sizes: what no token has is no part of the vocabulary.
+TEST_P(CliObjectives, RowsOfATeachersHeadThatNoTokenHasDoNotCount) {
+  ASSERT_EQ(inlay({"init", "--preset", "tiny", "--seed", "5", folder / "teacher"}).code, 0);
+  folder.write("texts.jsonl", "{\"text\": \"one two three four\"}\n");
+  const std::string keys = "kd_trainer: true\nkd_teacher: teacher\nkd_beta: 0.5\n";
+  ASSERT_EQ(train("equal", "texts.jsonl", keys).code, 0);
+  add_rows_to_embedding(folder / "teacher", 3, 100.0f);
+  const CommandResult padded = train("padded", "texts.jsonl", keys);
+  ASSERT_EQ(padded.code, 0) << padded.err;
+  EXPECT_EQ(metrics("padded").at(7).at("kd_loss"), metrics("equal").at(7).at("kd_loss"));
+  EXPECT_EQ(inlay({"plan", folder / "padded.yaml"}).code, 0);
+
+  fs::rename(folder / "teacher/tokenizer.json", folder / "teacher/elsewhere.json");
+  const CommandResult unknown = train("unknown", "texts.jsonl", keys);
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("which only a tokenizer.json shows"));
 }
 
 // To go on by another objective may well be meant, but it is not the same run any more.
