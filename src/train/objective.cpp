@@ -8,6 +8,7 @@
 #include "model/families/family.h"
 #include "objective/divergence.h"
 #include "objective/preference.h"
+#include "options/objective_fields.h"
 #include "train/session.h"
 
 namespace inlay::train {
@@ -137,19 +138,39 @@ void set_objective(const options::TrainOptions& o, EngineOptions& engine) {
   }
 }
 
+namespace {
+
+// ", rl_beta 0.1", of those keys that bear on the objective and are not as they are by themselves.
+std::string changed_keys(const options::TrainOptions& o, std::initializer_list<const char*> keys) {
+  std::string text;
+  for (const char* key : keys) {
+    const std::string value = options::value_text(o, key);
+    if (!options::option::serves_objective(o, key) || value == options::value_text({}, key)) continue;
+    text += fmt::format(", {} {}", key, value);
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string objective_text(const options::TrainOptions& o) {
   const auto value = [&](std::string_view key) { return options::value_text(o, key); };
   if (o.preference.enabled()) {
     const std::string kind = o.preference.rl == Rl::dpo ? fmt::format(" ({})", value("dpo_loss_type")) : "";
-    return fmt::format("objective: preferences by {}{}", value("rl"), kind);
+    return fmt::format("objective: preferences by {}{}{}", value("rl"), kind,
+                       changed_keys(o, {"rl_beta", "dpo_label_smoothing", "rpo_alpha", "orpo_alpha", "simpo_gamma",
+                                        "cpo_alpha", "kto_desirable_weight", "kto_undesirable_weight"}));
   }
   if (o.distillation.enabled) {
-    return fmt::format("objective: distillation from {}, beta {}, temperature {}",
+    return fmt::format("objective: distillation from {}, beta {}, temperature {}{}",
                        o.distillation.teacher.empty() ? "log-probabilities in the data" : o.distillation.teacher,
-                       o.distillation.beta, o.distillation.temperature);
+                       o.distillation.beta, o.distillation.temperature, changed_keys(o, {"kd_alpha", "kd_ce_alpha"}));
   }
   std::string text;
-  if (o.loss.token_weight != TokenWeight::none) text = fmt::format("tokens weighted by {}", value("loss.token_weight"));
+  if (o.loss.token_weight != TokenWeight::none) {
+    text = fmt::format("tokens weighted by {}", value("loss.token_weight"));
+    text += changed_keys(o, {"loss.eaft_top_k", "loss.talr_temperature", "loss.talr_floor", "loss.stm_perplexity"});
+  }
   if (o.loss.kl_to_base > 0) {
     text += fmt::format("{}{} · divergence from the base model ({})", text.empty() ? "" : ", ", o.loss.kl_to_base,
                         value("loss.kl_direction"));

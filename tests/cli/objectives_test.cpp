@@ -291,6 +291,10 @@ TEST_P(CliObjectives, AResumedRunSaysThatItLearnsByAnotherObjective) {
   const std::string other = "so far it learned by another objective: preferences by dpo (sigmoid)";
   EXPECT_THAT(resumed("rl: dpo\n"), Not(HasSubstr("so far it learned")));
   EXPECT_THAT(resumed("rl: dpo\ndpo_loss_type: hinge\n"), HasSubstr(other));
+  EXPECT_THAT(resumed("rl: dpo\nrl_beta: 0.5\n"), HasSubstr(other));
+  fs::remove_all(folder / "run");
+  ASSERT_EQ(train("run", "pairs.jsonl", "rl: dpo\nrl_beta: 0.5\nsave_steps: 4\n").code, 0);
+  EXPECT_THAT(resumed("rl: dpo\n"), HasSubstr(other + ", rl_beta 0.5"));
 
   // The same teacher by another path is the same one.
   ASSERT_EQ(inlay({"init", "--preset", "tiny", "--seed", "5", folder / "teacher"}).code, 0);
