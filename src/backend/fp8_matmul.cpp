@@ -14,15 +14,6 @@ std::int64_t padded(std::int64_t extent, std::int64_t multiple) { return blocks_
 
 bool blockwise(const Fp8Matrix& m) { return m.scaling == Fp8Scaling::vector || m.scaling == Fp8Scaling::square; }
 
-void check_matrix(const Fp8Matrix& m, std::string_view name) {
-  INLAY_ASSERT(m.codes.dtype() == DType::e4m3 || m.codes.dtype() == DType::e5m2, "fp8_matmul: {} is {}", name,
-               name_of(m.codes.dtype()));
-  INLAY_ASSERT(m.codes.shape() == fp8_codes_shape(m.rows, m.cols) && m.codes.contiguous() &&
-                   m.scales.shape() == fp8_scales_shape(m.scaling, m.rows, m.cols) && m.scales.dtype() == DType::f32,
-               "fp8_matmul: {} [{}, {}] has codes {} and scales {}", name, m.rows, m.cols, m.codes.shape().str(),
-               m.scales.shape().str());
-}
-
 }  // namespace
 
 Shape fp8_codes_shape(std::int64_t rows, std::int64_t cols) {
@@ -39,15 +30,28 @@ Shape fp8_scales_shape(Fp8Scaling scaling, std::int64_t rows, std::int64_t cols)
   return {};
 }
 
+void check_fp8_operand(const Fp8Matrix& m, std::string_view op, std::string_view name) {
+  INLAY_ASSERT(m.codes.dtype() == DType::e4m3 || m.codes.dtype() == DType::e5m2, "{}: {} is {}", op, name,
+               name_of(m.codes.dtype()));
+  INLAY_ASSERT(m.codes.shape() == fp8_codes_shape(m.rows, m.cols) && m.codes.contiguous() &&
+                   m.scales.shape() == fp8_scales_shape(m.scaling, m.rows, m.cols) && m.scales.dtype() == DType::f32,
+               "{}: {} [{}, {}] has codes {} and scales {}", op, name, m.rows, m.cols, m.codes.shape().str(),
+               m.scales.shape().str());
+}
+
+void check_fp8_scaling(const Fp8Matrix& a, const Fp8Matrix& b, std::string_view op) {
+  INLAY_ASSERT(a.scaling != Fp8Scaling::square && (blockwise(a) ? blockwise(b) : a.scaling == b.scaling),
+               "{}: A and B are scaled by unlike pieces", op);
+}
+
 void fp8_matmul(Exec& exec, View c, const Fp8Matrix& a, const Fp8Matrix& b, MatmulScale scale, Fp8Sums sums) {
-  check_matrix(a, "A");
-  check_matrix(b, "B");
+  check_fp8_operand(a, "fp8_matmul", "A");
+  check_fp8_operand(b, "fp8_matmul", "B");
   INLAY_ASSERT(c.rank() == 2 && c.dim(0) == a.rows && c.dim(1) == b.rows && a.cols == b.cols,
                "fp8_matmul: C {} is not A [{}, {}] times B [{}, {}]ᵀ", c.shape().str(), a.rows, a.cols, b.rows, b.cols);
   INLAY_ASSERT(c.dtype() == DType::bf16 || c.dtype() == DType::f32, "fp8_matmul: C is {}", name_of(c.dtype()));
   INLAY_ASSERT(scale.beta == 0.0f || scale.beta == 1.0f, "fp8_matmul: beta is {}, expected 0 or 1", scale.beta);
-  INLAY_ASSERT(a.scaling != Fp8Scaling::square && (blockwise(a) ? blockwise(b) : a.scaling == b.scaling),
-               "fp8_matmul: A and B are scaled by unlike pieces");
+  check_fp8_scaling(a, b, "fp8_matmul");
   INLAY_ASSERT(sums == Fp8Sums::fp32 || !blockwise(a), "fp8_matmul: blocks are summed in fp32");
   if (c.shape().size() == 0) return;
   exec.count_product(DType::e4m3, a.rows, b.rows, a.cols);

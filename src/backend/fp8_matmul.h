@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string_view>
+
 #include "backend/matmul.h"
 
 // Products of matrices in eight bits, with scales that are found anew for every tensor.
@@ -38,5 +40,9 @@ enum class Fp8Sums : std::uint8_t { fp32, fast };
 // squares, so is the other by these, and sums are in fp32; otherwise both alike. beta is 0 or 1.
 void fp8_matmul(Exec& exec, View c, const Fp8Matrix& a, const Fp8Matrix& b, MatmulScale scale = {},
                 Fp8Sums sums = Fp8Sums::fp32);
+
+// For whoever takes operands: that one is as described above, and that two are scaled by pieces that go together.
+void check_fp8_operand(const Fp8Matrix& m, std::string_view op, std::string_view name);
+void check_fp8_scaling(const Fp8Matrix& a, const Fp8Matrix& b, std::string_view op);
 
 }  // namespace inlay::backend

@@ -2,40 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include "core/fp8.h"
 #include "ops/fp8.h"
-#include "support/device_tensors.h"
+#include "support/fp8_operands.h"
 
 // Products against fp64 sums of what the codes and scales stand for. C lies in a poisoned frame.
 namespace inlay::testing {
 namespace {
 
 using backend::Fp8Matrix;
-using backend::Fp8Scaling;
 using backend::Fp8Sums;
 using ops::Fp8Recipe;
 using ops::Fp8Role;
 using ops::Fp8Use;
-
-std::vector<double> opened(TestBench& bench, const Fp8Matrix& m) {
-  std::vector<std::uint8_t> codes(static_cast<std::size_t>(m.codes.size()));
-  std::vector<float> scales(static_cast<std::size_t>(m.scales.size()));
-  bench.exec.download(codes.data(), m.codes);
-  bench.exec.download(scales.data(), m.scales);
-  std::vector<double> result;
-  for (std::int64_t row = 0; row < m.rows; ++row) {
-    for (std::int64_t col = 0; col < m.cols; ++col) {
-      std::int64_t place = 0;
-      if (m.scaling == Fp8Scaling::row) place = row;
-      if (m.scaling == Fp8Scaling::vector) place = col / 128 * m.scales.dim(1) + row;
-      if (m.scaling == Fp8Scaling::square) place = row / 128 * m.scales.dim(1) + col / 128;
-      const std::uint8_t code = codes[static_cast<std::size_t>(row * m.codes.dim(1) + col)];
-      result.push_back(static_cast<double>(fp8::value_of(m.codes.dtype(), code)) *
-                       static_cast<double>(scales[static_cast<std::size_t>(place)]));
-    }
-  }
-  return result;
-}
 
 struct ExtentsFp8 {
   std::int64_t m, n, k;

@@ -34,27 +34,65 @@ View open(Exec& exec, const Fp8Matrix& m) {
   return opened;
 }
 
+View take_workspace(Exec& exec, std::int64_t m, std::int64_t n, std::int64_t k) {
+  return exec.arena().scratch("matmul workspace", DType::u8, {matmul_workspace_bytes(DType::f32, m, n, k)});
+}
+
+// to = bf16(sums + beta · to)
+void round_sums(View to, ConstView sums, float beta) {
+  parallel_for(to.dim(0), 16, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      bf16* c = to.as<bf16>() + row * to.ld();
+      const float* from = sums.as<float>() + row * sums.ld();
+      for (std::int64_t col = 0; col < to.dim(1); ++col) {
+        c[col] = bf16(from[col] + (beta != 0.0f ? static_cast<float>(c[col]) : 0.0f));
+      }
+    }
+  });
+}
+
 }  // namespace
 
 void fp8_matmul(Exec& exec, View c, const Fp8Matrix& a, const Fp8Matrix& b, MatmulScale scale) {
   const View left = open(exec, a), right = open(exec, b);
   const bool rounds = c.dtype() == DType::bf16;
   const View sums = rounds ? exec.arena().scratch("sums", DType::f32, {c.dim(0), c.dim(1)}) : c;
-  const View workspace = exec.arena().scratch("matmul workspace", DType::u8,
-                                              {matmul_workspace_bytes(DType::f32, c.dim(0), c.dim(1), a.cols)});
+  const View workspace = take_workspace(exec, c.dim(0), c.dim(1), a.cols);
   if (exec.planning()) return;
   matmul(workspace, sums, left, Transpose::no, right, Transpose::yes,
          {.alpha = scale.alpha, .beta = rounds ? 0.0f : scale.beta, .device_alpha = scale.device_alpha});
-  if (!rounds) return;
-  parallel_for(c.dim(0), 16, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      bf16* to = c.as<bf16>() + row * c.ld();
-      const float* from = sums.as<float>() + row * c.dim(1);
-      for (std::int64_t col = 0; col < c.dim(1); ++col) {
-        to[col] = bf16(from[col] + (scale.beta != 0.0f ? static_cast<float>(to[col]) : 0.0f));
-      }
-    }
-  });
+  if (rounds) round_sums(c, sums, scale.beta);
+}
+
+void grouped_fp8_matmul(Exec& exec, View c, const Fp8Matrix& a, std::span<const Fp8Matrix> b, ConstView offsets,
+                        MatmulScale scale) {
+  const View left = open(exec, a);
+  const bool rounds = c.dtype() == DType::bf16;
+  const View sums = rounds ? exec.arena().scratch("sums", DType::f32, {c.dim(0), c.dim(1)}) : c;
+  const View workspace = take_workspace(exec, c.dim(0), c.dim(1), a.cols);
+  for (std::size_t g = 0; g < b.size(); ++g) {
+    const ScratchScope scope(exec.arena());
+    const View right = open(exec, b[g]);
+    if (exec.planning()) return;
+    const auto begin = offsets.as<std::int32_t>()[g], end = offsets.as<std::int32_t>()[g + 1];
+    const View to = sums.slice_rows(begin, end);
+    matmul(workspace, to, left.slice_rows(begin, end), Transpose::no, right, Transpose::yes,
+           {.alpha = scale.alpha, .beta = rounds ? 0.0f : scale.beta});
+    if (rounds) round_sums(c.slice_rows(begin, end), to, scale.beta);
+  }
+}
+
+void grouped_fp8_matmul_over_rows(Exec& exec, std::span<const View> c, Grad mode, const Fp8Matrix& a,
+                                  const Fp8Matrix& b, ConstView offsets, float alpha) {
+  const View left = open(exec, a), right = open(exec, b);
+  const View workspace = take_workspace(exec, a.rows, b.rows, a.cols);
+  if (exec.planning()) return;
+  for (std::size_t g = 0; g < c.size(); ++g) {
+    const auto begin = offsets.as<std::int32_t>()[g], end = offsets.as<std::int32_t>()[g + 1];
+    if (c[g].absent()) continue;
+    matmul(workspace, c[g], left.slice_cols(begin, end), Transpose::no, right.slice_cols(begin, end), Transpose::yes,
+           {.alpha = alpha, .beta = mode == Grad::accumulate ? 1.0f : 0.0f});
+  }
 }
 
 }  // namespace inlay::backend::cpu

@@ -57,6 +57,14 @@ void grouped_matmul(Exec&, View, ConstView, std::span<const ConstView>, Transpos
 void grouped_matmul_over_rows(Exec&, std::span<const View>, Grad, ConstView, ConstView, ConstView, float) {
   unavailable();
 }
+bool grouped_fp8_built() { return false; }
+void grouped_fp8_matmul(Exec&, View, const Fp8Matrix&, std::span<const Fp8Matrix>, ConstView, MatmulScale, Fp8Sums) {
+  unavailable();
+}
+void grouped_fp8_matmul_over_rows(Exec&, std::span<const View>, Grad, const Fp8Matrix&, const Fp8Matrix&, ConstView,
+                                  float) {
+  unavailable();
+}
 void matmul_f64(Exec&, View, View, ConstView, Transpose, ConstView, Transpose, double, double) { unavailable(); }
 CompiledCode compile_at_run_time(const CompileRequest&, const CompileProgress&) {
   return {.error = "built without CUDA"};

@@ -48,6 +48,10 @@ __device__ __forceinline__ void publish_stores() { asm volatile("fence.proxy.asy
   INLAY_NUMBERS_32       \
   ", "                   \
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define INLAY_NUMBERS_60 \
+  INLAY_NUMBERS_48       \
+  ", "                   \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59"
 #define INLAY_NUMBERS_64 \
   INLAY_NUMBERS_48       \
   ", "                   \
@@ -67,6 +71,9 @@ __device__ __forceinline__ void publish_stores() { asm volatile("fence.proxy.asy
 #define INLAY_SUMS_4(access, d, j) INLAY_SUMS_2(access, d, j), INLAY_SUMS_2(access, d, (j) + 2)
 #define INLAY_SUMS_8(access, d, j) INLAY_SUMS_4(access, d, j), INLAY_SUMS_4(access, d, (j) + 4)
 #define INLAY_SUMS_12(access, d, j) INLAY_SUMS_8(access, d, j), INLAY_SUMS_4(access, d, (j) + 8)
+#define INLAY_SUMS_15(access, d, j)                                                                \
+  INLAY_SUMS_8(access, d, j), INLAY_SUMS_4(access, d, (j) + 8), INLAY_SUMS_2(access, d, (j) + 12), \
+      INLAY_SUMS_1(access, d, (j) + 14)
 #define INLAY_SUMS_16(access, d, j) INLAY_SUMS_8(access, d, j), INLAY_SUMS_8(access, d, (j) + 8)
 #define INLAY_SUMS_30(access, d, j)                                                                  \
   INLAY_SUMS_16(access, d, j), INLAY_SUMS_8(access, d, (j) + 16), INLAY_SUMS_4(access, d, (j) + 24), \
@@ -74,16 +81,27 @@ __device__ __forceinline__ void publish_stores() { asm volatile("fence.proxy.asy
 #define INLAY_SUMS_32(access, d, j) INLAY_SUMS_16(access, d, j), INLAY_SUMS_16(access, d, (j) + 16)
 
 // adds: "0" or "1", and access "=f" or "+f" accordingly; operands: the numbers of what follows the sums.
-#define INLAY_WGMMA(columns, count, numbers, access, adds, operands, ...)                                       \
-  asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " adds ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns \
-               "k16.f32.bf16.bf16 {" numbers "}, " operands ";\n}\n"                                            \
-               : INLAY_SUMS_##count(access, d, 0)                                                               \
+#define INLAY_WGMMA_OF(types, columns, count, numbers, access, adds, operands, ...)                                   \
+  asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, " adds ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns types \
+               " {" numbers "}, " operands ";\n}\n"                                                                   \
+               : INLAY_SUMS_##count(access, d, 0)                                                                     \
                : __VA_ARGS__)
+#define INLAY_WGMMA(...) INLAY_WGMMA_OF("k16.f32.bf16.bf16", __VA_ARGS__)
 
 #define INLAY_WGMMA_SHARED(name, columns, count, numbers, access, adds, operands)                                     \
   template <int transpose_a, int transpose_b>                                                                         \
   __device__ __forceinline__ void name(float(&d)[count][4], unsigned long long a, unsigned long long b) {             \
     INLAY_WGMMA(columns, count, numbers, access, adds, operands, "l"(a), "l"(b), "n"(transpose_a), "n"(transpose_b)); \
+  }
+// Of fp8: [64, 32] · [32, 8 · count], both contiguous along k; A e4m3 or e5m2, B e4m3.
+#define INLAY_WGMMA_FP8(name, columns, count, numbers, access, adds, operands)                              \
+  template <bool e5m2>                                                                                      \
+  __device__ __forceinline__ void name(float(&d)[count][4], unsigned long long a, unsigned long long b) {   \
+    if constexpr (e5m2) {                                                                                   \
+      INLAY_WGMMA_OF("k32.f32.e5m2.e4m3", columns, count, numbers, access, adds, operands, "l"(a), "l"(b)); \
+    } else {                                                                                                \
+      INLAY_WGMMA_OF("k32.f32.e4m3.e4m3", columns, count, numbers, access, adds, operands, "l"(a), "l"(b)); \
+    }                                                                                                       \
   }
 #define INLAY_WGMMA_REGISTERS(columns, count, numbers, operands)                                                  \
   template <int transpose_b>                                                                                      \
@@ -100,6 +118,12 @@ INLAY_WGMMA_SHARED(wgmma, "64", 8, INLAY_NUMBERS_32, "+f", "1", "%32, %33, adds,
 INLAY_WGMMA_SHARED(wgmma, "128", 16, INLAY_NUMBERS_64, "+f", "1", "%64, %65, adds, 1, 1, %66, %67")
 INLAY_WGMMA_SHARED(wgmma, "240", 30, INLAY_NUMBERS_120, "+f", "1", "%120, %121, adds, 1, 1, %122, %123")
 INLAY_WGMMA_SHARED(wgmma, "256", 32, INLAY_NUMBERS_128, "+f", "1", "%128, %129, adds, 1, 1, %130, %131")
+INLAY_WGMMA_FP8(wgmma_fp8_first, "120", 15, INLAY_NUMBERS_60, "=f", "0", "%60, %61, adds, 1, 1")
+INLAY_WGMMA_FP8(wgmma_fp8_first, "128", 16, INLAY_NUMBERS_64, "=f", "0", "%64, %65, adds, 1, 1")
+INLAY_WGMMA_FP8(wgmma_fp8, "120", 15, INLAY_NUMBERS_60, "+f", "1", "%60, %61, adds, 1, 1")
+INLAY_WGMMA_FP8(wgmma_fp8, "128", 16, INLAY_NUMBERS_64, "+f", "1", "%64, %65, adds, 1, 1")
+INLAY_WGMMA_FP8(wgmma_fp8, "240", 30, INLAY_NUMBERS_120, "+f", "1", "%120, %121, adds, 1, 1")
+INLAY_WGMMA_FP8(wgmma_fp8, "256", 32, INLAY_NUMBERS_128, "+f", "1", "%128, %129, adds, 1, 1")
 INLAY_WGMMA_REGISTERS("64", 8, INLAY_NUMBERS_32, "{%32, %33, %34, %35}, %36, adds, 1, 1, %37")
 INLAY_WGMMA_REGISTERS("96", 12, INLAY_NUMBERS_48, "{%48, %49, %50, %51}, %52, adds, 1, 1, %53")
 INLAY_WGMMA_REGISTERS("128", 16, INLAY_NUMBERS_64, "{%64, %65, %66, %67}, %68, adds, 1, 1, %69")
@@ -108,6 +132,7 @@ INLAY_WGMMA_REGISTERS("256", 32, INLAY_NUMBERS_128, "{%128, %129, %130, %131}, %
 #undef INLAY_NUMBERS_16
 #undef INLAY_NUMBERS_32
 #undef INLAY_NUMBERS_48
+#undef INLAY_NUMBERS_60
 #undef INLAY_NUMBERS_64
 #undef INLAY_NUMBERS_120
 #undef INLAY_NUMBERS_128
@@ -116,10 +141,13 @@ INLAY_WGMMA_REGISTERS("256", 32, INLAY_NUMBERS_128, "{%128, %129, %130, %131}, %
 #undef INLAY_SUMS_4
 #undef INLAY_SUMS_8
 #undef INLAY_SUMS_12
+#undef INLAY_SUMS_15
 #undef INLAY_SUMS_16
 #undef INLAY_SUMS_30
 #undef INLAY_SUMS_32
 #undef INLAY_WGMMA
+#undef INLAY_WGMMA_OF
+#undef INLAY_WGMMA_FP8
 #undef INLAY_WGMMA_SHARED
 #undef INLAY_WGMMA_REGISTERS
 
