@@ -20,7 +20,9 @@ LayerPolicy parse_kept(std::string_view text) {
     if (found == names.end()) {
       user_error(
           "activation policy '{}' is unknown; write keep, recompute_norms, recompute_mlp, recompute, "
-          "offload_attention, offload, offload_half, or the names to keep among attention_norm, qkv, attention, "
+          "offload_attention, offload, offload_half, offload_mlp, offload_mlp_half, offload_both, offload_both_half, "
+          "or the "
+          "names to keep among attention_norm, qkv, attention, "
           "residual, mlp_norm, gate_up, attention_answer, mlp_answer, separated by commas",
           name);
     }
@@ -44,14 +46,22 @@ ActivationPolicy::Segment ActivationPolicy::parse_segment(std::string_view name)
   const LayerPolicy all = LayerPolicy::keep_all(), none = LayerPolicy::recompute_all();
   const LayerPolicy no_norms =
       all.with(Activation::attention_norm, Storage::recompute).with(Activation::mlp_norm, Storage::recompute);
+  const LayerPolicy no_gate_up = no_norms.with(Activation::gate_up, Storage::recompute);
   const LayerPolicy offload = none.with(Activation::input, Storage::offload);
+  const LayerPolicy both = offload.with(Activation::attention, Storage::offload);
+  const auto beside = [](const LayerPolicy& policy) { return policy.with(Activation::gate_up, Storage::offload); };
   if (name == "keep") return uniform(all);
   if (name == "recompute_norms") return uniform(no_norms);
-  if (name == "recompute_mlp") return uniform(no_norms.with(Activation::gate_up, Storage::recompute));
+  if (name == "recompute_mlp") return uniform(no_gate_up);
   if (name == "recompute") return uniform(none);
-  if (name == "offload_attention") return uniform(offload.with(Activation::attention, Storage::offload));
+  if (name == "offload_attention") return uniform(both);
   if (name == "offload") return uniform(offload);
   if (name == "offload_half") return {0, offload, none.with(Activation::input, Storage::recompute)};
+  // Halves are the odd layers: the last of an even number stays where it is.
+  if (name == "offload_mlp") return uniform(beside(no_gate_up));
+  if (name == "offload_mlp_half") return {0, no_gate_up, beside(no_gate_up)};
+  if (name == "offload_both") return uniform(beside(both));
+  if (name == "offload_both_half") return {0, both, beside(both)};
   return uniform(parse_kept(name));
 }
 
@@ -98,7 +108,7 @@ const LayerPolicy& ActivationPolicy::of(std::int64_t layer) const {
 
 bool ActivationPolicy::offloads() const {
   const auto leaves = [](const LayerPolicy& p) {
-    return p.offloads(Activation::input) || p.offloads(Activation::attention);
+    return p.offloads(Activation::input) || p.offloads(Activation::attention) || p.offloads(Activation::gate_up);
   };
   return std::any_of(segments_.begin(), segments_.end(),
                      [&](const Segment& s) { return leaves(s.even) || leaves(s.odd); });

@@ -24,8 +24,8 @@ enum class Activation : std::uint8_t {
 inline constexpr std::size_t activation_count = 9;
 std::string_view name_of(Activation activation);
 
-// Kept on the device, computed again (an input: from the layer before), or on the host between the passes. Inputs and
-// attention's results alone may leave the device: what else there is costs less to compute again than to move.
+// Kept on the device, computed again (an input: from the layer before), or on the host between the passes. Inputs,
+// attention's results, and gate and up may leave the device: the rest costs little to compute again.
 enum class Storage : std::uint8_t { keep, recompute, offload };
 
 // One layer's table. Any table gives the same bits; it only trades memory for time.
@@ -61,6 +61,10 @@ class ActivationPolicy {
   //   offload_attention   inputs and attention's results, on the host
   //   offload             inputs, on the host
   //   offload_half        every second layer's input, on the host
+  //   offload_mlp         as recompute_mlp, but gate and up are on the host
+  //   offload_mlp_half    the same of every second layer
+  //   offload_both        as offload_attention, and gate and up on the host as well
+  //   offload_both_half   the same, gate and up of every second layer
   static ActivationPolicy parse(std::string_view text);
   // From less memory of the device to more time or more of the host's.
   static const std::vector<std::string_view>& ladder();

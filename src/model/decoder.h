@@ -3,9 +3,9 @@
 #include <memory>
 #include <vector>
 
-#include "model/attention_results.h"
 #include "model/attention_text.h"
 #include "model/layer_inputs.h"
+#include "model/layer_results.h"
 #include "model/objective.h"
 #include "model/parameters.h"
 #include "ops/attention/decode.h"
@@ -138,12 +138,6 @@ class Decoder {
     AttentionBlock attention;
     std::unique_ptr<FeedForward> mlp;
   };
-  struct LayerSaved {
-    std::size_t mark = 0;  // the arena's bottom before this layer kept anything
-    AttentionBlock::Saved attention;
-    FeedForward::Saved mlp;
-  };
-
   void begin_pass(bool training, bool base = false);
   // Matrices have changed: copies of them in fp8 are to be made again.
   void forget_copies();

@@ -4,7 +4,7 @@
 #include "ops/rms_norm.h"
 
 // A micro-batch there and back. What lies between the passes is where the policy says (layer_inputs.h,
-// attention_results.h); what must be made again is made in backward_layer.
+// layer_results.h); what must be made again is made in backward_layer.
 namespace inlay::model {
 
 using backend::CostScope;
@@ -113,7 +113,7 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, const Batc
   const Shape stream_shape{batch.token_count, config_.hidden};
   const auto layers = static_cast<std::int64_t>(layers_.size());
   LayerInputs inputs(exec, options_.policy, layers, options_.compute, stream_shape, &stash_place_);
-  AttentionResults results(exec, options_.policy, config_, batch.token_count, options_.compute, &stash_place_);
+  LayerResults results(exec, options_.policy, config_, batch.token_count, options_.compute, &stash_place_);
   std::vector<LayerSaved> saved(layers_.size());
 
   begin_balance(exec);
@@ -127,9 +127,9 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, const Batc
     access_->acquire(exec, l, Pass::forward);
     mine.mark = arena.mark();
     const View out = inputs.open(exec, l + 1);
-    results.open(exec, l, mine.attention);
+    results.open(exec, l, mine);
     forward_layer(exec, static_cast<std::size_t>(l), out, x, layer_context, options_.policy.of(l), mine);
-    results.written(exec, l, mine.attention);
+    results.written(exec, l, mine);
     inputs.written(exec, l + 1);
     inputs.forward_done(exec, l);
     access_->release(exec, l, Pass::forward);
@@ -164,7 +164,7 @@ void Decoder::forward_backward(Exec& exec, const PackedBatch& packed, const Batc
       remake_input(exec, layer, out, in, layer_context);
     });
     access_->acquire(exec, l, Pass::backward);
-    results.fetch(exec, l, mine.attention);
+    results.fetch(exec, l, mine);
     backward_layer(exec, static_cast<std::size_t>(l), grad, input, layer_context, mine);
     results.backward_done(exec, l);
     inputs.backward_done(exec, l);

@@ -14,12 +14,13 @@ class FeedForward {
  public:
   virtual ~FeedForward() = default;
 
-  // Kept tensors; those the policy does not keep are absent between forward and backward.
+  // Kept tensors; those the policy does not keep are absent between forward and backward. gate_up may be given: it
+  // leaves the device between them.
   struct Saved {
     View residual, norm, gate_up;
     KeptCodes norm_codes;   // in the place of norm
     View answer;            // before its norm, where the model has one
-    View experts, weights;  // kept with gate_up, whose rows are in the experts' order
+    View experts, weights;  // kept beside gate_up, whose rows are in the experts' order
   };
 
   // residual holds attention's delta and becomes x + delta; out = residual + f(norm(residual)).

@@ -49,7 +49,7 @@ void MlpBlock::forward(Exec& exec, View out, View residual, ConstView x, const L
   Arena& arena = exec.arena();
   const std::int64_t tokens = x.dim(0), width = config_.intermediate;
   if (config_.input_norms && policy.keeps(Activation::mlp_norm)) {
-    const InputNeed need = input_need(*gate_up_, !policy.keeps(Activation::gate_up));
+    const InputNeed need = input_need(*gate_up_, policy[Activation::gate_up] == Storage::recompute);
     if (need == InputNeed::numbers) {
       saved.norm = arena.keep(MemoryClass::activations, "mlp norm", x.dtype(), x.shape());
     } else if (need == InputNeed::codes) {

@@ -74,6 +74,8 @@ void MoeBlock::forward(Exec& exec, View out, View residual, ConstView x, const L
   }
   if (policy.keeps(Activation::gate_up)) {
     saved.gate_up = arena.keep(MemoryClass::activations, "gate and up", dtype, {tokens * chosen, 2 * width});
+  }
+  if (!saved.gate_up.absent()) {
     saved.experts = arena.keep(MemoryClass::activations, "chosen experts", DType::i32, {tokens, chosen});
     saved.weights = arena.keep(MemoryClass::activations, "router weights", DType::f32, {tokens, chosen});
   }

@@ -215,9 +215,10 @@ const std::vector<Field>& fields() {
       or_auto("router_aux_loss_coef", &O::router_aux_loss_coef, 0,
               "factor of the loss that keeps the experts of a mixture evenly used; auto: as config.json says"),
       text("activation_policy", &O::activation_policy, "policy",
-           "auto, keep, recompute_norms, recompute_mlp, recompute, offload_attention, offload, offload_half, names to "
-           "keep, or some of these for the first layers and the rest (12*recompute+keep); any gives the same bits "
-           "(docs/memory.md)"),
+           "auto, keep, recompute_norms, recompute_mlp, recompute, offload_attention, offload, offload_half, "
+           "offload_mlp, "
+           "offload_both, either of these and _half, names to keep, or some of these for the first layers and the rest "
+           "(12*recompute+keep); any gives the same bits (docs/memory.md)"),
       or_auto("mlp_tile", &O::mlp_tile, 0, "rows the MLP works on at once; 0: all; auto: the most that fits"),
       or_auto(
           "memory.device", [](auto& o) -> auto& { return o.memory.device; }, 0.001,

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "backend/cuda/context.h"
+#include "train/step_time.h"
 
 namespace inlay::train {
 
@@ -52,6 +53,7 @@ class Search {
 
   MemoryChoice run(EngineOptions& chosen) {
     MemoryChoice result = with_chunks([&] { return try_layers(demands_.host_layers.value_or(0)); });
+    if (result.fits) move_gate_and_up(result);
     if (!result.fits && !demands_.host_layers && options_.training)
       result = with_chunks([&] { return search_layers(); });
     if (!result.fits && may_spill()) result = with_chunks([&] { return try_disk(); });
@@ -131,6 +133,43 @@ class Search {
       if (fit) break;
     }
     return {.plan = plan_, .fits = fit, .reason = "the MLP's tiles are small so that it fits"};
+  }
+
+  // Gate and up are large, and cost little enough to compute again that taking them off the device pays only while the
+  // link would be idle: of every layer, or of every second one. That is judged by an H200's rates, whose products are
+  // fast for its link, so that every machine comes to the same, and rather computes again where it is close. Processes
+  // that share a host share its memory's bandwidth, too, which is not known.
+  void move_gate_and_up(MemoryChoice& found) {
+    if (options_.device == Device::cpu || !options_.training || demands_.policy || options_.mesh.many()) return;
+    const EngineOptions before = options_;
+    const std::vector<ActivationPolicy> rungs = rungs_;
+    EngineOptions best = options_;
+    double least = seconds(found.plan);
+    constexpr double worth_it = 0.98;
+    const auto consider = [&](const MemoryChoice& other) {
+      const double needed = other.fits ? seconds(other.plan) : least;
+      if (needed >= worth_it * least) return;
+      least = needed / worth_it;
+      found.plan = other.plan;
+      found.reason += "; gate and up wait on the host while the link has time for them";
+      best = options_;
+    };
+    for (const char* half : {"_half", ""}) {
+      options_ = before;
+      for (ActivationPolicy& rung : rungs_) {
+        if (rung.str() == "recompute_mlp") rung = ActivationPolicy::parse(fmt::format("offload_mlp{}", half));
+      }
+      consider(try_layers(before.host_layers));
+      rungs_ = {ActivationPolicy::parse(fmt::format("offload_both{}", half))};
+      consider(try_layers(before.host_layers));
+      rungs_ = rungs;
+    }
+    options_ = best;
+  }
+
+  double seconds(const MemoryPlan& plan) const {
+    static const Ceilings rates = h200_ceilings();
+    return estimate_step(plan, 1, rates).micro_batch_seconds;
   }
 
   // The rungs whose memory falls with the tiles: those that make the MLP's inside again.

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "train/step_time.h"
 
 namespace inlay::train {
 
@@ -63,12 +64,6 @@ struct Choice {
     return measured() ? ring->rate : link->rate * (link->of_process ? processes : 1);
   }
 };
-
-double pass_seconds(const Work& work, const Ceilings& ceilings) {
-  const double kernels =
-      ceilings.product_seconds(work) + work.attention / ceilings.attention + work.bytes / ceilings.memory;
-  return std::max(kernels, std::max(work.to_device, work.to_host) / ceilings.link);
-}
 
 double network_seconds(const Work& work, const TeamShape& team, const NetworkRates& rates) {
   const double near = work.network - work.network_far, near_calls = work.collectives - work.collectives_far;

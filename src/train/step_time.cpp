@@ -15,6 +15,10 @@ double compute_seconds(const Work& work, const Ceilings& ceilings) {
 
 }  // namespace
 
+double pass_seconds(const Work& work, const Ceilings& ceilings) {
+  return std::max(compute_seconds(work, ceilings), std::max(work.to_device, work.to_host) / ceilings.link);
+}
+
 StepEstimate estimate_step(const MemoryPlan& plan, std::int64_t micro_batches, const Ceilings& ceilings) {
   const Work batch = plan.cost.micro_batch();
   const Work& update = plan.cost.of(StepPart::optimizer);
@@ -24,8 +28,11 @@ StepEstimate estimate_step(const MemoryPlan& plan, std::int64_t micro_batches, c
   result.copy_seconds = std::max(batch.to_device, batch.to_host) / ceilings.link;
   result.optimizer_seconds = compute_seconds(update, ceilings) + update.host_bytes / ceilings.host +
                              std::max(update.to_device, update.to_host) / ceilings.link;
+  result.micro_batch_seconds =
+      pass_seconds(plan.cost.of(StepPart::forward), ceilings) +
+      pass_seconds(plan.cost.of(StepPart::recompute) + plan.cost.of(StepPart::backward), ceilings);
   const auto batches = static_cast<double>(micro_batches);
-  const double seconds = batches * std::max(result.compute_seconds, result.copy_seconds) + result.optimizer_seconds;
+  const double seconds = batches * result.micro_batch_seconds + result.optimizer_seconds;
   result.tokens_per_second = batches * plan.batch.tokens / seconds;
   return result;
 }

@@ -8,12 +8,15 @@
 // How long a step will take, from what the machine can do and what the plan has counted.
 namespace inlay::train {
 
-// Of one micro-batch as large as the options allow, and of the optimizer. Copies run beside the kernels, so the larger
-// of the two counts. A disk is taken to be as fast as the link.
+// A pass's kernels and the copies beside them: the larger of the two counts. A disk is taken to be as fast as the link.
+double pass_seconds(const backend::Work& work, const Ceilings& ceilings);
+
+// Of one micro-batch as large as the options allow, there and back, and of the optimizer.
 struct StepEstimate {
   double compute_seconds = 0;    // one micro-batch: products, attention, the rest by its bytes; with recomputation
   double recompute_seconds = 0;  // the part of it that is done a second time
-  double copy_seconds = 0;       // between host and device, the busier direction
+  double copy_seconds = 0;       // between host and device, the busier direction, beside these
+  double micro_batch_seconds = 0;
   double optimizer_seconds = 0;
   double tokens_per_second = 0;
 };

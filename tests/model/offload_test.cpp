@@ -35,6 +35,12 @@ const char* policies[] = {"offload_attention",
                           "4*offload_half+recompute",
                           "3*offload_half+offload_attention",
                           "5*recompute_mlp+offload_half",
+                          "offload_mlp",
+                          "offload_mlp_half",
+                          "offload_both",
+                          "offload_both_half",
+                          "3*attention+offload_mlp",
+                          "2*offload_both_half+offload_mlp",
                           "2*offload_attention+offload_half"};
 
 TEST_P(ModelOffload, GivesTheSameBits) {
@@ -64,8 +70,21 @@ TEST_P(ModelOffload, OfEveryFamily) {
   for (const auto& folder : model_fixtures()) {
     const DeepModel model(5, folder.filename().string());
     const Gradients kept = gradients(model, options("keep"));
-    for (const char* policy : {"offload", "offload_half", "2*offload_attention+offload_half"})
+    for (const char* policy : {"offload", "offload_half", "2*offload_attention+offload_half", "offload_mlp_half",
+                               "2*offload_mlp+offload_both"})
       EXPECT_EQ(gradients(model, options(policy)), kept) << folder << " " << policy;
+  }
+}
+
+// What is computed in tiles leaves as a whole.
+TEST_P(ModelOffload, TilesFillWhatLeaves) {
+  const DeepModel model(5);
+  train::EngineOptions tiled = options("recompute_mlp");
+  tiled.mlp_tile = 7;
+  const Gradients again = gradients(model, tiled);
+  for (const char* policy : {"offload_mlp", "offload_both_half"}) {
+    tiled.policy = model::ActivationPolicy::parse(policy);
+    EXPECT_EQ(gradients(model, tiled), again) << policy;
   }
 }
 

@@ -113,7 +113,8 @@ TEST_P(TrainHostLayers, ThePlanKnowsBothMemories) {
   const DeepModel model;
   const TempFolder runs;
   for (const std::int64_t layers : {0, 2, 7}) {
-    for (const char* policy : {"keep", "offload", "offload_half", "offload_attention", "3*offload+recompute"}) {
+    for (const char* policy : {"keep", "offload", "offload_half", "offload_attention", "3*offload+recompute",
+                               "offload_both_half", "2*recompute+offload_mlp"}) {
       train::EngineOptions o = options(layers, 1.0);
       o.policy = model::ActivationPolicy::parse(policy);
       o.max_tokens = model.batches[0].token_count();

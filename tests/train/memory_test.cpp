@@ -1,13 +1,16 @@
 #include <gmock/gmock.h>
 
+#include "model/presets.h"
 #include "support/imaginary_model.h"
 #include "train/memory.h"
+#include "train/step_time.h"
 
 // The choice of what stays on the device, without any device: plans are made for a GPU that need not be there.
 namespace inlay::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using train::MemoryBudget;
 using train::MemoryChoice;
 using train::MemoryDemands;
@@ -62,6 +65,55 @@ TEST(TrainMemory, TakesTheFirstThatFitsAndClimbsBackAsFarAsItCan) {
     EXPECT_GT(c.peak(fmt::format("{}*attention+recompute_mlp", n - 1)), between);
   }
   EXPECT_THAT(choice.reason, HasSubstr("recompute_mlp does not fit"));
+}
+
+// A wide model's gate and up wait on the host where that is faster than to compute them again: where there is room for
+// them, where the link has time, and where nobody has decided.
+TEST(TrainMemory, GateAndUpLeaveWhereTheLinkHasTimeForThem) {
+  Choosing c;
+  c.config = model::shape_or_config("llama-8b");
+  c.config.layers.resize(6);
+  const auto options = [&] {
+    train::EngineOptions o = c.options(8192);
+    o.deterministic = false;
+    return o;
+  };
+  const auto peak = [&](const char* policy) {
+    train::EngineOptions o = options();
+    o.policy = model::ActivationPolicy::parse(policy);
+    return train::Engine::plan(c.config, o).device_peak;
+  };
+  // Two slabs of gate and up take more than computing them again, and less than keeping six.
+  ASSERT_LT(peak("offload_mlp_half"), peak("recompute_norms"));
+  const MemoryBudget budget = {.device = peak("offload_mlp_half"), .host = c.plenty.host};
+  train::EngineOptions o = options();
+  const MemoryChoice moved = train::choose_memory(c.config, o, {}, budget);
+  ASSERT_TRUE(moved.fits);
+  EXPECT_THAT(o.policy.str(), HasSubstr("offload_mlp"));
+  EXPECT_THAT(moved.reason, HasSubstr("gate and up wait on the host"));
+  EXPECT_LE(moved.plan.device_peak, budget.device);
+  EXPECT_GT(moved.plan.host_peak, 0u);
+
+  o = options();
+  const MemoryChoice again = train::choose_memory(c.config, o, {}, {.device = budget.device, .host = 0});
+  ASSERT_TRUE(again.fits);
+  EXPECT_THAT(o.policy.str(), Not(HasSubstr("offload")));
+  const auto seconds = [](const MemoryChoice& choice) {
+    return train::estimate_step(choice.plan, 1, train::h200_ceilings()).micro_batch_seconds;
+  };
+  EXPECT_LT(seconds(moved), 0.98 * seconds(again));
+
+  o = options();
+  const auto asked = model::ActivationPolicy::parse("recompute_mlp");
+  EXPECT_TRUE(train::choose_memory(c.config, o, {.policy = asked}, budget).fits);
+  EXPECT_EQ(o.policy.str(), "recompute_mlp");
+
+  // Of a narrow model they are soon computed again.
+  c.config.hidden = 512;
+  c.config.heads = 4, c.config.kv_heads = 1;
+  o = options();
+  ASSERT_TRUE(train::choose_memory(c.config, o, {}, {.device = peak("offload_mlp_half"), .host = c.plenty.host}).fits);
+  EXPECT_THAT(o.policy.str(), Not(HasSubstr("offload")));
 }
 
 TEST(TrainMemory, LayersGoToTheHostBeforeItGivesUp) {
