@@ -58,6 +58,49 @@ std::size_t at(std::int64_t row, std::int64_t columns, std::int64_t column) {
   return static_cast<std::size_t>(row * columns + column);
 }
 
+// What Hopper's tensor cores may lose of a sum: they add up 32 products and what was summed before, aligned to the
+// largest of them, with 13 bits behind its first. Every 128 terms the sum is added up in fp32, unless it stays there.
+class TensorCoreSum {
+ public:
+  explicit TensorCoreSum(Fp8Sums sums) : stays_(sums == Fp8Sums::fast) {}
+
+  void add(std::int64_t k, double term) {
+    if (k / 32 != instruction_) begin(k / 32);
+    if (term == 0) return;
+    part_ += term;
+    largest_ = std::max({largest_, std::abs(term), std::abs(part_)});
+    ++addends_;
+  }
+  double lost() {
+    begin(-1);
+    return lost_;
+  }
+
+ private:
+  void begin(std::int64_t instruction) {
+    lost_ += 0x1p-13 * largest_ * addends_;
+    if (!stays_ && instruction / 4 != instruction_ / 4) part_ = 0;
+    largest_ = std::abs(part_);
+    addends_ = 1;
+    instruction_ = instruction;
+  }
+
+  bool stays_;
+  std::int64_t instruction_ = 0;
+  double part_ = 0, largest_ = 0, lost_ = 0;
+  int addends_ = 0;
+};
+
+// Of many results together: truncated sums err by the root of their terms, and not by all of them.
+struct NormOfErrors {
+  double errors = 0, values = 0;
+  void add(double actual, double expected) {
+    errors += (actual - expected) * (actual - expected);
+    values += expected * expected;
+  }
+  double relative() const { return values == 0 ? 0 : std::sqrt(errors / values); }
+};
+
 class BackendGroupedFp8Matmul : public ::testing::TestWithParam<Device> {
  protected:
   // Rows and columns of unlike sizes, so that every scale matters.
@@ -94,11 +137,12 @@ class BackendGroupedFp8Matmul : public ::testing::TestWithParam<Device> {
     explicit ScratchScopeOf(TestBench& bench) : ScratchScope(bench.exec.arena()) {}
   };
 
-  // As in fp8_matmul_test.cpp: by the magnitudes of the terms. What stays in the tensor cores loses up to 2⁻¹³ of the
-  // sum so far with every 32 terms.
-  double bound(Fp8Sums sums, std::int64_t terms) const {
-    if (GetParam() == Device::cpu) return 1e-6;
-    return sums == Fp8Sums::fp32 ? 0x1p-11 : 0x1p-13 * static_cast<double>(terms / 32 + 4);
+  // The CPU sums in fp32.
+  bool exact() const { return GetParam() == Device::cpu; }
+  double norm_bound(Fp8Sums sums, std::int64_t terms) const {
+    if (exact()) return 1e-6;
+    return 0x1p-13 *
+           std::sqrt(static_cast<double>(sums == Fp8Sums::fast ? terms : std::min(terms, backend::fp8_block)));
   }
   static double rounding(DType stored, double value) {
     return std::abs(value) * (stored == DType::bf16 ? 0x1p-8 : 0x1p-23) + 1e-30;
@@ -120,26 +164,30 @@ class BackendGroupedFp8Matmul : public ::testing::TestWithParam<Device> {
     const auto actual = multiply({}), added = multiply({.alpha = 0.5f, .beta = 1.0f});
     const auto left = opened(bench, a);
     const auto begin = c.offsets();
-    const double allowed = bound(settings.sums, c.k);
+    NormOfErrors norm;
     for (std::size_t g = 0; g < b.size(); ++g) {
       const auto right = opened(bench, b[g]);
       for (std::int64_t i = begin[g]; i < begin[g + 1]; ++i) {
         for (std::int64_t j = 0; j < c.n; ++j) {
           double sum = 0, magnitude = 0;
+          TensorCoreSum cores(settings.sums);
           for (std::int64_t k = 0; k < c.k; ++k) {
             const double term = left[at(i, c.k, k)] * right[at(j, c.k, k)];
             sum += term;
             magnitude += std::abs(term);
+            if (!exact()) cores.add(k, term);
           }
-          const double value = actual[at(i, c.n + pad, j)];
-          ASSERT_NEAR(value, sum, allowed * magnitude + rounding(out, sum)) << "at " << i << ", " << j;
+          const double value = actual[at(i, c.n + pad, j)], allowed = 1e-6 * magnitude + cores.lost();
+          norm.add(value, sum);
+          ASSERT_NEAR(value, sum, allowed + rounding(out, sum)) << "at " << i << ", " << j;
           // What is added to was rounded before.
           ASSERT_NEAR(added[at(i, c.n + pad, j)], value + 0.5 * sum,
-                      allowed * magnitude + rounding(out, std::abs(value) + std::abs(sum)))
+                      allowed + rounding(out, std::abs(value) + std::abs(sum)))
               << "at " << i << ", " << j;
         }
       }
     }
+    EXPECT_LE(norm.relative(), norm_bound(settings.sums, c.k) + rounding(out, 1));
     for (std::int64_t i = 0; i <= rows; ++i) {
       for (std::int64_t j = i == rows ? 0 : c.n; j < c.n + pad; ++j) {
         ASSERT_TRUE(std::isnan(actual[at(i, c.n + pad, j)]) && std::isnan(added[at(i, c.n + pad, j)]))
@@ -172,7 +220,7 @@ class BackendGroupedFp8Matmul : public ::testing::TestWithParam<Device> {
     const auto first = bench.read(fresh), second = bench.read(grown);
     const auto left = opened(bench, a), right = opened(bench, b);
     const auto begin = c.offsets();
-    const double allowed = bound(Fp8Sums::fp32, rows);
+    NormOfErrors norm;
     for (std::int64_t g = 0; g < c.groups(); ++g) {
       for (std::int64_t i = 0; i < matrix; ++i) {
         const auto place = static_cast<std::size_t>(g * matrix + i);
@@ -181,18 +229,23 @@ class BackendGroupedFp8Matmul : public ::testing::TestWithParam<Device> {
           continue;
         }
         double sum = 0, magnitude = 0;
+        TensorCoreSum cores(Fp8Sums::fp32);
         for (std::int64_t r = begin[static_cast<std::size_t>(g)]; r < begin[static_cast<std::size_t>(g) + 1]; ++r) {
           const double term = left[at(i / c.n, rows, r)] * right[at(i % c.n, rows, r)];
           sum += term;
           magnitude += std::abs(term);
+          if (!exact()) cores.add(r, term);
         }
-        ASSERT_NEAR(first[place], sum, allowed * magnitude + rounding(DType::f32, sum))
+        const double allowed = 1e-6 * magnitude + cores.lost();
+        norm.add(first[place], sum);
+        ASSERT_NEAR(first[place], sum, allowed + rounding(DType::f32, sum))
             << "group " << g << " at " << i / c.n << ", " << i % c.n;
         ASSERT_NEAR(second[place], before[place] + 0.5 * sum,
-                    allowed * magnitude + 1e-6 * std::abs(before[place]) + rounding(DType::f32, sum))
+                    allowed + 1e-6 * std::abs(before[place]) + rounding(DType::f32, sum))
             << "group " << g << " at " << i / c.n << ", " << i % c.n;
       }
     }
+    EXPECT_LE(norm.relative(), norm_bound(Fp8Sums::fp32, rows) + rounding(DType::f32, 1));
   }
 };
 
