@@ -63,7 +63,7 @@ SwigluMlp swiglu_mlp(const nb::kwargs& names) {
   SwigluMlp c;
   const Given given(names);
   given("x", c.x), given("gate", c.gate), given("up", c.up), given("down", c.down), given("tile", c.tile);
-  given("out", c.out), given("dout", c.dout), given("dx", c.dx);
+  given("out", c.out), given("gate_up", c.gate_up), given("dout", c.dout), given("dx", c.dx);
   given("dgate", c.dgate), given("dup", c.dup), given("ddown", c.ddown);
   return c;
 }

@@ -47,6 +47,9 @@ struct SwigluMlp {
   Tensor gate, up, down;  // [I, H], [I, H], [H, I] in x's type
   std::int64_t tile = 0;  // rows at a time; 0: all of them
   Tensor out;             // [T, H]: of the forward pass
+  // [T, 2·I] in x's type: gate and up, which the forward pass leaves here and the backward pass reads. Absent: they
+  // exist for one tile only, and the backward pass computes them once more.
+  Tensor gate_up;
 
   Tensor dout;               // [T, H]: of the backward pass
   Tensor dx;                 // [T, H], overwritten; may be dout itself

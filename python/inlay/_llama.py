@@ -14,7 +14,7 @@ _families = {"llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "olmo3", 
 _projections = "gate_proj", "up_proj", "down_proj"
 
 
-def patch(model, loss, mlp, tile):
+def patch(model, loss, mlp, tile, keep):
     base = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT calls what it wraps
     kind = getattr(getattr(base, "config", None), "model_type", None)
     if kind not in _families or not hasattr(base, "model") or not hasattr(base, "lm_head"):
@@ -30,7 +30,7 @@ def patch(model, loss, mlp, tile):
     if loss:
         _check_head(base.lm_head)
     for module in modules:
-        _replace_forward(module, _mlp_forward, tile)
+        _replace_forward(module, _mlp_forward, tile, keep)
     if loss:
         _replace_forward(base, _loss_forward, list(inspect.signature(base.forward).parameters))
     return model
@@ -75,10 +75,12 @@ def _check_head(head):
                         "quantisation, or loss=False")
 
 
-def _mlp_forward(module, plain, tile, x):
+def _mlp_forward(module, plain, tile, keep, x):
     # Looked up at each call: adapters may have come and gone.
     linears = [getattr(module, name) for name in _projections]
-    return swiglu_mlp(x, *(linear.weight for linear in linears), tile) if all(map(_is_plain, linears)) else plain(x)
+    if not all(map(_is_plain, linears)):
+        return plain(x)
+    return swiglu_mlp(x, *(linear.weight for linear in linears), tile, keep)
 
 
 def _loss_forward(model, plain, names, /, *args, **kwargs):

@@ -208,35 +208,39 @@ def fused_linear_cross_entropy(input, weight, target, bias=None, ce_weight=None,
 
 class _SwigluMlp(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, gate, up, down, tile):
+    def forward(ctx, x, gate, up, down, tile, keep):
         ctx.tile = tile
         rows = _rows(x.reshape(-1, x.shape[-1]))
         gate, up, down = _rows(gate), _rows(up), _rows(down)
         out = torch.empty_like(rows, memory_format=torch.contiguous_format)
+        both = None
+        if keep and any(ctx.needs_input_grad):
+            both = torch.empty(rows.shape[0], 2 * gate.shape[0], dtype=rows.dtype, device=rows.device)
         if rows.shape[0]:
-            _run("swiglu_mlp_forward", x.device, x=rows, gate=gate, up=up, down=down, tile=tile, out=out)
-        ctx.save_for_backward(rows, gate, up, down)
+            _run("swiglu_mlp_forward", x.device, x=rows, gate=gate, up=up, down=down, tile=tile, out=out, gate_up=both)
+        ctx.save_for_backward(rows, gate, up, down, both)
         return out.view(x.shape)
 
     @staticmethod
     def backward(ctx, dout):
-        rows, gate, up, down = ctx.saved_tensors
-        weights = [torch.zeros(w.shape, dtype=torch.float32, device=w.device) if wanted else None
+        rows, gate, up, down, both = ctx.saved_tensors
+        new = torch.empty if rows.shape[0] else torch.zeros
+        weights = [new(w.shape, dtype=torch.float32, device=w.device) if wanted else None
                    for w, wanted in zip((gate, up, down), ctx.needs_input_grad[1:4])]
         dx = torch.empty_like(rows, memory_format=torch.contiguous_format)
         if rows.shape[0]:
-            _run("swiglu_mlp_backward", rows.device, x=rows, gate=gate, up=up, down=down, tile=ctx.tile,
+            _run("swiglu_mlp_backward", rows.device, x=rows, gate=gate, up=up, down=down, tile=ctx.tile, gate_up=both,
                  dout=_rows(dout.reshape(rows.shape)), dx=dx, dgate=weights[0], dup=weights[1], ddown=weights[2])
-        return dx.view(dout.shape), *(_like(g, w) for g, w in zip(weights, (gate, up, down))), None
+        return dx.view(dout.shape), *(_like(g, w) for g, w in zip(weights, (gate, up, down))), None, None
 
 
-def swiglu_mlp(x, gate, up, down, tile=0):
+def swiglu_mlp(x, gate, up, down, tile=0, keep=False):
     """down · (silu(gate · x) ∘ (up · x)) for x [..., H], gate and up [I, H], down [H, I].
 
     tile: rows that are worked on at a time (0: all); what lies between exists for one tile only. Nothing but x is kept
-    for the way back, which computes the rest once more.
+    for the way back, which computes the rest once more; with keep gate · x and up · x are kept as well, which is faster.
     """
-    return _SwigluMlp.apply(*_autocast(x, gate, up, down), tile)
+    return _SwigluMlp.apply(*_autocast(x, gate, up, down), tile, keep)
 
 
 class _Experts(torch.autograd.Function):
@@ -403,13 +407,16 @@ class OsftLinear(torch.nn.Module):
 # ---- models of transformers ---------------------------------------------------------------------------------------
 
 
-def patch_llama(model, *, loss=True, mlp=True, tile=0):
+def patch_llama(model, *, loss=True, mlp=True, tile=0, keep=None):
     """Gives a transformers model of the Llama family Inlay's loss and MLP: Llama, Mistral, Qwen2, Qwen3, SmolLM3, OLMo 2 and
     3, Granite, and with mlp=False Gemma 1 to 3 and Phi-3. Others are refused, for their loss may be another one.
 
     With labels the model then returns the loss and no logits. PEFT's adapters may come before or after; what they change is
     computed by the model's own code: an MLP with adapters, or all of the loss where the head has one. Returns the model.
+
+    keep: whether the MLPs keep gate and up for the way back, or compute them once more in less memory. By default they do
+    where they are not worked off in tiles of rows (tile).
     """
     from . import _llama
 
-    return _llama.patch(model, loss, mlp, tile)
+    return _llama.patch(model, loss, mlp, tile, tile == 0 if keep is None else keep)

@@ -95,6 +95,7 @@ def mlp(tokens, liger):
     shape = {"tokens": tokens, "hidden": width, "inner": inner}
     for tile in (0, 4096):
         measure("mlp", f"inlay, tile {tile}", stepper(lambda *a: ops.swiglu_mlp(*a, tile), inputs), **shape)
+    measure("mlp", "inlay, keeping", stepper(lambda *a: ops.swiglu_mlp(*a, 0, True), inputs), **shape)
     plain = lambda x, g, u, d: (F.silu(x @ g.T) * (x @ u.T)) @ d.T
     measure("mlp", "torch", stepper(plain, inputs), **shape)
     measure("mlp", "torch, checkpointed",
@@ -188,6 +189,7 @@ def llama(tokens, liger):
 
     run("transformers", lambda model: None)
     run("inlay", ops.patch_llama)
+    run("inlay, computed again", lambda model: ops.patch_llama(model, keep=False))
     run("inlay, loss alone", lambda model: ops.patch_llama(model, mlp=False))
     if liger:
         from liger_kernel.transformers import apply_liger_kernel_to_llama

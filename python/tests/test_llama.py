@@ -2,6 +2,7 @@
 adapters need peft: python3 test_llama.py."""
 
 import copy
+import itertools
 import os
 import unittest
 
@@ -62,13 +63,13 @@ class Case(unittest.TestCase):
 @unittest.skipIf(transformers is None, "transformers is not installed")
 class Patch(Case):
     def test_every_family(self):
-        for family, more in families.items():
-            with self.subTest(family=family):
+        for (family, more), keep in itertools.product(families.items(), (False, None)):
+            with self.subTest(family=family, keep=keep):
                 more = dict(more)
                 mlp = more.pop("mlp", True)
                 model = made(family, **more)
                 expected, counted = step(model, **batch()), step(model, **batch(), num_items_in_batch=7)
-                ops.patch_llama(model, mlp=mlp, tile=4)
+                ops.patch_llama(model, mlp=mlp, tile=4 if keep is False else 0, keep=keep)
                 self.assertIsNone(model(**batch()).logits)
                 self.assert_same(step(model, **batch()), expected)
                 self.assert_same(step(model, **batch(), num_items_in_batch=7), counted)

@@ -155,13 +155,21 @@ class Loss(Case):
 
 class FeedForward(Case):
     def test_mlp(self):
-        for device, tile in itertools.product(devices, (0, 3)):
-            self.assert_same(lambda x, g, u, d: ops.swiglu_mlp(x, g, u, d, tile),
+        for device, tile, keep in itertools.product(devices, (0, 3), (False, True)):
+            self.assert_same(lambda x, g, u, d: ops.swiglu_mlp(x, g, u, d, tile, keep),
                              lambda x, g, u, d: (F.silu(x @ g.T) * (x @ u.T)) @ d.T,
                              [numbers(2, 5, 8, device=device)] + [numbers(*s, device=device, scale=0.5) for s in
                                                                   ((12, 8), (12, 8), (8, 12))])
-        self.assertTrue(gradcheck(lambda *a: ops.swiglu_mlp(*a, 2),
-                                  [numbers(3, 4)] + [numbers(*s, scale=0.5) for s in ((5, 4), (5, 4), (4, 5))]))
+        given = [numbers(3, 4)] + [numbers(*s, scale=0.5) for s in ((5, 4), (5, 4), (4, 5))]
+        for keep in (False, True):
+            self.assertTrue(gradcheck(lambda *a: ops.swiglu_mlp(*a, 2, keep), given))
+
+    def test_what_is_kept_stays_for_another_way_back(self):
+        inputs = [numbers(3, 4), *(numbers(*s) for s in ((5, 4), (5, 4), (4, 5)))]
+        total = ops.swiglu_mlp(*inputs, keep=True).sum()
+        first, second = (torch.autograd.grad(total, inputs, retain_graph=True) for _ in range(2))
+        for a, b in zip(first, second):
+            self.assertTrue(torch.equal(a, b))
 
     def test_experts(self):
         for device, normalized in itertools.product(devices, (True, False)):

@@ -151,15 +151,19 @@ void check(const SwigluMlp& call) {
   expect(op, "up", call.up, dtype, {inner, width});
   expect(op, "down", call.down, dtype, {width, inner});
   if (call.tile < 0) user_error("{}: tile: expected at least 0, got {}", op, call.tile);
+  expect(op, "gate_up", call.gate_up, dtype, {call.x.shape[0], 2 * inner}, May::be_absent);
 }
 
-// Gate and up of a tile, side by side.
-View projected(Exec& exec, const SwigluMlp& call, ConstView x) {
+// Memory for gate and up of a tile, side by side.
+View gate_up_of(Exec& exec, const SwigluMlp& call, std::int64_t begin, std::int64_t end) {
+  if (call.gate_up.data != nullptr) return view(call.gate_up).slice_rows(begin, end);
+  return exec.arena().scratch("gate and up", call.x.dtype, {end - begin, 2 * call.gate.shape[0]});
+}
+
+void project(Exec& exec, const SwigluMlp& call, View gate_up, ConstView x) {
   const std::int64_t inner = call.gate.shape[0];
-  const View gate_up = exec.arena().scratch("gate and up", x.dtype(), {x.dim(0), 2 * inner});
   backend::matmul(exec, gate_up.slice_cols(0, inner), x, Transpose::no, view(call.gate), Transpose::yes);
   backend::matmul(exec, gate_up.slice_cols(inner, 2 * inner), x, Transpose::no, view(call.up), Transpose::yes);
-  return gate_up;
 }
 
 }  // namespace
@@ -171,7 +175,8 @@ void Ops::swiglu_mlp_forward(const SwigluMlp& call) {
   parts_->run([&](Exec& exec) {
     for_each_tile(tokens, call.tile, [&](std::int64_t begin, std::int64_t end) {
       const backend::ScratchScope scope(exec.arena());
-      const View gate_up = projected(exec, call, view(call.x).slice_rows(begin, end));
+      const View gate_up = gate_up_of(exec, call, begin, end);
+      project(exec, call, gate_up, view(call.x).slice_rows(begin, end));
       const View act = exec.arena().scratch("mlp activation", call.x.dtype, {end - begin, inner});
       ops::swiglu_forward(exec, act, gate_up);
       backend::matmul(exec, view(call.out).slice_rows(begin, end), act, Transpose::no, view(call.down), Transpose::yes);
@@ -196,18 +201,25 @@ void Ops::swiglu_mlp_backward(const SwigluMlp& call) {
       const ConstView x = view(call.x).slice_rows(begin, end);
       const ConstView dout = view(call.dout).slice_rows(begin, end);
       const View dx = view(call.dx).slice_rows(begin, end);
-      const View gate_up = projected(exec, call, x);
+      const View gate_up = gate_up_of(exec, call, begin, end);
+      // What is not the caller's becomes its own gradient.
+      View dgate_up = gate_up;
+      if (call.gate_up.data == nullptr) {
+        project(exec, call, gate_up, x);
+      } else {
+        dgate_up = exec.arena().scratch("gate and up gradient", dtype, gate_up.shape());
+      }
       {
         const backend::ScratchScope act_scope(exec.arena());
         const View dact = exec.arena().scratch("mlp activation gradient", dtype, {end - begin, inner});
         backend::matmul(exec, dact, dout, Transpose::no, view(call.down), Transpose::no);
-        // gate_up becomes its own gradient; dact becomes the activation, for down's weight gradient.
-        ops::swiglu_backward(exec, gate_up, dact, dact, gate_up);
+        // dact becomes the activation, for down's weight gradient.
+        ops::swiglu_backward(exec, dgate_up, dact, dact, gate_up);
         if (call.ddown.data != nullptr) {
           backend::matmul(exec, view(call.ddown), dout, Transpose::yes, dact, Transpose::no, {.beta = beta});
         }
       }
-      const View dgate = gate_up.slice_cols(0, inner), dup = gate_up.slice_cols(inner, 2 * inner);
+      const View dgate = dgate_up.slice_cols(0, inner), dup = dgate_up.slice_cols(inner, 2 * inner);
       if (call.dgate.data != nullptr) {
         backend::matmul(exec, view(call.dgate), dgate, Transpose::yes, x, Transpose::no, {.beta = beta});
       }

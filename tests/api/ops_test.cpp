@@ -85,8 +85,8 @@ TEST(ApiOps, TiledMlpIsWhatItSays) {
   const std::vector<Numbers> in = {random_numbers(T * H, 1), random_numbers(I * H, 2), random_numbers(I * H, 3),
                                    random_numbers(H * I, 4)};
   const Numbers dout = random_numbers(T * H, 5);
-  std::vector<std::vector<float>> first;
-  for (const std::int64_t tile : {0, 3}) {
+  for (const auto& [tile, keep] : {std::pair{0, false}, {3, false}, {0, true}, {3, true}}) {
+    Memory gate_up(T * 2 * I);
     Memory x(in[0]), gate(in[1]), up(in[2]), down(in[3]), out(T * H), upstream(dout);
     Memory dx(T * H), dgate(I * H), dup(I * H), ddown(H * I);
     SwigluMlp call;
@@ -96,6 +96,7 @@ TEST(ApiOps, TiledMlpIsWhatItSays) {
     call.down = down.tensor({H, I});
     call.tile = tile;
     call.out = out.tensor({T, H});
+    if (keep) call.gate_up = gate_up.tensor({T, 2 * I});
     call.dout = upstream.tensor({T, H});
     call.dx = dx.tensor({T, H});
     call.dgate = dgate.tensor({I, H});

@@ -208,9 +208,9 @@ TEST_P(TrainFp8, PoliciesGiveTheSameBits) {
       keep.mlp_tile = tile;
       const Gradients kept = gradients(model, keep);
       EXPECT_EQ(gradients(model, keep), kept);
-      for (const char* policy : {"recompute", "recompute_norms", "recompute_mlp", "attention", "offload",
-                                 "offload_attention", "offload_mlp", "offload_both_half", "attention_norm,mlp_norm",
-                                 "qkv,attention_norm,mlp_norm"}) {
+      for (const char* policy :
+           {"recompute", "recompute_norms", "recompute_mlp", "attention", "offload", "offload_attention", "offload_mlp",
+            "offload_both_half", "attention_norm,mlp_norm", "qkv,attention_norm,mlp_norm"}) {
         EngineOptions other = keep;
         other.policy = model::ActivationPolicy::parse(policy);
         EXPECT_EQ(gradients(model, other), kept) << policy;
