@@ -55,6 +55,12 @@ void fp8_matmul(Exec& exec, View c, const Fp8Matrix& a, const Fp8Matrix& b, Matm
   INLAY_ASSERT(sums == Fp8Sums::fp32 || !blockwise(a), "fp8_matmul: blocks are summed in fp32");
   if (c.shape().size() == 0) return;
   exec.count_product(DType::e4m3, a.rows, b.rows, a.cols);
+  if (a.cols == 0) {  // a sum of nothing: an expert without rows
+    if (scale.beta != 0.0f) return;
+    if (c.contiguous()) return exec.fill_zero(c);
+    for (std::int64_t row = 0; row < a.rows; ++row) exec.fill_zero(c.slice_rows(row, row + 1));
+    return;
+  }
   const ScratchScope scope(exec.arena());
   if (!exec.on_cuda()) return cpu::fp8_matmul(exec, c, a, b, scale);
 

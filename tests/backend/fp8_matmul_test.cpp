@@ -114,6 +114,33 @@ TEST_P(BackendFp8Matmul, FastSumsAreCoarserAndStillSums) {
   }
 }
 
+// The weight's gradient of an expert that got no rows.
+TEST_P(BackendFp8Matmul, ASumOfNothingIsZero) {
+  constexpr std::int64_t m = 48, n = 32;
+  for (const Fp8Recipe recipe : {Fp8Recipe::block, Fp8Recipe::row, Fp8Recipe::tensor}) {
+    TestBench bench(GetParam(), std::size_t{64} << 20);
+    const ops::Fp8Settings settings{.recipe = recipe};
+    const auto form = [&](Fp8Role role, std::int64_t cols) {
+      const ops::Fp8Forms forms =
+          ops::keep_fp8(bench.exec, MemoryClass::weights, "x", settings, role, ops::Fp8Use::columns, 0, cols);
+      ops::quantise_fp8(bench.exec, forms, bench.tensor(DType::f32, {0, cols}, {}));
+      return forms.columns;
+    };
+    const View frame = bench.poisoned(DType::f32, {m + 1, n + 5});
+    const View inside = frame.slice_rows(0, m).slice_cols(0, n), whole = bench.poisoned(DType::f32, {m, n});
+    for (const View& c : {inside, whole}) {
+      backend::fp8_matmul(bench.exec, c, form(Fp8Role::gradient, m), form(Fp8Role::input, n));
+      for (const double value : bench.read(c)) EXPECT_EQ(value, 0);
+    }
+    const View ones = bench.tensor(DType::f32, {m, n}, std::vector<double>(m * n, 1.0));
+    backend::fp8_matmul(bench.exec, ones, form(Fp8Role::gradient, m), form(Fp8Role::input, n), {.beta = 1.0f});
+    for (const double value : bench.read(ones)) EXPECT_EQ(value, 1);
+    for (const View& margin : {frame.slice_rows(0, m).slice_cols(n, n + 5), frame.slice_rows(m, m + 1)}) {
+      for (const double value : bench.read(margin)) EXPECT_TRUE(std::isnan(value));
+    }
+  }
+}
+
 TEST_P(BackendFp8Matmul, TheSumOverRowsTakesSquaresOfTheInput) {
   constexpr std::int64_t tokens = 200, in = 144, out = 80;
   TestBench bench(GetParam(), std::size_t{64} << 20);
