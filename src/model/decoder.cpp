@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/text.h"
 #include "model/decoding.h"
 #include "model/rope_table.h"
 #include "ops/elementwise.h"
@@ -14,32 +13,6 @@ namespace inlay::model {
 
 using backend::Grad;
 using backend::ScratchScope;
-
-bool Fp8Options::names(const std::string& entry, const weights::Parameter& p) {
-  if (entry.find_first_not_of("0123456789") == entry.npos) return std::to_string(p.layer) == entry;
-  return std::ranges::any_of(p.parts, [&](const weights::Part& part) { return matches(part.checkpoint_name, entry); });
-}
-
-// The GPU's library multiplies whole sixteens alone.
-bool Fp8Options::takes(const weights::Parameter& p, const ModelConfig& config) const {
-  using weights::Role;
-  if (!p.is_matrix() || p.shape[0] % 16 != 0 || p.shape[1] % 16 != 0) return false;
-  if (p.layer < 0) return head && p.role == (config.tied_embeddings ? Role::embedding : Role::head);
-  const bool role =
-      p.role == Role::qkv || p.role == Role::attention_output || p.role == Role::gate_up || p.role == Role::down;
-  return role && p.expert < 0 && p.layer >= skip_first && p.layer < config.layer_count() - skip_last &&
-         (layers.empty() || std::ranges::any_of(layers, [&](const std::string& entry) { return names(entry, p); }));
-}
-
-// What reaches the head is a probability for every token of the vocabulary: most are smaller than the smallest code of
-// e4m3 where one scale serves them all, but together they count. And its sums are the longest of all.
-ops::Fp8Settings Fp8Options::settings_of(const weights::Parameter& p) const {
-  ops::Fp8Settings result = settings;
-  if (p.layer >= 0) return result;
-  if (result.recipe != ops::Fp8Recipe::block) result.gradients = DType::e5m2;
-  result.sums = ops::Fp8Sums::fp32;
-  return result;
-}
 
 Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& options)
     : config_(config), options_(options), parameters_(config_), stash_place_(options.stash) {
@@ -55,16 +28,17 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
   const weights::WeightMemory memory{.compute = options_.compute, .training = options_.training};
   const auto make_weight = [&](Exec& e, weights::Parameter& p) {
     const weights::WeightKind& kind = plan.of(p);
-    if (options_.fp8 && kind.multiplies_value() && options_.fp8->takes(p, config_)) {
-      p.fp8 = std::make_shared<weights::Fp8Products>(e, p.name, options_.fp8->settings_of(p), p.shape[0], p.shape[1],
-                                                     !p.on_host && !p.holds_value);
-    }
+    if (options_.fp8 && p.expert < 0) options_.fp8->apply(e, config_, plan, {&p, 1});
     std::unique_ptr<weights::Weight> weight = kind.make(e, p, memory);
     weights_.push_back(weight.get());
     return weight;
   };
   embedding_ = make_weight(exec, parameters_.embedding);
   for (std::size_t l = 0; l < parameters_.layers.size(); ++l) {
+    MoeParameters& moe = parameters_.layers[l]->moe;
+    for (std::vector<weights::Parameter>* experts : {&moe.gate_up, &moe.down}) {
+      if (options_.fp8) options_.fp8->apply(exec, config_, plan, *experts);
+    }
     layers_.push_back(
         std::make_unique<Layer>(exec, config_, config_.layers[l], *parameters_.layers[l], make_weight, balance_));
   }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/attention_text.h"
+#include "model/fp8_options.h"
 #include "model/layer_inputs.h"
 #include "model/layer_results.h"
 #include "model/objective.h"
@@ -13,22 +14,6 @@
 #include "weights/traffic.h"
 
 namespace inlay::model {
-
-// Whose products are made in fp8: those of the layers' matrices (but for experts and routers) whose extents allow it,
-// and the head's where that is asked for.
-struct Fp8Options {
-  ops::Fp8Settings settings;
-  bool head = false;
-  std::int64_t skip_first = 0, skip_last = 0;  // so many layers stay as they are
-  // Of the others those that are named: numbers of layers, or patterns of names that tensors have in a checkpoint.
-  // Empty: all.
-  std::vector<std::string> layers;
-
-  // Whether an entry of `layers` means a matrix.
-  static bool names(const std::string& entry, const weights::Parameter& parameter);
-  bool takes(const weights::Parameter& parameter, const ModelConfig& config) const;
-  ops::Fp8Settings settings_of(const weights::Parameter& parameter) const;
-};
 
 // What is learned, made over the memory of a decoder's Exec.
 class ObjectiveKind {

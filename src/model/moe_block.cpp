@@ -10,6 +10,40 @@ namespace inlay::model {
 
 using backend::Grad;
 using backend::ScratchScope;
+using ops::Fp8Forms;
+using ops::Fp8Role;
+using ops::Fp8Use;
+using weights::GroupOperands;
+
+namespace {
+
+// Which forms of an operand are read: for products with the matrices, for their gradients.
+std::optional<Fp8Use> use_of(bool products, bool gradients) {
+  if (products && gradients) return Fp8Use::both;
+  if (products) return Fp8Use::rows;
+  if (gradients) return Fp8Use::columns;
+  return std::nullopt;
+}
+
+Fp8Forms scratch_of(Exec& exec, std::string_view name, const std::optional<GroupOperands>& operands, Fp8Role role,
+                    std::optional<Fp8Use> use, std::int64_t rows, std::int64_t cols) {
+  if (!operands || !use) return {};
+  return ops::scratch_fp8(exec, name, operands->settings, role, *use, rows, cols);
+}
+
+// The tensor itself where it is read, beside its forms.
+template <class AnyView>
+AnyView plain_of(const std::optional<GroupOperands>& operands, const AnyView& view) {
+  return !operands || operands->plain ? view : AnyView();
+}
+
+ops::Call reading(ops::Call call, const Fp8Forms* x, const Fp8Forms* dy = nullptr) {
+  call.x = x;
+  call.dy = dy;
+  return call;
+}
+
+}  // namespace
 
 MoeBlock::MoeBlock(Exec& exec, const ModelConfig& config, MoeParameters& parameters,
                    const weights::WeightFactory& make_weight, const RouterBalance& balance)
@@ -64,6 +98,30 @@ View MoeBlock::router_logits(Exec& exec, ConstView norm, std::int64_t row) {
   return logits;
 }
 
+void MoeBlock::gather(Exec& exec, View sorted, const Fp8Forms& forms, ConstView norm, const Routing& routing) const {
+  const auto operands = gate_up_.fp8();
+  if (operands && !operands->plain) return ops::moe_gather_fp8(exec, forms, sorted, norm, routing.order);
+  ops::moe_gather(exec, sorted, norm, routing.order);
+  ops::quantise_fp8(exec, forms, sorted);
+}
+
+void MoeBlock::multiply_down(Exec& exec, View answers, ConstView gate_up, const Routing& routing,
+                             const ops::Call& call) {
+  const ScratchScope scope(exec.arena());
+  const Shape shape{gate_up.dim(0), config_.experts.intermediate};
+  const auto operands = down_.fp8();
+  const Fp8Forms forms = scratch_of(exec, "mlp activation", operands, Fp8Role::input, Fp8Use::rows, shape[0], shape[1]);
+  View act;
+  if (operands && !operands->plain) {
+    ops::expert_glu_forward_fp8(exec, forms, gate_up, rows(routing));
+  } else {
+    act = exec.arena().scratch("mlp activation", gate_up.dtype(), shape);
+    ops::expert_glu_forward(exec, act, gate_up, rows(routing));
+    ops::quantise_fp8(exec, forms, act);
+  }
+  down_.forward(exec, answers, act, routing.order.offsets, reading(call, &forms));
+}
+
 void MoeBlock::forward(Exec& exec, View out, View residual, ConstView x, const LayerPolicy& policy, std::int64_t tile,
                        Saved& saved) {
   Arena& arena = exec.arena();
@@ -89,23 +147,26 @@ void MoeBlock::forward(Exec& exec, View out, View residual, ConstView x, const L
     View gate_up = saved.gate_up.absent() ? arena.scratch("gate and up", dtype, {pairs, 2 * width})
                                           : saved.gate_up.slice_rows(begin * chosen, end * chosen);
     {
-      const ScratchScope norm_scope(arena);
-      View norm =
-          saved.norm.absent() ? arena.scratch("mlp norm", dtype, stream.shape()) : saved.norm.slice_rows(begin, end);
-      ops::residual_rms_norm_forward(exec, norm, stream, x.slice_rows(begin, end), stream, parameters_.norm.value,
-                                     config_.norm_eps);
-      const View logits = router_logits(exec, norm, begin);
-      ops::moe_route(exec, routing.experts, routing.weights, logits, weighting());
-      if (balance_.counting) ops::moe_balance_add(exec, balance_.sums, logits, routing.experts);
-      ops::moe_sort(exec, routing.order, routing.experts);
-      ops::moe_gather(exec, sorted, norm, routing.order);
+      const ScratchScope input_scope(arena);
+      const auto operands = gate_up_.fp8();
+      const Fp8Forms forms =
+          scratch_of(exec, "rows of experts", operands, Fp8Role::input, Fp8Use::rows, pairs, config_.hidden);
+      {
+        const ScratchScope norm_scope(arena);
+        View norm =
+            saved.norm.absent() ? arena.scratch("mlp norm", dtype, stream.shape()) : saved.norm.slice_rows(begin, end);
+        ops::residual_rms_norm_forward(exec, norm, stream, x.slice_rows(begin, end), stream, parameters_.norm.value,
+                                       config_.norm_eps);
+        const View logits = router_logits(exec, norm, begin);
+        ops::moe_route(exec, routing.experts, routing.weights, logits, weighting());
+        if (balance_.counting) ops::moe_balance_add(exec, balance_.sums, logits, routing.experts);
+        ops::moe_sort(exec, routing.order, routing.experts);
+        gather(exec, sorted, forms, norm, routing);
+      }
+      gate_up_.forward(exec, gate_up, plain_of(operands, sorted), routing.order.offsets, reading(call, &forms));
     }
-    gate_up_.forward(exec, gate_up, sorted, routing.order.offsets, call);
-    const ScratchScope act_scope(arena);
-    View act = arena.scratch("mlp activation", dtype, {pairs, width});
-    ops::expert_glu_forward(exec, act, gate_up, rows(routing));
     const View answers = sorted;  // has served; its memory takes the experts' answers
-    down_.forward(exec, answers, act, routing.order.offsets, call);
+    multiply_down(exec, answers, gate_up, routing, call);
     ops::moe_combine(exec, out.slice_rows(begin, end),
                      {.y = answers,
                       .weights = routing.weights,
@@ -156,32 +217,49 @@ void MoeBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
     ops::moe_sort(exec, routing.order, routing.experts);
     const ConstView offsets = routing.order.offsets;
     View sorted = arena.scratch("rows of experts", dtype, {pairs, config_.hidden});
-    ops::moe_gather(exec, sorted, norm, routing.order);
+    const auto up = gate_up_.fp8(), down = down_.fp8();
+    const Fp8Forms sorted8 = scratch_of(exec, "rows of experts", up, Fp8Role::input,
+                                        use_of(saved.gate_up.absent(), up && up->gradients), pairs, config_.hidden);
+    gather(exec, sorted, sorted8, norm, routing);
     View gate_up = saved.gate_up.absent() ? arena.scratch("gate and up", dtype, {pairs, 2 * width})
                                           : saved.gate_up.slice_rows(begin * chosen, end * chosen);
-    if (saved.gate_up.absent()) gate_up_.forward(exec, gate_up, sorted, offsets, call);
+    if (saved.gate_up.absent()) {
+      gate_up_.forward(exec, gate_up, plain_of(up, sorted), offsets, reading(call, &sorted8));
+    }
     again.reset();
 
     View dweights = arena.scratch("router weight gradients", DType::f32, {end - begin, chosen});
+    const Fp8Forms dgate_up8 = scratch_of(exec, "gate and up gradient", up, Fp8Role::gradient,
+                                          use_of(true, up && up->gradients), pairs, 2 * width);
     {
       const ScratchScope answer_scope(arena);
       View danswers = arena.scratch("gradient of the experts' answers", dtype, {pairs, config_.hidden});
       ops::moe_combine_backward(exec, danswers, dweights, dstream,
                                 {.bias = parameters_.down_bias.value, .experts = routing.experts}, routing.order);
+      const bool coded = down && down->gradients;
+      const Fp8Forms danswers8 = scratch_of(exec, "gradient of the experts' answers", down, Fp8Role::gradient,
+                                            use_of(true, coded), pairs, config_.hidden);
+      const Fp8Forms act8 =
+          scratch_of(exec, "mlp activation", down, Fp8Role::input, use_of(false, coded), pairs, width);
+      ops::quantise_fp8(exec, danswers8, danswers);
       View dact = arena.scratch("mlp activation gradient", dtype, {pairs, width});
-      down_.backward_input(exec, dact, danswers, offsets, call);
+      down_.backward_input(exec, dact, plain_of(down, danswers), offsets, reading(call, nullptr, &danswers8));
       // gate_up becomes its own gradient; dact becomes the weighted activation, for down's weight gradient.
-      ops::expert_glu_backward(exec, {.dgate_up = gate_up, .act = dact, .dweights = dweights}, dact, gate_up,
-                               routing.weights, rows(routing));
-      down_.accumulate(exec, danswers, dact, offsets, call);
+      const View act = plain_of(down, dact), dgate_up = config_.experts.bias ? gate_up : plain_of(up, gate_up);
+      ops::expert_glu_backward_fp8(exec, {.dgate_up = dgate_up8, .act = act8},
+                                   {.dgate_up = dgate_up, .act = act, .dweights = dweights}, dact, gate_up,
+                                   routing.weights, rows(routing));
+      down_.accumulate(exec, plain_of(down, danswers), act, offsets, reading(call, &act8, &danswers8));
       if (config_.experts.bias) {
-        weights::Parameter &down = parameters_.down_bias, &both = parameters_.gate_up_bias;
-        ops::moe_bias_backward(exec, down.grad, down.next_grad_mode(), danswers, routing.weights, routing.order);
+        weights::Parameter &down_bias = parameters_.down_bias, &both = parameters_.gate_up_bias;
+        ops::moe_bias_backward(exec, down_bias.grad, down_bias.next_grad_mode(), danswers, routing.weights,
+                               routing.order);
         ops::moe_bias_backward(exec, both.grad, both.next_grad_mode(), gate_up, {}, routing.order);
       }
     }
     const View dsorted = sorted;  // will have served: its memory takes the gradient
-    gate_up_.backward(exec, dsorted, gate_up, sorted, offsets, call);
+    gate_up_.backward(exec, dsorted, plain_of(up, gate_up), plain_of(up, sorted), offsets,
+                      reading(call, &sorted8, &dgate_up8));
     View dnorm = arena.scratch("mlp norm gradient", dtype, stream.shape());
     ops::moe_combine(exec, dnorm, {.y = dsorted}, routing.order);
     backward_router(exec, dnorm, dweights, norm, logits, routing, begin);

@@ -41,6 +41,11 @@ class MoeBlock final : public FeedForward {
   };
   Routing take_routing(Exec& exec, std::int64_t begin, std::int64_t end, const Saved& saved) const;
   ops::Call call_of(const Routing& routing, std::int64_t begin) const;
+  // sorted = the rows of norm that the experts see, and what their products read of it in fp8; where they read nothing
+  // else, sorted holds anything.
+  void gather(Exec& exec, View sorted, const ops::Fp8Forms& forms, ConstView norm, const Routing& routing) const;
+  // From gate and up on, with the activation in scratch.
+  void multiply_down(Exec& exec, View answers, ConstView gate_up, const Routing& routing, const ops::Call& call);
   View router_logits(Exec& exec, ConstView norm, std::int64_t row);
   ops::ExpertRows rows(const Routing& routing) const;
   ops::RouteWeights weighting() const;

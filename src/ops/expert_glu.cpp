@@ -50,4 +50,21 @@ void expert_glu_backward(Exec& exec, const ExpertGluGrads& grads, ConstView dact
   cpu::kernels().expert_glu_backward(exec, grads, dact, gate_up, weights, rows);
 }
 
+void expert_glu_forward_fp8(Exec& exec, const Fp8Forms& act, ConstView gate_up, const ExpertRows& rows) {
+  const ScratchScope scope(exec.arena());
+  View plain = exec.arena().scratch("mlp activation", gate_up.dtype(), {gate_up.dim(0), gate_up.dim(1) / 2});
+  expert_glu_forward(exec, plain, gate_up, rows);
+  quantise_fp8(exec, act, plain);
+}
+
+void expert_glu_backward_fp8(Exec& exec, const ExpertGluForms& forms, const ExpertGluGrads& grads, View dact,
+                             View gate_up, ConstView weights, const ExpertRows& rows) {
+  const ExpertGluGrads plain{.dgate_up = grads.dgate_up.absent() ? gate_up : grads.dgate_up,
+                             .act = grads.act.absent() ? dact : grads.act,
+                             .dweights = grads.dweights};
+  expert_glu_backward(exec, plain, dact, gate_up, weights, rows);
+  quantise_fp8(exec, forms.dgate_up, plain.dgate_up);
+  quantise_fp8(exec, forms.act, plain.act);
+}
+
 }  // namespace inlay::ops

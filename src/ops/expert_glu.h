@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ops/fp8.h"
 #include "ops/moe_permute.h"
 
 // The gated activation inside the experts, on rows sorted by expert: act [S, I] from gate_up [S, 2·I].
@@ -30,6 +31,15 @@ struct ExpertGluGrads {
 };
 void expert_glu_backward(Exec& exec, const ExpertGluGrads& grads, ConstView dact, ConstView gate_up, ConstView weights,
                          const ExpertRows& rows);
+
+// The same, rounded to gate_up's dtype as there, as operands of products in fp8: every form that is there.
+void expert_glu_forward_fp8(Exec& exec, const Fp8Forms& act, ConstView gate_up, const ExpertRows& rows);
+// What is absent of grads is wanted in its forms alone; gate_up and dact are room, and hold anything afterwards.
+struct ExpertGluForms {
+  Fp8Forms dgate_up, act;
+};
+void expert_glu_backward_fp8(Exec& exec, const ExpertGluForms& forms, const ExpertGluGrads& grads, View dact,
+                             View gate_up, ConstView weights, const ExpertRows& rows);
 
 // What the devices answer. Shapes are checked by then, and there is something to do (no empty tensors, no planning).
 namespace cpu {

@@ -27,19 +27,49 @@ Fp8Scaling scaling_of(const Fp8Settings& settings, Fp8Role role, bool sums_over_
   return squares ? Fp8Scaling::square : Fp8Scaling::vector;
 }
 
-Fp8Forms make_forms(const Take& take, std::string_view name, const Fp8Settings& settings, Fp8Role role, Fp8Use use,
-                    std::int64_t rows, std::int64_t cols) {
-  const DType format = role == Fp8Role::gradient ? settings.gradients : DType::e4m3;
-  const auto make = [&](Fp8Scaling scaling, std::int64_t r, std::int64_t c) {
-    Fp8Matrix matrix{.scaling = scaling, .rows = r, .cols = c};
-    matrix.codes = take(fmt::format("{} in fp8", name), format, backend::fp8_codes_shape(r, c));
-    matrix.scales = take(fmt::format("{}'s scales", name), DType::f32, backend::fp8_scales_shape(scaling, r, c));
-    return matrix;
+struct Wanted {
+  std::string_view name;
+  Fp8Settings settings;
+  Fp8Role role;
+  Fp8Use use;
+  std::int64_t rows, cols;
+};
+
+std::vector<Fp8Forms> make_forms(const Take& take, const Wanted& w, std::size_t count) {
+  const DType format = w.role == Fp8Role::gradient ? w.settings.gradients : DType::e4m3;
+  std::vector<Fp8Forms> result(count);
+  const auto make = [&](Fp8Matrix Fp8Forms::*form, bool sums_over_rows, std::int64_t rows, std::int64_t cols) {
+    const Fp8Scaling scaling = scaling_of(w.settings, w.role, sums_over_rows);
+    const auto take_all = [&](const std::string& what, DType dtype, const Shape& of_one) {
+      return take(what, dtype, {static_cast<std::int64_t>(count), of_one.size()});
+    };
+    const Shape codes_shape = backend::fp8_codes_shape(rows, cols),
+                scales_shape = backend::fp8_scales_shape(scaling, rows, cols);
+    const View codes = take_all(fmt::format("{} in fp8", w.name), format, codes_shape);
+    const View scales = take_all(fmt::format("{}'s scales", w.name), DType::f32, scales_shape);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto begin = static_cast<std::int64_t>(i);
+      result[i].*form = {.scaling = scaling,
+                         .rows = rows,
+                         .cols = cols,
+                         .codes = codes.slice_rows(begin, begin + 1).reshape(codes_shape),
+                         .scales = scales.slice_rows(begin, begin + 1).reshape(scales_shape)};
+    }
   };
-  Fp8Forms forms;
-  if (use != Fp8Use::columns) forms.rows = make(scaling_of(settings, role, false), rows, cols);
-  if (use != Fp8Use::rows) forms.columns = make(scaling_of(settings, role, true), cols, rows);
-  return forms;
+  if (w.use != Fp8Use::columns) make(&Fp8Forms::rows, false, w.rows, w.cols);
+  if (w.use != Fp8Use::rows) make(&Fp8Forms::columns, true, w.cols, w.rows);
+  return result;
+}
+
+Take scratch_of(Exec& exec) {
+  return [&exec](const std::string& what, DType dtype, const Shape& shape) {
+    return exec.arena().scratch(what, dtype, shape);
+  };
+}
+Take room_of(Exec& exec, MemoryClass memory) {
+  return [&exec, memory](const std::string& what, DType dtype, const Shape& shape) {
+    return exec.arena().keep(memory, what, dtype, shape);
+  };
 }
 
 }  // namespace
@@ -60,23 +90,29 @@ std::optional<Fp8Recipe> parse_fp8_recipe(std::string_view text) {
 
 Fp8Forms scratch_fp8(Exec& exec, std::string_view name, const Fp8Settings& settings, Fp8Role role, Fp8Use use,
                      std::int64_t rows, std::int64_t cols) {
-  const Take take = [&](const std::string& what, DType dtype, const Shape& shape) {
-    return exec.arena().scratch(what, dtype, shape);
-  };
-  return make_forms(take, name, settings, role, use, rows, cols);
+  return make_forms(scratch_of(exec), {name, settings, role, use, rows, cols}, 1).front();
+}
+
+std::vector<Fp8Forms> scratch_fp8_of_many(Exec& exec, std::string_view name, const Fp8Settings& settings, Fp8Role role,
+                                          Fp8Use use, std::int64_t rows, std::int64_t cols, std::size_t count) {
+  return make_forms(scratch_of(exec), {name, settings, role, use, rows, cols}, count);
 }
 
 Fp8Forms keep_fp8(Exec& exec, MemoryClass memory, std::string_view name, const Fp8Settings& settings, Fp8Role role,
                   Fp8Use use, std::int64_t rows, std::int64_t cols) {
-  const Take take = [&](const std::string& what, DType dtype, const Shape& shape) {
-    return exec.arena().keep(memory, what, dtype, shape);
-  };
-  return make_forms(take, name, settings, role, use, rows, cols);
+  return make_forms(room_of(exec, memory), {name, settings, role, use, rows, cols}, 1).front();
+}
+
+std::vector<Fp8Forms> keep_fp8_of_many(Exec& exec, MemoryClass memory, std::string_view name,
+                                       const Fp8Settings& settings, Fp8Role role, Fp8Use use, std::int64_t rows,
+                                       std::int64_t cols, std::size_t count) {
+  return make_forms(room_of(exec, memory), {name, settings, role, use, rows, cols}, count);
 }
 
 void quantise_fp8(Exec& exec, const Fp8Forms& to, ConstView x) {
   check_activation("quantise_fp8", "x", x);
   INLAY_ASSERT(x.rank() == 2, "quantise_fp8: x is {}, expected a matrix", x.shape().str());
+  if (to.rows.absent() && to.columns.absent()) return;
   for (const auto& [matrix, rows, cols] :
        {std::tuple(&to.rows, x.dim(0), x.dim(1)), std::tuple(&to.columns, x.dim(1), x.dim(0))}) {
     if (matrix->absent()) continue;

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "backend/fp8_matmul.h"
 #include "ops/check.h"
@@ -40,6 +41,12 @@ Fp8Forms scratch_fp8(Exec& exec, std::string_view name, const Fp8Settings& setti
                      std::int64_t rows, std::int64_t cols);
 Fp8Forms keep_fp8(Exec& exec, MemoryClass memory, std::string_view name, const Fp8Settings& settings, Fp8Role role,
                   Fp8Use use, std::int64_t rows, std::int64_t cols);
+// The same for so many tensors alike, evenly spaced, as products of groups want them.
+std::vector<Fp8Forms> scratch_fp8_of_many(Exec& exec, std::string_view name, const Fp8Settings& settings, Fp8Role role,
+                                          Fp8Use use, std::int64_t rows, std::int64_t cols, std::size_t count);
+std::vector<Fp8Forms> keep_fp8_of_many(Exec& exec, MemoryClass memory, std::string_view name,
+                                       const Fp8Settings& settings, Fp8Role role, Fp8Use use, std::int64_t rows,
+                                       std::int64_t cols, std::size_t count);
 
 // to = x, bf16 or fp32 [rows, cols], rows may be strided; every form that is there. A number becomes the code nearest
 // to it times largest code / largest magnitude, ties to even; what is not finite makes its block NaN.

@@ -70,6 +70,11 @@ void moe_gather(Exec& exec, View to, ConstView from, const ExpertOrder& order) {
   cpu::kernels().moe_gather(exec, to, from, order);
 }
 
+void moe_gather_fp8(Exec& exec, const Fp8Forms& to, View room, ConstView from, const ExpertOrder& order) {
+  moe_gather(exec, room, from, order);
+  quantise_fp8(exec, to, room);
+}
+
 void moe_combine(Exec& exec, View out, const Combine& combine, const ExpertOrder& order) {
   constexpr std::string_view op = "moe_combine";
   check_rows(op, combine.y, out, order);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/check.h"
+#include "ops/fp8.h"
 
 // Rows sorted by the expert they go to, and back. A token that goes to k experts has k pairs (token, choice), and each
 // pair a row of its own in the sorted order; the rows of one expert are neighbours, in the order of their tokens.
@@ -17,6 +17,9 @@ void moe_sort(Exec& exec, const ExpertOrder& order, ConstView experts);
 
 // to[row] = from[token of the row]; to [T · k, H], from [T, H].
 void moe_gather(Exec& exec, View to, ConstView from, const ExpertOrder& order);
+
+// The same as an operand of products in fp8, every form that is there. room [T · k, H] holds anything afterwards.
+void moe_gather_fp8(Exec& exec, const Fp8Forms& to, View room, ConstView from, const ExpertOrder& order);
 
 // The other way: what the rows of a token add up to, choice after choice, in fp32.
 // out[t] = residual[t] + Σ_j weights[t, j] · (y[row of (t, j)] + bias[experts[t, j]]); out may be residual itself.

@@ -1,6 +1,7 @@
 #include "train/session.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -343,6 +344,19 @@ void check_fp8_parts(const model::Fp8Options& fp8, const model::ModelConfig& con
         "names such as \"*.mlp.*\"",
         entry, config.layer_count() - 1);
   }
+  // One matrix of every expert of a layer is multiplied by together.
+  std::map<std::pair<std::int64_t, weights::Role>, const weights::Parameter*> first;
+  model::ModelParameters parameters(config);
+  parameters.for_each([&](const weights::Parameter& p) {
+    if (p.expert < 0) return;
+    const weights::Parameter& other = *first.try_emplace({p.layer, p.role}, &p).first->second;
+    if (fp8.takes(p, config) == fp8.takes(other, config)) return;
+    const auto& [in, out] = fp8.takes(p, config) ? std::pair(&p, &other) : std::pair(&other, &p);
+    user_error(
+        "fp8.layers: of the experts of layer {} they name '{}' but not '{}'; experts are multiplied by together: name "
+        "all of a layer or none, such as \"{}\"",
+        p.layer, in->parts.front().label(), out->parts.front().label(), p.layer);
+  });
   if (fp8.head && (config.vocab % 16 != 0 || config.hidden % 16 != 0)) {
     user_error("fp8.head: the head is {} by {}, and products in fp8 take multiples of 16; leave fp8.head out",
                config.vocab, config.hidden);
@@ -358,9 +372,9 @@ MemoryChoice choose_within(const options::TrainOptions& options, const model::Mo
   MemoryChoice choice = choose_memory_together(config, engine, demands_of(options), budget, options.parallel.zero);
   if (engine.fp8 && choice.plan.cost.model().products[static_cast<std::size_t>(DType::e4m3)] == 0) {
     user_error(
-        "matmul_dtype: fp8: no matrix of {} would multiply in it; it takes those of layers, outside experts, whose "
-        "extents are multiples of 16, which are not kept quantised, and which fp8.skip_first, fp8.skip_last and "
-        "fp8.layers leave",
+        "matmul_dtype: fp8: no matrix of {} would multiply in it; it takes those of layers whose extents are "
+        "multiples of 16, which are not kept quantised, and which fp8.skip_first, fp8.skip_last and fp8.layers leave; "
+        "those of experts on Hopper GPUs and the CPU alone",
         options.base_model.empty() ? "this model" : options.base_model);
   }
   if (choice.fits) stage_checkpoints(options, config, budget, engine, choice.plan);

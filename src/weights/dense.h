@@ -20,18 +20,28 @@ class DenseWeight : public Weight {
   bool multiplies_plainly() const override { return true; }
 };
 
-// The products of plain matrices; what their gradients are is left to the kinds.
+// The products of plain matrices, in fp8 where all of them have such copies; what their gradients are is left to the
+// kinds.
 class DenseProducts : public WeightGroup {
  public:
-  explicit DenseProducts(std::span<Weight* const> all) : all_(all.begin(), all.end()) {}
+  explicit DenseProducts(std::span<Weight* const> all);
+  std::optional<GroupOperands> fp8() const override;  // of kinds that find their gradients from plain operands
   void forward(Exec& exec, View y, Grad mode, ConstView x, ConstView offsets, const ops::Call& call) override;
   void backward_input(Exec& exec, View dx, Grad mode, ConstView dy, ConstView offsets, const ops::Call& call) override;
+
+ protected:
+  // gradients = or += dyᵀ x as the products are made; absent ones are left out.
+  void accumulate_products(Exec& exec, std::span<const View> gradients, Grad mode, ConstView dy, ConstView x,
+                           ConstView offsets, const ops::Call& call) const;
+  // Of kinds that do no more than that.
+  std::optional<GroupOperands> fp8_alone(bool gradients) const;
 
  private:
   // Asked every time: weights that live on the host are in different places of the device.
   std::vector<ConstView> matrices() const;
 
-  std::vector<Weight*> all_;
+  std::vector<const Parameter*> parameters_;
+  std::optional<ops::Fp8Settings> fp8_;
 };
 
 // The weights as what they are, where all are of one kind; empty elsewhere.

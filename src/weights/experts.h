@@ -11,6 +11,8 @@ class ExpertWeights {
  public:
   ExpertWeights(Exec& exec, std::vector<Parameter>& parameters, const WeightFactory& make_weight);
 
+  std::optional<GroupOperands> fp8() const { return group_->fp8(); }
+
   // Rows as WeightGroup has them.
   void forward(Exec& exec, View y, ConstView x, ConstView offsets, const ops::Call& call) {  // y = x Wᵀ
     group_->forward(exec, y, Grad::overwrite, x, offsets, call);

@@ -26,7 +26,7 @@ InputSubspace::InputSubspace(Exec& exec, Parameter& dense, const InputLayout& la
   if (layout_.masks_rows) {
     row_mask_ = exec.arena().keep(MemoryClass::bases, dense.name + ".row_mask", DType::f32, {out});
   }
-  if (dense.fp8 != nullptr && !frozen) {
+  if (dense.fp8 != nullptr && !frozen && dense.expert < 0) {
     basis_products_.emplace(exec, dense.name + ".basis", dense.fp8->settings(), layout.free, in,
                             place == BasisPlace::device, ops::Fp8Use::rows);
   }
@@ -61,9 +61,9 @@ void InputSubspace::accumulate(Exec& exec, ConstView dy, ConstView x, const ops:
 }
 
 std::optional<ops::Fp8Operands> InputSubspace::fp8() const {
-  auto operands = plain_fp8();
-  if (operands && !layout_.stores_frozen()) operands->gradient_input = ops::Fp8Use::rows;
-  return operands;
+  if (layout_.stores_frozen()) return plain_fp8();
+  if (!basis_products_) return std::nullopt;
+  return ops::Fp8Operands{.settings = basis_products_->settings(), .gradient_input = ops::Fp8Use::rows};
 }
 
 class InputGroup final : public DenseProducts {
@@ -71,7 +71,7 @@ class InputGroup final : public DenseProducts {
   explicit InputGroup(std::vector<InputSubspace*> all)
       : DenseProducts(std::vector<Weight*>(all.begin(), all.end())), all_(std::move(all)) {}
 
-  void accumulate(Exec& exec, ConstView dy, ConstView x, ConstView offsets, const ops::Call&) override {
+  void accumulate(Exec& exec, ConstView dy, ConstView x, ConstView offsets, const ops::Call& call) override {
     const ScratchScope scope(exec.arena());
     const InputLayout& layout = all_.front()->layout_;
     std::vector<View> gradients;
@@ -82,10 +82,13 @@ class InputGroup final : public DenseProducts {
       mode = weight->factor_.next_grad_mode();
       if (!layout.stores_frozen()) bases.push_back(weight->basis_.rows(exec));
     }
-    if (layout.stores_frozen()) return grouped_matmul_over_rows(exec, gradients, mode, dy, x, offsets);
+    if (layout.stores_frozen()) return accumulate_products(exec, gradients, mode, dy, x, offsets, call);
     View seen = exec.arena().scratch("input in the subspace", x.dtype(), {x.dim(0), layout.free});
     grouped_matmul(exec, seen, x, bases, Transpose::yes, offsets);
     grouped_matmul_over_rows(exec, gradients, mode, dy, seen, offsets);
+  }
+  std::optional<GroupOperands> fp8() const override {
+    return all_.front()->layout_.stores_frozen() ? fp8_alone(true) : DenseProducts::fp8();
   }
 
  private:

@@ -52,7 +52,7 @@ class InputSubspace final : public SubspaceWeight {
   void set_directions(Exec& exec, const StartTensors& tensors) override;
 
   InputLayout layout_;
-  std::optional<Fp8Products> basis_products_;  // of V, where products are made in fp8
+  std::optional<Fp8Products> basis_products_;  // of V, where products are made in fp8; not of experts
   Basis basis_;                                // rows [stored, M]: V, or H where that is the narrower
   Projection allowed_;                         // of the change's rows
   View row_mask_;     // fp32 [N], 1 for rows that train and 0 for others; absent where the layout has none

@@ -44,6 +44,12 @@ class LoraGroup final : public WeightGroup {
     multiply_back(exec, dx, mode, dy, inner, offsets, call);
   }
 
+  std::optional<GroupOperands> fp8() const override {
+    auto operands = base_->fp8();
+    if (operands) operands->plain = true;
+    return operands;
+  }
+
  private:
   void multiply_back(Exec& exec, View dx, Grad mode, ConstView dy, ConstView inner, ConstView offsets,
                      const ops::Call& call) const {

@@ -51,6 +51,13 @@ struct PassKey {
   std::uint64_t step = 0, micro_batch = 0;
 };
 
+// What the products of a group read in fp8: rows of x and dy, which may be absent where the call has them so.
+struct GroupOperands {
+  ops::Fp8Settings settings;
+  bool gradients = false;  // accumulate() reads the columns' forms of both
+  bool plain = false;      // beside them, x and dy are read as they are
+};
+
 // The same matrix of all experts of a layer, as their rows see it: row i belongs to the expert e with
 // offsets[e] <= i < offsets[e + 1] (int32 [E + 1] on the device).
 class WeightGroup {
@@ -68,6 +75,8 @@ class WeightGroup {
     accumulate(exec, dy, x, offsets, call);
     backward_input(exec, dx, mode, dy, offsets, call);
   }
+  // Absent: everything is read as it is.
+  virtual std::optional<GroupOperands> fp8() const { return std::nullopt; }
 };
 
 class Weight : public ops::Linear {

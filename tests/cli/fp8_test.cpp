@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/presets.h"
 #include "support/command.h"
 #include "support/paths.h"
 
@@ -59,6 +60,36 @@ TEST_F(CliFp8, WhatWouldDoNothingIsAnError) {
               HasSubstr("fp8.layers: '4' names no matrix of a layer; expected the number of one, 0 to 3"));
   EXPECT_THAT(train("g", "fp8: {layers: [1]}\n").err, HasSubstr("these keys need matmul_dtype: fp8"));
   EXPECT_THAT(train("i", "fp8: {head: true}\n").err, HasSubstr("these keys need matmul_dtype: fp8"));
+}
+
+// Experts of a layer are multiplied by together, so that some of them cannot be in fp8 alone.
+TEST(CliFp8Experts, AreNamedTogether) {
+  TempFolder folder;
+  const auto fixture = source_folder() / "tests/golden/models/mixtral_balance";
+  nlohmann::json config = nlohmann::json::parse(read_text(fixture / "config.json"));
+  config["hidden_size"] = 48;
+  config["intermediate_size"] = 32;
+  std::filesystem::create_directory(folder / "base");
+  folder.write("base/config.json", config.dump());
+  model::write_random_weights(model::load_config(folder / "base"), 5, folder / "base");
+  int runs = 0;
+  const auto train = [&](const std::string& layers) {
+    folder.write("run.yaml",
+                 fmt::format("base_model: {}\noutput_dir: {}\ndatasets: [{{path: {}}}]\nlearning_rate: 3e-3\n"
+                             "sequence_len: 64\nmax_steps: 2\ndevice: cpu\ndtype: fp32\nmatmul_dtype: fp8\n"
+                             "fp8: {{layers: [{}]}}\n",
+                             (folder / "base").string(), (folder / fmt::format("run{}", ++runs)).string(),
+                             (fixture / "data.jsonl").string(), layers));
+    return inlay({"train", folder / "run.yaml"});
+  };
+  const CommandResult some = train("\"*.layers.1.*.experts.2.*\"");
+  EXPECT_EQ(some.code, 2);
+  EXPECT_THAT(some.err, HasSubstr("fp8.layers: of the experts of layer 1 they name"));
+  EXPECT_THAT(some.err, HasSubstr(".experts.2."));
+  for (const char* layers : {"1", "\"*.experts.*\"", "\"*.layers.0.*.experts.*\""}) {
+    const CommandResult result = train(layers);
+    EXPECT_EQ(result.code, 0) << layers << result.err;
+  }
 }
 
 // Directions of the weights, and processes, whose scales span the tokens of their own micro-batches.

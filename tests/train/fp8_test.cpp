@@ -1,13 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <numeric>
-
-#include "core/philox.h"
-#include "model/presets.h"
-#include "support/device_tensors.h"
-#include "support/files.h"
-#include "support/fixtures.h"
+#include "support/fp8_model.h"
 #include "support/largest_batch.h"
 #include "weights/input_subspace.h"
 #include "weights/lora.h"
@@ -23,68 +16,16 @@ using train::EngineOptions;
 using Gradients = std::map<std::string, std::vector<double>>;
 
 // Sizes that the products pad (144, 272), and some that they need not (128, 256).
-struct Model {
+struct Model : Fp8Model {
   explicit Model(std::int64_t hidden = 144, std::int64_t intermediate = 272, std::int64_t layers = 3,
-                 std::int64_t vocab = 97, bool tied = false) {
-    std::ofstream(folder.path() / "config.json")
-        << fmt::format(R"({{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": {},
+                 std::int64_t vocab = 97, bool tied = false)
+      : Fp8Model(fmt::format(
+            R"({{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": {},
                  "intermediate_size": {}, "num_hidden_layers": {}, "num_attention_heads": 4, "num_key_value_heads": 2,
                  "head_dim": 32, "vocab_size": {}, "rms_norm_eps": 1e-5, "max_position_embeddings": 256,
                  "rope_theta": 10000.0, "tie_word_embeddings": {}, "torch_dtype": "float32"}})",
-                       hidden, intermediate, layers, vocab, tied);
-    config = model::load_config(folder.path());
-    model::write_random_weights(config, 5, folder.path());
-    const Philox philox{3};
-    std::uint64_t counter = 0;
-    std::vector<Document> documents;
-    for (const std::size_t length : {70, 1, 64, 13}) {
-      Document document;
-      for (std::size_t i = 0; i < length; ++i) {
-        document.input_ids.push_back(static_cast<std::int32_t>(philox.words(counter++)[0] % 97));
-      }
-      document.labels = document.input_ids;
-      for (std::size_t i = 4; i < length; i += 5) document.labels[i] = ignore_label;
-      documents.push_back(std::move(document));
-    }
-    batches = {pack(documents)};
-  }
-
-  std::unique_ptr<Engine> engine(EngineOptions options) const {
-    options.max_tokens = batches[0].token_count();
-    options.max_document = 70;
-    auto engine = Engine::create(config, options);
-    engine->load(io::Checkpoint(folder.path()));
-    engine->start();
-    return engine;
-  }
-
-  TempFolder folder;
-  model::ModelConfig config;
-  std::vector<PackedBatch> batches;
+            hidden, intermediate, layers, vocab, tied)) {}
 };
-
-// Directions and adapters like any: rows of about unit length.
-class AnyStart final : public weights::StartTensors {
- public:
-  const void* at(const std::string&, DType, const Shape& shape) const override {
-    const auto values = random_values(shape.size(), ++seed_, 1.0 / std::sqrt(static_cast<double>(shape[1])));
-    rows_.assign(values.begin(), values.end());
-    return rows_.data();
-  }
-
- private:
-  mutable std::vector<float> rows_;
-  mutable std::uint64_t seed_ = 1000;
-};
-
-model::Fp8Options with(ops::Fp8Recipe recipe, DType gradients = DType::e4m3) {
-  return {.settings = {.recipe = recipe, .gradients = gradients}};
-}
-
-double cosine(const std::vector<double>& a, const std::vector<double>& b) {
-  const auto dot = [](const auto& x, const auto& y) { return std::inner_product(x.begin(), x.end(), y.begin(), 0.0); };
-  return dot(a, b) / std::sqrt(dot(a, a) * dot(b, b));
-}
 
 class TrainFp8 : public ::testing::TestWithParam<std::tuple<Device, DType>> {
  protected:
@@ -381,19 +322,10 @@ TEST_P(TrainFp8, OtherKindsOfWeights) {
       mine.weights = c.plan;
       mine.max_tokens = model.batches[0].token_count();
       mine.max_document = 70;
-      const auto engine = Engine::create(model.config, mine);
-      engine->load(io::Checkpoint(model.folder.path()));
       const AnyStart start;
-      engine->start(&start);
+      const auto engine = model.engine(mine, &start);
       engine->gradients(model.batches);
-      Gradients result;
-      for (weights::Weight* weight : engine->decoder().weights()) {
-        weight->for_each_own([&](weights::Parameter& p) {
-          std::vector<float> values(static_cast<std::size_t>(p.grad.size()));
-          engine->exec().download(values.data(), p.grad);
-          result[p.name].assign(values.begin(), values.end());
-        });
-      }
+      const Gradients result = own_gradients_of(*engine);
       engine->gradients({largest_batch(mine)});  // every label counts in a plan
       EXPECT_EQ(engine->exec().arena().peak(), Engine::plan(model.config, mine).device_peak);
       return result;
