@@ -298,6 +298,7 @@ void grouped_fp8_matmul(Exec& exec, View c, const Fp8Matrix& a, std::span<const 
   task.a = scales_of(a, 0);
   task.b = scales_of(b[0], stride_of(&Fp8Matrix::scales));
   const Right right{b[0].codes, static_cast<std::int64_t>(b.size()), stride_of(&Fp8Matrix::codes)};
+  INLAY_ASSERT(whole_sixteens(right.stride, 1), "grouped_fp8_matmul: codes of groups {} apart", right.stride);
   sums == Fp8Sums::fast ? launch<false, Sums::fast>(exec, a, right, task) : launch<false>(exec, a, right, task);
 }
 

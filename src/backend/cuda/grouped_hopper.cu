@@ -99,7 +99,7 @@ bool grouped_hopper(Exec& exec, View c, ConstView a, std::span<const ConstView> 
   }
   const std::int64_t stride =
       even_stride(b.size(), sizeof(bf16_t), b[0].dim(0) * b[0].ld(), [&](std::size_t g) { return b[g].data(); });
-  if (stride == 0) return false;
+  if (stride == 0 || !whole_sixteens(stride, sizeof(bf16_t))) return false;
   Task task = task_of(offsets, b.size(), scale.beta != 0, scale.alpha);
   task.n = static_cast<int>(c.dim(1));
   task.k = static_cast<int>(a.dim(1));

@@ -410,7 +410,10 @@ inline Task task_of(const ConstView& offsets, std::size_t groups, bool accumulat
   return task;
 }
 
-// Elements from one matrix to the next, or 0 where they are not evenly spaced, by whole sixteen bytes.
+inline bool whole_sixteens(std::int64_t elements, std::size_t size) {
+  return elements * static_cast<std::int64_t>(size) % 16 == 0;
+}
+// Elements from one matrix to the next, or 0 where they are not evenly spaced. The copy engine wants whole sixteen bytes.
 template <class At>
 std::int64_t even_stride(std::size_t count, std::size_t size, std::int64_t of_one, const At& at) {
   if (count == 1) return of_one;
@@ -419,7 +422,7 @@ std::int64_t even_stride(std::size_t count, std::size_t size, std::int64_t of_on
   for (std::size_t g = 1; g < count; ++g) {
     if (address(g) - address(g - 1) != stride) return 0;
   }
-  return stride > 0 && stride % 16 == 0 ? stride / static_cast<std::int64_t>(size) : 0;
+  return stride > 0 ? stride / static_cast<std::int64_t>(size) : 0;
 }
 
 }  // namespace inlay::backend::cuda::grouped
