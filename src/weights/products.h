@@ -18,8 +18,8 @@ class Fp8Products {
   Fp8Products(Exec& exec, std::string name, const ops::Fp8Settings& settings, std::int64_t rows, std::int64_t cols,
               bool stays, ops::Fp8Use use = ops::Fp8Use::both);
   // With room for the copies that somebody else has taken.
-  Fp8Products(std::string name, const ops::Fp8Settings& settings, ops::Fp8Forms kept)
-      : name_(std::move(name)), settings_(settings), kept_(std::move(kept)) {}
+  Fp8Products(std::string name, const ops::Fp8Settings& settings, const ops::Fp8Forms& kept)
+      : name_(std::move(name)), settings_(settings), kept_(kept) {}
 
   const ops::Fp8Settings& settings() const { return settings_; }
   void forget() { fresh_ = false; }
