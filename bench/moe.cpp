@@ -25,8 +25,8 @@ struct MoeArguments : Common {
 };
 
 // A mixture-of-experts block as GPT-OSS has it: router, clamped SwiGLU, biases everywhere. What a training step does
-// with it, without norm and residual stream, on tensors that fill_random made. In fp8 every operand is rounded as a
-// step does it, but for the weights: once per step, and so by itself.
+// with it, without norm and residual stream, on tensors that fill_random made. In fp8 every operand is written
+// so by whoever makes it, as in a step; the weights are rounded once per step, and so by themselves.
 class Block {
  public:
   Block(backend::Exec& exec, const MoeArguments& a, DType dtype, const std::optional<ops::Fp8Settings>& fp8)
@@ -131,25 +131,17 @@ class Block {
     const auto add = [this](std::vector<Stage>& to, std::string name, void (Block::*stage)()) {
       to.push_back({std::move(name), [this, stage] { (this->*stage)(); }});
     };
-    const auto quantise = [this](std::vector<Stage>& to, std::string name, const Fp8Forms& forms, const View& x) {
-      if (fp8_) to.push_back({"quantise_" + std::move(name), [&] { ops::quantise_fp8(exec_, forms, x); }});
-    };
     add(forward_, "route", &Block::route);
     add(forward_, "gather", &Block::gather);
-    quantise(forward_, "sorted", sorted8_, sorted_);
     add(forward_, "gate_up", &Block::gate_up);
     add(forward_, "glu", &Block::glu);
-    quantise(forward_, "act", act8_, act_);
     add(forward_, "down", &Block::down);
     add(forward_, "combine", &Block::combine);
     add(backward_, "combine_backward", &Block::spread);
-    quantise(backward_, "danswers", danswers8_, other_);
     add(backward_, "down_input", &Block::down_input);
     add(backward_, "glu_backward", &Block::glu_backward);
-    quantise(backward_, "weighted_act", weighted8_, act_);
     add(backward_, "down_gradient", &Block::down_gradient);
     add(backward_, "bias_gradients", &Block::bias_gradients);
-    quantise(backward_, "dgate_up", dhidden8_, hidden_);
     add(backward_, "gate_up_gradient", &Block::gate_up_gradient);
     add(backward_, "gate_up_input", &Block::gate_up_input);
     add(backward_, "gather_backward", &Block::gather_back);
@@ -170,7 +162,9 @@ class Block {
     ops::moe_route(exec_, experts_, weights_, logits_, ops::RouteWeights::softmax_of_chosen);
     ops::moe_sort(exec_, order_, experts_);
   }
-  void gather() { ops::moe_gather(exec_, sorted_, x_, order_); }
+  void gather() {
+    fp8_ ? ops::moe_gather_fp8(exec_, sorted8_, sorted_, x_, order_) : ops::moe_gather(exec_, sorted_, x_, order_);
+  }
   // y = x Wᵀ or dx = dy W of all experts.
   void multiply(const View& to, const View& x, const Fp8Forms& x8, const std::vector<View>& matrices,
                 const std::vector<Fp8Forms>& matrices8, Transpose transpose) {
@@ -185,21 +179,32 @@ class Block {
     backend::grouped_fp8_matmul_over_rows(exec_, to, mode(), dy8.columns, x8.columns, order_.offsets);
   }
   void gate_up() { multiply(hidden_, sorted_, sorted8_, gate_up_, gate_up8_, Transpose::yes); }
-  void glu() { ops::expert_glu_forward(exec_, act_, hidden_, rows_); }
+  void glu() {
+    fp8_ ? ops::expert_glu_forward_fp8(exec_, act8_, hidden_, rows_)
+         : ops::expert_glu_forward(exec_, act_, hidden_, rows_);
+  }
   void down() { multiply(other_, act_, act8_, down_, down8_, Transpose::yes); }
   void combine() {
     ops::moe_combine(exec_, out_, {.y = other_, .weights = weights_, .bias = down_bias_, .experts = experts_}, order_);
   }
   void spread() {
-    ops::moe_combine_backward(exec_, other_, dweights_, dout_, {.bias = down_bias_, .experts = experts_}, order_);
+    const ops::Combine bias{.bias = down_bias_, .experts = experts_};
+    fp8_ ? ops::moe_combine_backward_fp8(exec_, danswers8_, other_, dweights_, dout_, bias, order_)
+         : ops::moe_combine_backward(exec_, other_, dweights_, dout_, bias, order_);
   }
   void down_input() { multiply(act_, other_, danswers8_, down_, down8_, Transpose::no); }
   void glu_backward() {
-    ops::expert_glu_backward(exec_, {.dgate_up = hidden_, .act = act_, .dweights = dweights_}, act_, hidden_, weights_,
-                             rows_);
+    if (!fp8_) {
+      return ops::expert_glu_backward(exec_, {.dgate_up = hidden_, .act = act_, .dweights = dweights_}, act_, hidden_,
+                                      weights_, rows_);
+    }
+    ops::expert_glu_backward_fp8(
+        exec_, {.dgate_up = dhidden8_, .act = weighted8_, .dbias = dgate_up_bias_, .dbias_mode = mode()},
+        {.dweights = dweights_}, act_, hidden_, weights_, rows_);
   }
   void down_gradient() { sum_over_rows(ddown_, other_, danswers8_, act_, weighted8_); }
   void bias_gradients() {
+    if (fp8_) return ops::moe_bias_backward(exec_, ddown_bias_, mode(), dout_, weights_, order_, ops::RowsOf::tokens);
     ops::moe_bias_backward(exec_, ddown_bias_, mode(), other_, weights_, order_);
     ops::moe_bias_backward(exec_, dgate_up_bias_, mode(), hidden_, {}, order_);
   }

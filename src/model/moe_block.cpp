@@ -234,27 +234,38 @@ void MoeBlock::backward(Exec& exec, View grad, ConstView residual, std::int64_t 
     {
       const ScratchScope answer_scope(arena);
       View danswers = arena.scratch("gradient of the experts' answers", dtype, {pairs, config_.hidden});
-      ops::moe_combine_backward(exec, danswers, dweights, dstream,
-                                {.bias = parameters_.down_bias.value, .experts = routing.experts}, routing.order);
-      const bool coded = down && down->gradients;
+      const bool coded = down && down->gradients, plainly = !down || down->plain;
       const Fp8Forms danswers8 = scratch_of(exec, "gradient of the experts' answers", down, Fp8Role::gradient,
                                             use_of(true, coded), pairs, config_.hidden);
       const Fp8Forms act8 =
           scratch_of(exec, "mlp activation", down, Fp8Role::input, use_of(false, coded), pairs, width);
-      ops::quantise_fp8(exec, danswers8, danswers);
+      const ops::Combine bias{.bias = parameters_.down_bias.value, .experts = routing.experts};
+      if (plainly) {
+        ops::moe_combine_backward(exec, danswers, dweights, dstream, bias, routing.order);
+        ops::quantise_fp8(exec, danswers8, danswers);
+      } else {
+        ops::moe_combine_backward_fp8(exec, danswers8, danswers, dweights, dstream, bias, routing.order);
+      }
       View dact = arena.scratch("mlp activation gradient", dtype, {pairs, width});
       down_.backward_input(exec, dact, plain_of(down, danswers), offsets, reading(call, nullptr, &danswers8));
       // gate_up becomes its own gradient; dact becomes the weighted activation, for down's weight gradient.
-      const View act = plain_of(down, dact), dgate_up = config_.experts.bias ? gate_up : plain_of(up, gate_up);
-      ops::expert_glu_backward_fp8(exec, {.dgate_up = dgate_up8, .act = act8},
-                                   {.dgate_up = dgate_up, .act = act, .dweights = dweights}, dact, gate_up,
-                                   routing.weights, rows(routing));
+      ops::ExpertGluForms forms{.dgate_up = dgate_up8, .act = act8};
+      if (config_.experts.bias) {
+        forms.dbias = parameters_.gate_up_bias.grad;
+        forms.dbias_mode = parameters_.gate_up_bias.next_grad_mode();
+      }
+      const View act = plain_of(down, dact);
+      ops::expert_glu_backward_fp8(exec, forms, {.dgate_up = plain_of(up, gate_up), .act = act, .dweights = dweights},
+                                   dact, gate_up, routing.weights, rows(routing));
       down_.accumulate(exec, plain_of(down, danswers), act, offsets, reading(call, &act8, &danswers8));
       if (config_.experts.bias) {
-        weights::Parameter &down_bias = parameters_.down_bias, &both = parameters_.gate_up_bias;
-        ops::moe_bias_backward(exec, down_bias.grad, down_bias.next_grad_mode(), danswers, routing.weights,
-                               routing.order);
-        ops::moe_bias_backward(exec, both.grad, both.next_grad_mode(), gate_up, {}, routing.order);
+        weights::Parameter& p = parameters_.down_bias;
+        const Grad mode = p.next_grad_mode();
+        if (plainly) {
+          ops::moe_bias_backward(exec, p.grad, mode, danswers, routing.weights, routing.order);
+        } else {
+          ops::moe_bias_backward(exec, p.grad, mode, dstream, routing.weights, routing.order, ops::RowsOf::tokens);
+        }
       }
     }
     const View dsorted = sorted;  // will have served: its memory takes the gradient

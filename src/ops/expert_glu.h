@@ -37,6 +37,8 @@ void expert_glu_forward_fp8(Exec& exec, const Fp8Forms& act, ConstView gate_up, 
 // What is absent of grads is wanted in its forms alone; gate_up and dact are room, and hold anything afterwards.
 struct ExpertGluForms {
   Fp8Forms dgate_up, act;
+  View dbias;  // fp32 [E, 2·I] = or += the sums of dgate_up's rows, in a fixed order
+  Grad dbias_mode = Grad::skip;
 };
 void expert_glu_backward_fp8(Exec& exec, const ExpertGluForms& forms, const ExpertGluGrads& grads, View dact,
                              View gate_up, ConstView weights, const ExpertRows& rows);
@@ -48,7 +50,18 @@ void expert_glu_backward(Exec& exec, const ExpertGluGrads& grads, ConstView dact
                          const ExpertRows& rows);
 }  // namespace cpu
 
+// The bias's gradient is summed over so many rows of an expert first.
+inline constexpr std::int64_t expert_glu_slice = 64;
+
 namespace cuda {
+// In bf16, with scales by blocks; whole vectors of activations, and whole blocks of them where gate and up lie in
+// halves. scratch: fp32 [blocks of 128 activations, S], and [slices + E, 2·I] where the bias has a gradient.
+struct ExpertGluScratch {
+  View dweights, dbias;
+};
+void expert_glu_forward_fp8(Exec& exec, const Fp8Forms& act, ConstView gate_up, const ExpertRows& rows);
+void expert_glu_backward_fp8(Exec& exec, const ExpertGluForms& forms, View dweights, ConstView dact, ConstView gate_up,
+                             ConstView weights, const ExpertRows& rows, const ExpertGluScratch& scratch);
 void expert_glu_forward(Exec& exec, View act, ConstView gate_up, const ExpertRows& rows);
 void expert_glu_backward(Exec& exec, const ExpertGluGrads& grads, ConstView dact, ConstView gate_up, ConstView weights,
                          const ExpertRows& rows);

@@ -1,5 +1,6 @@
 #include "backend/cuda/context_internal.h"
 #include "ops/fp8_tile.cuh"
+#include "ops/moe_permute.h"
 
 namespace inlay::ops::cuda {
 
@@ -7,11 +8,19 @@ namespace {
 
 using namespace backend::cuda;
 
-template <class T>
+// The numbers of a tensor, or of rows that are gathered from one: row i is that of token pairs[i] / k.
+template <class T, bool gathered>
 struct Source {
   const T* data;
   std::int64_t ld;
   bool vectors;
+  const std::int32_t* pairs = nullptr;
+  int k = 1;
+
+  __device__ __forceinline__ const T* row(std::int64_t i) const {
+    if constexpr (gathered) return data + pairs[i] / k * ld;
+    return data + i * ld;
+  }
 
   // Zeros where there is nothing.
   __device__ __forceinline__ void load(TilePart<T> (&part)[fp8_edge], const TilePlace& at) const {
@@ -19,7 +28,7 @@ struct Source {
     for (int r = 0; r < fp8_edge; ++r) {
       part[r].clear();
       if (at.row() + r >= at.rows) continue;
-      const T* from = data + (at.row() + r) * ld + at.col();
+      const T* from = row(at.row() + r) + at.col();
       if (vectors) {
         if (at.col() < at.cols) part[r].load(from);
         continue;
@@ -41,9 +50,9 @@ struct Extents {
   }
 };
 
-template <class T>
+template <class T, bool gathered>
 __global__ void __launch_bounds__(fp8_threads, 2)
-    quantise(FormOut rows, FormOut columns, Source<T> source, Extents extents) {
+    quantise(FormOut rows, FormOut columns, Source<T, gathered> source, Extents extents) {
   __shared__ TileMemory memory;
   const TilePlace at = extents.place();
   TilePart<T> part[fp8_edge];
@@ -52,9 +61,9 @@ __global__ void __launch_bounds__(fp8_threads, 2)
 }
 
 // Largest magnitudes of rows, of columns, or of everything, as the forms want them.
-template <class T>
+template <class T, bool gathered>
 __global__ void __launch_bounds__(fp8_threads)
-    find_largest(FormOut rows, FormOut columns, Source<T> source, Extents extents) {
+    find_largest(FormOut rows, FormOut columns, Source<T, gathered> source, Extents extents) {
   __shared__ TileMemory memory;
   const TilePlace at = extents.place();
   TilePart<T> part[fp8_edge];
@@ -86,6 +95,23 @@ __global__ void make_scales(float* scales, std::int64_t count, bool e5m2) {
   if (i < count) scales[i] = scale_of(scales[i], e5m2);
 }
 
+// source: with `rows` rows and `cols` columns.
+template <class T, bool gathered>
+void write_forms(Exec& exec, const Fp8Forms& to, const Source<T, gathered>& source, std::int64_t rows,
+                 std::int64_t cols) {
+  const cudaStream_t stream = stream_of(exec);
+  const FormOut by_rows = form_out(to.rows), by_columns = form_out(to.columns);
+  const std::int64_t row_blocks = (rows + fp8_tile - 1) / fp8_tile, col_blocks = (cols + fp8_tile - 1) / fp8_tile;
+  const Extents extents{rows, cols, static_cast<unsigned>(col_blocks)};
+  const auto blocks = static_cast<unsigned>(row_blocks * col_blocks);
+  if (clear_largest(exec, to)) {
+    find_largest<T, gathered><<<blocks, fp8_threads, 0, stream>>>(by_rows, by_columns, source, extents);
+  }
+  quantise<T, gathered><<<blocks, fp8_threads, 0, stream>>>(by_rows, by_columns, source, extents);
+  check_launch("quantise_fp8");
+  largest_to_scales(exec, to);
+}
+
 bool needs_largest(const Fp8Matrix& m) {
   return !m.absent() && (m.scaling == Fp8Scaling::row || m.scaling == Fp8Scaling::tensor);
 }
@@ -113,21 +139,19 @@ void largest_to_scales(Exec& exec, const Fp8Forms& forms) {
 }
 
 void quantise_fp8(Exec& exec, const Fp8Forms& to, ConstView x) {
-  const cudaStream_t stream = stream_of(exec);
-  const FormOut rows = form_out(to.rows), columns = form_out(to.columns);
-  const std::int64_t row_blocks = (x.dim(0) + fp8_tile - 1) / fp8_tile,
-                     col_blocks = (x.dim(1) + fp8_tile - 1) / fp8_tile;
-  const Extents extents{x.dim(0), x.dim(1), static_cast<unsigned>(col_blocks)};
-  const auto blocks = static_cast<unsigned>(row_blocks * col_blocks);
-  const bool measured = clear_largest(exec, to);
   with_activation_type(x.dtype(), [&](auto type) {
     using T = decltype(type);
-    const Source<T> source{pointer<T>(x), x.ld(), vectors_fit(fp8_edge, x)};
-    if (measured) find_largest<T><<<blocks, fp8_threads, 0, stream>>>(rows, columns, source, extents);
-    quantise<T><<<blocks, fp8_threads, 0, stream>>>(rows, columns, source, extents);
+    write_forms(exec, to, Source<T, false>{pointer<T>(x), x.ld(), vectors_fit(fp8_edge, x)}, x.dim(0), x.dim(1));
   });
-  check_launch("quantise_fp8");
-  largest_to_scales(exec, to);
+}
+
+void moe_gather_fp8(Exec& exec, const Fp8Forms& to, ConstView from, const ExpertOrder& order) {
+  with_activation_type(from.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const Source<T, true> source{pointer<T>(from), from.ld(), vectors_fit(fp8_edge, from),
+                                 pointer<std::int32_t>(order.pairs), static_cast<int>(order.rows.dim(1))};
+    write_forms(exec, to, source, order.pairs.dim(0), from.dim(1));
+  });
 }
 
 }  // namespace inlay::ops::cuda

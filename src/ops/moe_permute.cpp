@@ -71,8 +71,14 @@ void moe_gather(Exec& exec, View to, ConstView from, const ExpertOrder& order) {
 }
 
 void moe_gather_fp8(Exec& exec, const Fp8Forms& to, View room, ConstView from, const ExpertOrder& order) {
-  moe_gather(exec, room, from, order);
-  quantise_fp8(exec, to, room);
+  if (!exec.on_cuda()) {
+    moe_gather(exec, room, from, order);
+    return quantise_fp8(exec, to, room);
+  }
+  check_rows("moe_gather_fp8", room, from, order);
+  if (to.rows.absent() && to.columns.absent()) return;
+  exec.count_bytes({room, to.rows.codes, to.columns.codes});  // as many rows of from as room has
+  if (!exec.planning() && room.size() != 0) cuda::moe_gather_fp8(exec, to, from, order);
 }
 
 void moe_combine(Exec& exec, View out, const Combine& combine, const ExpertOrder& order) {
@@ -102,13 +108,29 @@ void moe_combine_backward(Exec& exec, View dy, View dweights, ConstView dout, co
   cpu::kernels().moe_combine_backward(exec, dy, dweights, dout, combine, order);
 }
 
-void moe_bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, ConstView weights, const ExpertOrder& order) {
+void moe_combine_backward_fp8(Exec& exec, const Fp8Forms& dy, View room, View dweights, ConstView dout,
+                              const Combine& combine, const ExpertOrder& order) {
+  constexpr std::string_view op = "moe_combine_backward_fp8";
+  if (!exec.on_cuda()) {
+    moe_combine_backward(exec, room, dweights, dout, combine, order);
+    return quantise_fp8(exec, dy, room);
+  }
+  check_rows(op, room, dout, order);
+  check_weights(op, "dweights", dweights, order);
+  check_bias(op, combine, dout, order);
+  exec.count_bytes({dout});
+  if (!exec.planning() && dout.size() != 0) cuda::moe_combine_backward(exec, {}, dweights, dout, combine, order);
+  moe_gather_fp8(exec, dy, room, dout, order);
+}
+
+void moe_bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, ConstView weights, const ExpertOrder& order,
+                       RowsOf rows) {
   constexpr std::string_view op = "moe_bias_backward";
   if (mode == Grad::skip) return;
   check_order(op, order);
   check_activation(op, "dy", dy);
-  INLAY_ASSERT(dy.rank() == 2 && dy.dim(0) == order.pairs.dim(0), "{}: dy is {} for {} pairs", op, dy.shape().str(),
-               order.pairs.dim(0));
+  const std::int64_t wanted = rows == RowsOf::order ? order.pairs.dim(0) : order.rows.dim(0);
+  INLAY_ASSERT(dy.rank() == 2 && dy.dim(0) == wanted, "{}: dy is {}, expected {} rows", op, dy.shape().str(), wanted);
   const std::int64_t count = order.offsets.dim(0) - 1;
   check_shape(op, "dbias", dbias, {count, dy.dim(1)});
   check_dtype(op, "dbias", dbias, DType::f32);
@@ -125,8 +147,8 @@ void moe_bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, ConstVie
     if (mode == Grad::overwrite) exec.fill_zero(dbias);
     return;
   }
-  if (exec.on_cuda()) return cuda::moe_bias_backward(exec, dbias, mode, dy, weights, order, scratch);
-  cpu::kernels().moe_bias_backward(exec, dbias, mode, dy, weights, order);
+  if (exec.on_cuda()) return cuda::moe_bias_backward(exec, dbias, mode, dy, weights, order, rows, scratch);
+  cpu::kernels().moe_bias_backward(exec, dbias, mode, dy, weights, order, rows);
 }
 
 }  // namespace inlay::ops

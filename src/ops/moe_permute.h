@@ -38,8 +38,17 @@ void moe_combine(Exec& exec, View out, const Combine& combine, const ExpertOrder
 void moe_combine_backward(Exec& exec, View dy, View dweights, ConstView dout, const Combine& combine,
                           const ExpertOrder& order);
 
+// The same with dy as an operand of products in fp8, every form that is there. room, of dy's shape, holds anything
+// afterwards.
+void moe_combine_backward_fp8(Exec& exec, const Fp8Forms& dy, View room, View dweights, ConstView dout,
+                              const Combine& combine, const ExpertOrder& order);
+
+// What has a row of its own: every row in the sorted order, or every token, whose pairs then share it.
+enum class RowsOf : std::uint8_t { order, tokens };
+
 // dbias[e] (fp32 [E, N]) = or += Σ over the rows of e of weights[pair] · dy[row], in a fixed order; absent weights: 1.
-void moe_bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, ConstView weights, const ExpertOrder& order);
+void moe_bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, ConstView weights, const ExpertOrder& order,
+                       RowsOf rows = RowsOf::order);
 
 // What the devices answer. Shapes are checked by then, and there is something to do (no empty tensors, no planning).
 namespace cpu {
@@ -48,7 +57,8 @@ void moe_gather(Exec& exec, View to, ConstView from, const ExpertOrder& order);
 void moe_combine(Exec& exec, View out, const Combine& combine, const ExpertOrder& order);
 void moe_combine_backward(Exec& exec, View dy, View dweights, ConstView dout, const Combine& combine,
                           const ExpertOrder& order);
-void moe_bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, ConstView weights, const ExpertOrder& order);
+void moe_bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, ConstView weights, const ExpertOrder& order,
+                       RowsOf rows);
 }  // namespace cpu
 
 // scratch of moe_sort: int32 [blocks of sort_block pairs, E]; of moe_bias_backward: fp32 [bias_slices, E, N].
@@ -57,11 +67,13 @@ inline constexpr std::int64_t sort_block = 1024, bias_slices = 4;
 namespace cuda {
 void moe_sort(Exec& exec, const ExpertOrder& order, ConstView experts, View scratch);
 void moe_gather(Exec& exec, View to, ConstView from, const ExpertOrder& order);
+void moe_gather_fp8(Exec& exec, const Fp8Forms& to, ConstView from, const ExpertOrder& order);
 void moe_combine(Exec& exec, View out, const Combine& combine, const ExpertOrder& order);
+// dy may be absent.
 void moe_combine_backward(Exec& exec, View dy, View dweights, ConstView dout, const Combine& combine,
                           const ExpertOrder& order);
 void moe_bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, ConstView weights, const ExpertOrder& order,
-                       View scratch);
+                       RowsOf rows, View scratch);
 }  // namespace cuda
 
 }  // namespace inlay::ops

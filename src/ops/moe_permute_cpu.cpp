@@ -107,7 +107,8 @@ void moe_combine_backward(Exec&, View dy, View dweights, ConstView dout, const C
   });
 }
 
-void moe_bias_backward(Exec&, View dbias, Grad mode, ConstView dy, ConstView weights, const ExpertOrder& order) {
+void moe_bias_backward(Exec&, View dbias, Grad mode, ConstView dy, ConstView weights, const ExpertOrder& order,
+                       RowsOf rows) {
   const Index index(order);
   with_activation(dy.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -124,8 +125,9 @@ void moe_bias_backward(Exec&, View dbias, Grad mode, ConstView dy, ConstView wei
         float sums[stretch] = {};
         for (std::int64_t row = index.offsets[e]; row < index.offsets[e + 1]; ++row) {
           const float factor = weight != nullptr ? weight[index.pairs[row]] : 1.0f;
+          const T* from = dy_rows[rows == RowsOf::tokens ? index.pairs[row] / index.k : row];
           each_vector(0, width, [&](std::int64_t i, auto part) {
-            store(sums + i, load(sums + i, part) + load(dy_rows[row] + first + i, part) * factor, part);
+            store(sums + i, load(sums + i, part) + load(from + first + i, part) * factor, part);
           });
         }
         float* to = to_rows[e] + first;

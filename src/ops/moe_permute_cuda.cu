@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(spread_threads) spread_rows(T* dy, std::int64_
 #pragma unroll
       for (int j = 0; j < choices_at_once; ++j) {
         if (begin + j >= task.k) break;
-        pack.store(dy + task.rows[first + begin + j] * dy_ld + col);
+        if (dy != nullptr) pack.store(dy + task.rows[first + begin + j] * dy_ld + col);
         if (task.bias == nullptr) continue;
         float d[V], bias[V];
         pack.get(d);
@@ -187,10 +187,11 @@ __global__ void __launch_bounds__(spread_threads) spread_rows(T* dy, std::int64_
 constexpr int sum_lanes = 32, sum_slots = 8;
 
 // A block sums 32 vectors of columns of one expert over every bias_slices-th group of 8 of its rows.
+// k: 0 where dy has the sorted rows, else how many pairs share a row of it.
 template <class T, int V>
 __global__ void __launch_bounds__(sum_lanes* sum_slots)
     sum_expert_rows(float* partials, const T* dy, std::int64_t ld, const float* weights, const std::int32_t* offsets,
-                    const std::int32_t* pairs, std::int64_t cols) {
+                    const std::int32_t* pairs, std::int64_t cols, int k) {
   __shared__ float shared[sum_slots][sum_lanes * V];
   const int expert = static_cast<int>(blockIdx.z);
   const std::int64_t col = (std::int64_t{blockIdx.x} * sum_lanes + threadIdx.x) * V;
@@ -199,6 +200,7 @@ __global__ void __launch_bounds__(sum_lanes* sum_slots)
     constexpr int step = static_cast<int>(bias_slices) * sum_slots, batch = 4;
     const int end = offsets[expert + 1];
     int row = offsets[expert] + static_cast<int>(blockIdx.y) * sum_slots + static_cast<int>(threadIdx.y);
+    const auto at = [&](int which) { return dy + (k == 0 ? which : pairs[which] / k) * ld + col; };
     const auto add = [&](const Pack<T, V>& pack, int which) {
       const float weight = weights != nullptr ? weights[pairs[which]] : 1.0f;
       float x[V];
@@ -209,13 +211,13 @@ __global__ void __launch_bounds__(sum_lanes* sum_slots)
     for (; row + (batch - 1) * step < end; row += batch * step) {
       Pack<T, V> packs[batch];  // under way at the same time
 #pragma unroll
-      for (int b = 0; b < batch; ++b) packs[b].load(dy + (row + b * step) * ld + col);
+      for (int b = 0; b < batch; ++b) packs[b].load(at(row + b * step));
 #pragma unroll
       for (int b = 0; b < batch; ++b) add(packs[b], row + b * step);
     }
     for (; row < end; row += step) {
       Pack<T, V> pack;
-      pack.load(dy + row * ld + col);
+      pack.load(at(row));
       add(pack, row);
     }
   }
@@ -302,17 +304,18 @@ void moe_combine_backward(Exec& exec, View dy, View dweights, ConstView dout, co
                           const ExpertOrder& order) {
   with_activation_type(dout.dtype(), [&](auto type) {
     using T = decltype(type);
-    with_width<T>(vectors_fit(full_vector<T>, dy, dout) && in_vectors<T>(combine.bias), [&](auto width) {
-      spread_rows<T, width><<<static_cast<unsigned>(dout.dim(0)), spread_threads, 0, stream_of(exec)>>>(
-          pointer<T>(dy), dy.ld(), pointer<float>(dweights), pointer<T>(dout), dout.ld(),
-          task_of<T>({}, combine, order), static_cast<int>(dout.dim(1)));
-    });
+    with_width<T>(vectors_fit(full_vector<T>, dout) && in_vectors<T>(dy) && in_vectors<T>(combine.bias),
+                  [&](auto width) {
+                    spread_rows<T, width><<<static_cast<unsigned>(dout.dim(0)), spread_threads, 0, stream_of(exec)>>>(
+                        pointer<T>(dy), dy ? dy.ld() : 0, pointer<float>(dweights), pointer<T>(dout), dout.ld(),
+                        task_of<T>({}, combine, order), static_cast<int>(dout.dim(1)));
+                  });
   });
   check_launch("moe_combine_backward");
 }
 
 void moe_bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, ConstView weights, const ExpertOrder& order,
-                       View scratch) {
+                       RowsOf rows, View scratch) {
   const std::int64_t count = dbias.dim(0), cols = dbias.dim(1);
   with_activation_type(dy.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -321,7 +324,8 @@ void moe_bias_backward(Exec& exec, View dbias, Grad mode, ConstView dy, ConstVie
       const dim3 blocks(static_cast<unsigned>(column_blocks), bias_slices, static_cast<unsigned>(count));
       sum_expert_rows<T, width><<<blocks, dim3(sum_lanes, sum_slots), 0, stream_of(exec)>>>(
           pointer<float>(scratch), pointer<T>(dy), dy.ld(), pointer<float>(weights),
-          pointer<std::int32_t>(order.offsets), pointer<std::int32_t>(order.pairs), cols);
+          pointer<std::int32_t>(order.offsets), pointer<std::int32_t>(order.pairs), cols,
+          rows == RowsOf::tokens ? static_cast<int>(order.rows.dim(1)) : 0);
     });
   });
   check_launch("moe_bias_backward");

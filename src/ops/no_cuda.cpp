@@ -58,10 +58,16 @@ void moe_route_backward(Exec&, View, const RouteGrads&, ConstView, ConstView, Ro
 
 void moe_sort(Exec&, const ExpertOrder&, ConstView, View) { unreachable(); }
 void moe_gather(Exec&, View, ConstView, const ExpertOrder&) { unreachable(); }
+void moe_gather_fp8(Exec&, const Fp8Forms&, ConstView, const ExpertOrder&) { unreachable(); }
 void moe_combine(Exec&, View, const Combine&, const ExpertOrder&) { unreachable(); }
 void moe_combine_backward(Exec&, View, View, ConstView, const Combine&, const ExpertOrder&) { unreachable(); }
-void moe_bias_backward(Exec&, View, Grad, ConstView, ConstView, const ExpertOrder&, View) { unreachable(); }
+void moe_bias_backward(Exec&, View, Grad, ConstView, ConstView, const ExpertOrder&, RowsOf, View) { unreachable(); }
 
+void expert_glu_forward_fp8(Exec&, const Fp8Forms&, ConstView, const ExpertRows&) { unreachable(); }
+void expert_glu_backward_fp8(Exec&, const ExpertGluForms&, View, ConstView, ConstView, ConstView, const ExpertRows&,
+                             const ExpertGluScratch&) {
+  unreachable();
+}
 void expert_glu_forward(Exec&, View, ConstView, const ExpertRows&) { unreachable(); }
 void expert_glu_backward(Exec&, const ExpertGluGrads&, ConstView, ConstView, ConstView, const ExpertRows&) {
   unreachable();

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/fp8.h"
+#include "fp8_forms.h"
 #include "op_cases.h"
 #include "ops/swiglu.h"
 
@@ -63,31 +64,8 @@ TEST(OpsFp8Codes, AreTheNearest) {
   }
 }
 
-// A form as the host sees it.
-struct Read {
-  std::vector<std::uint8_t> codes;
-  std::vector<float> scales;
-};
-Read read(TestBench& bench, const Fp8Matrix& m) {
-  Read result{std::vector<std::uint8_t>(static_cast<std::size_t>(m.codes.size())),
-              std::vector<float>(static_cast<std::size_t>(m.scales.size()))};
-  bench.exec.download(result.codes.data(), m.codes);
-  bench.exec.download(result.scales.data(), m.scales);
-  return result;
-}
-
-void poison(TestBench& bench, const Fp8Forms& forms) {
-  for (const Fp8Matrix* m : {&forms.rows, &forms.columns}) {
-    if (m->absent()) continue;
-    const std::vector<std::uint8_t> codes(static_cast<std::size_t>(m->codes.size()), 0xcd);
-    const std::vector<float> scales(static_cast<std::size_t>(m->scales.size()), -7.0f);
-    bench.exec.upload(m->codes, codes.data());
-    bench.exec.upload(m->scales, scales.data());
-  }
-}
-
 // Element by element, by the definition: which numbers share a scale, their largest magnitude, the nearest code.
-void expect_form(const Read& form, const Fp8Matrix& m, const std::function<float(std::int64_t, std::int64_t)>& at) {
+void expect_form(const ReadForm& form, const Fp8Matrix& m, const std::function<float(std::int64_t, std::int64_t)>& at) {
   const std::vector<double> table = table_of(m.codes.dtype());
   const auto largest = static_cast<float>(table.back());
   const auto block = [](std::int64_t i) { return i / 128; };
@@ -173,17 +151,17 @@ TEST_P(OpsFp8, FormsMatchTheDefinitionBitForBit) {
           TestBench bench(device(), std::size_t{64} << 20);
           const Fp8Settings settings{.recipe = recipe, .gradients = DType::e5m2};
           const Fp8Forms forms = keep_fp8(bench.exec, MemoryClass::weights, "x", settings, role, use, rows, cols);
-          poison(bench, forms);
+          poison_forms(bench, forms);
           quantise_fp8(bench.exec, forms, strided(bench, dtype(), rows, cols, x).view);
-          if (use != Fp8Use::columns) expect_form(read(bench, forms.rows), forms.rows, at);
+          if (use != Fp8Use::columns) expect_form(read_form(bench, forms.rows), forms.rows, at);
           if (use == Fp8Use::rows) continue;
-          expect_form(read(bench, forms.columns), forms.columns,
+          expect_form(read_form(bench, forms.columns), forms.columns,
                       [&](std::int64_t r, std::int64_t c) { return at(c, r); });
           // Contiguous rows take the way of vectors.
           const Fp8Forms again = keep_fp8(bench.exec, MemoryClass::weights, "x", settings, role, use, rows, cols);
-          poison(bench, again);
+          poison_forms(bench, again);
           quantise_fp8(bench.exec, again, bench.tensor(dtype(), {rows, cols}, x));
-          expect_form(read(bench, again.columns), again.columns,
+          expect_form(read_form(bench, again.columns), again.columns,
                       [&](std::int64_t r, std::int64_t c) { return at(c, r); });
         }
       }
@@ -203,9 +181,10 @@ TEST_P(OpsFp8, WhatIsNotFiniteSpoilsItsBlockAlone) {
     const auto at = [&](std::int64_t r, std::int64_t c) {
       return static_cast<float>(x[static_cast<std::size_t>(r * cols + c)]);
     };
-    const Read by_rows = read(bench, forms.rows);
+    const ReadForm by_rows = read_form(bench, forms.rows);
     expect_form(by_rows, forms.rows, at);
-    expect_form(read(bench, forms.columns), forms.columns, [&](std::int64_t r, std::int64_t c) { return at(c, r); });
+    expect_form(read_form(bench, forms.columns), forms.columns,
+                [&](std::int64_t r, std::int64_t c) { return at(c, r); });
     const auto is_nan = [&](std::int64_t r, std::int64_t c) {
       return (by_rows.codes[static_cast<std::size_t>(r * forms.rows.codes.dim(1) + c)] & 0x7f) == 0x7f;
     };
@@ -225,34 +204,24 @@ TEST_P(OpsFp8, SwigluInOnePassIsSwigluAndThenThis) {
       const View gate_up =
           bench.tensor(dtype(), {rows, 2 * width}, rounded(random_values(rows * 2 * width, 1, 3.0), dtype()));
       const View dact = bench.tensor(dtype(), {rows, width}, rounded(random_values(rows * width, 2), dtype()));
-      const auto forms = [&](Fp8Role role, std::int64_t cols) {
-        const Fp8Forms made = keep_fp8(bench.exec, MemoryClass::weights, "x", settings, role, Fp8Use::both, rows, cols);
-        poison(bench, made);
-        return made;
-      };
-      const auto expect_same = [&](const Fp8Forms& actual, const Fp8Forms& expected) {
-        for (const auto& [a, e] :
-             {std::pair(actual.rows, expected.rows), std::pair(actual.columns, expected.columns)}) {
-          const Read got = read(bench, a), wanted = read(bench, e);
-          EXPECT_EQ(got.codes, wanted.codes);
-          EXPECT_EQ(got.scales, wanted.scales);
-        }
+      const auto forms = [&, rows = rows](Fp8Role role, std::int64_t cols) {
+        return poisoned_forms(bench, settings, role, Fp8Use::both, rows, cols);
       };
       const View act = bench.poisoned(dtype(), {rows, width}), dgate_up = bench.poisoned(dtype(), {rows, 2 * width});
       const Fp8Forms act_forms = forms(Fp8Role::input, width), act_plain = forms(Fp8Role::input, width);
       swiglu_forward(bench.exec, act, gate_up);
       quantise_fp8(bench.exec, act_plain, act);
       swiglu_forward_fp8(bench.exec, act_forms, gate_up);
-      expect_same(act_forms, act_plain);
+      expect_same_forms(bench, act_forms, act_plain);
 
       const Fp8Forms d_forms = forms(Fp8Role::gradient, 2 * width), d_plain = forms(Fp8Role::gradient, 2 * width);
-      poison(bench, act_forms);
+      poison_forms(bench, act_forms);
       swiglu_backward(bench.exec, dgate_up, act, dact, gate_up);
       quantise_fp8(bench.exec, d_plain, dgate_up);
       quantise_fp8(bench.exec, act_plain, act);
       swiglu_backward_fp8(bench.exec, d_forms, act_forms, dact, gate_up);
-      expect_same(d_forms, d_plain);
-      expect_same(act_forms, act_plain);
+      expect_same_forms(bench, d_forms, d_plain);
+      expect_same_forms(bench, act_forms, act_plain);
     }
   }
 }
