@@ -51,13 +51,26 @@ void count_step(Exec& exec, const AdamWState& state, ConstView grad) {
 
 void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView grad_scale,
                 const AdamWSettings& settings) {
-  check_step(state, grad, grad_scale, settings);
-  count_step(exec, state, grad);
-  if (exec.planning() || state.value.size() == 0) return;
-  const AdamWFactors factors(settings);
-  if (exec.on_cuda()) return cuda::adamw_step(exec, state, grad, grad_scale, factors);
-  cpu::kernels().adamw_step(exec, state, grad, grad_scale, factors);
+  const AdamWSlot slot{state, grad};
+  adamw_steps(exec, {&slot, 1}, grad_scale, settings);
 }
+
+namespace {
+
+// Calls body with those that are alike, at most so many at once, each in the order in which they came.
+template <class T, class Alike, class Body>
+void for_each_alike(std::vector<const T*> left, std::size_t most, const Alike& alike, const Body& body) {
+  while (!left.empty()) {
+    std::vector<const T*> together, others;
+    for (const T* one : left) {
+      (together.size() < most && alike(*left.front(), *one) ? together : others).push_back(one);
+    }
+    body(std::span<const T* const>(together));
+    left = std::move(others);
+  }
+}
+
+}  // namespace
 
 void adamw_steps(Exec& exec, std::span<const AdamWSlot> slots, ConstView grad_scale, const AdamWSettings& settings) {
   std::vector<const AdamWSlot*> left;
@@ -68,18 +81,14 @@ void adamw_steps(Exec& exec, std::span<const AdamWSlot> slots, ConstView grad_sc
   }
   if (exec.planning()) return;
   const AdamWFactors factors(settings);
-  if (!exec.on_cuda()) {
-    for (const AdamWSlot* slot : left) cpu::kernels().adamw_step(exec, slot->state, slot->grad, grad_scale, factors);
-    return;
+  if (exec.on_cuda()) {
+    return for_each_alike(std::move(left), cuda::most_steps, cuda::steps_alike,
+                          [&](auto together) { cuda::adamw_steps(exec, together, grad_scale, factors); });
   }
-  while (!left.empty()) {
-    std::vector<const AdamWSlot*> together, others;
-    for (const AdamWSlot* slot : left) {
-      const bool fits = together.size() < cuda::most_together && cuda::steps_alike(*left.front(), *slot);
-      (fits ? together : others).push_back(slot);
-    }
-    cuda::adamw_steps(exec, together, grad_scale, factors);
-    left = std::move(others);
+  for (const AdamWSlot* slot : left) {
+    AdamWFactors mine = factors;
+    if (!slot->decays) mine.decay = 1;
+    cpu::kernels().adamw_step(exec, slot->state, slot->grad, grad_scale, mine);
   }
 }
 
@@ -142,40 +151,40 @@ void join_master(Exec& exec, View master, ConstView value, ConstView low) {
   cpu::kernels().join_master(exec, master, value, low);
 }
 
-void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x) {
-  constexpr std::string_view op = "sum_of_squares";
-  check_activation(op, "x", x);
-  check_dtype(op, "sums", sums, DType::f64);
-  INLAY_ASSERT(x.contiguous(), "{}: x is strided", op);
-  INLAY_ASSERT(sums.rank() == 1 && 0 <= slot && slot < sums.dim(0), "{}: slot {} of {}", op, slot, sums.shape().str());
-  ScratchScope scope(exec.arena());
-  const View scratch = exec.arena().scratch("partial sums of squares", DType::f64, {partial_sum_count});
-  exec.count_bytes({x});
-  if (exec.planning()) return;
-  if (x.size() == 0) return exec.fill_zero(sums.slice(0, slot, slot + 1));
-  if (exec.on_cuda()) return cuda::sum_of_squares(exec, sums, slot, x, scratch);
-  cpu::kernels().sum_of_squares(exec, sums, slot, x, scratch);
-}
-
 void sums_of_squares(Exec& exec, View sums, std::span<const std::int64_t> slots, std::span<const ConstView> x) {
   constexpr std::string_view op = "sums_of_squares";
   INLAY_ASSERT(slots.size() == x.size(), "{}: {} tensors for {} slots", op, x.size(), slots.size());
   check_dtype(op, "sums", sums, DType::f64);
+  INLAY_ASSERT(sums.rank() == 1, "{}: sums are {}", op, sums.shape().str());
+  std::vector<cuda::SquaredTensor> tensors;
+  std::int64_t partial = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
-    check_dtype(op, "x", x[i], DType::f32);
+    check_activation(op, "x", x[i]);
     INLAY_ASSERT(x[i].contiguous(), "{}: x is strided", op);
     INLAY_ASSERT(0 <= slots[i] && slots[i] < sums.dim(0), "{}: slot {} of {}", op, slots[i], sums.shape().str());
+    exec.count_bytes({x[i]});
+    tensors.push_back({x[i], slots[i]});
+    partial += partial_sums(x[i].size());
   }
-  if (exec.on_cuda()) {
-    for (const ConstView& view : x) exec.count_bytes({view});
-    if (exec.planning()) return;
-    for (std::size_t begin = 0; begin < x.size(); begin += cuda::most_together) {
-      const std::size_t count = std::min(cuda::most_together, x.size() - begin);
-      cuda::sums_of_squares(exec, sums, slots.subspan(begin, count), x.subspan(begin, count));
-    }
+  if (x.empty()) return;
+  // Launches take turns in it.
+  constexpr auto most = static_cast<std::int64_t>(cuda::most_sums) * partial_sum_count;
+  const std::int64_t room = exec.on_cuda() ? std::min(partial, most) : partial_sum_count;
+  ScratchScope scope(exec.arena());
+  const View scratch = exec.arena().scratch("partial sums of squares", DType::f64, {room});
+  if (exec.planning()) return;
+  if (!exec.on_cuda()) {
+    for (const auto& [data, slot] : tensors) cpu::kernels().sum_of_squares(exec, sums, slot, data, scratch);
     return;
   }
-  for (std::size_t i = 0; i < x.size(); ++i) sum_of_squares(exec, sums, slots[i], x[i]);
+  std::vector<const cuda::SquaredTensor*> all;
+  for (const cuda::SquaredTensor& tensor : tensors) all.push_back(&tensor);
+  for_each_alike(std::move(all), cuda::most_sums, cuda::sums_alike,
+                 [&](auto together) { cuda::sums_of_squares(exec, sums, together, scratch); });
+}
+
+void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x) {
+  sums_of_squares(exec, sums, {&slot, 1}, {&x, 1});
 }
 
 void clip_scale(Exec& exec, View norm, View scale, ConstView sums, float max_norm) {

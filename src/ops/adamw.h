@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <span>
 
 #include "ops/check.h"
@@ -24,10 +25,11 @@ struct AdamWState {
 void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView grad_scale,
                 const AdamWSettings& settings);
 
-// adamw_step() of many tensors by few kernels: what adapters have are small and many.
+// adamw_step() of many tensors by few kernels, each of which costs the host its launch.
 struct AdamWSlot {
   AdamWState state;
   ConstView grad;
+  bool decays = true;  // else weight_decay is not for this one
 };
 void adamw_steps(Exec& exec, std::span<const AdamWSlot> slots, ConstView grad_scale, const AdamWSettings& settings);
 
@@ -41,12 +43,17 @@ void add_update(Exec& exec, View value, View low, ConstView update, const AdamWS
 void split_master(Exec& exec, View value, View low, ConstView master);
 void join_master(Exec& exec, View master, ConstView value, ConstView low);
 
-// The most partial sums that a sum of squares is made of.
+// The most partial sums that a sum of squares is made of, and how many a GPU makes of so many numbers.
 inline constexpr std::int64_t partial_sum_count = 1024;
-// sums[slot] = Σ x², in a fixed order; sums is fp64 [slots] on the device; x fp32 or bf16, contiguous.
-void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x);
-// The same of many: sums[slots[i]] = Σ x[i]². x fp32 each.
+constexpr std::int64_t partial_sums(std::int64_t numbers) {
+  constexpr std::int64_t each = 16384;
+  return std::clamp<std::int64_t>((numbers + each - 1) / each, 1, partial_sum_count);
+}
+// sums[slots[i]] = Σ x[i]², in an order that x[i] alone decides; sums is fp64 on the device; x fp32 or bf16,
+// contiguous.
 void sums_of_squares(Exec& exec, View sums, std::span<const std::int64_t> slots, std::span<const ConstView> x);
+// The same of one.
+void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x);
 // norm = sqrt(Σ sums), scale = min(1, max_norm / (norm + 1e-6)) (1 where max_norm <= 0); both fp32 [1].
 void clip_scale(Exec& exec, View norm, View scale, ConstView sums, float max_norm);
 
@@ -63,32 +70,37 @@ struct AdamWFactors {
   float eps;
 };
 
-// What the devices answer. Shapes are checked by then, and there is something to do (no empty tensors, no planning).
-// scratch: fp64 [partial_sum_count].
+// What the devices answer. Shapes are checked by then, and there is something to do (no planning, and to step no empty
+// tensors).
 namespace cpu {
+// scratch: fp64 [partial_sum_count].
+void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x, View scratch);
 void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView grad_scale, const AdamWFactors& factors);
 void adamw_update(Exec& exec, View grad, View m, View v, ConstView grad_scale, const AdamWFactors& factors);
 void add_update(Exec& exec, View value, View low, ConstView update, float decay);
 void split_master(Exec& exec, View value, View low, ConstView master);
 void join_master(Exec& exec, View master, ConstView value, ConstView low);
-void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x, View scratch);
 void clip_scale(Exec& exec, View norm, View scale, ConstView sums, float max_norm);
 }  // namespace cpu
 
 namespace cuda {
-void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView grad_scale, const AdamWFactors& factors);
 void adamw_update(Exec& exec, View grad, View m, View v, ConstView grad_scale, const AdamWFactors& factors);
 void add_update(Exec& exec, View value, View low, ConstView update, float decay);
 void split_master(Exec& exec, View value, View low, ConstView master);
 void join_master(Exec& exec, View master, ConstView value, ConstView low);
-void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x, View scratch);
 void clip_scale(Exec& exec, View norm, View scale, ConstView sums, float max_norm);
-// At most `most_together` tensors of one kind: dtypes, and whether vectors of eight fit (steps_alike()).
-inline constexpr std::size_t most_together = 64;
+// What one launch takes: at most so many, alike in dtypes and in whether vectors fit.
+inline constexpr std::size_t most_steps = 64, most_sums = 128;
 bool steps_alike(const AdamWSlot& x, const AdamWSlot& y);
 void adamw_steps(Exec& exec, std::span<const AdamWSlot* const> slots, ConstView grad_scale,
                  const AdamWFactors& factors);
-void sums_of_squares(Exec& exec, View sums, std::span<const std::int64_t> slots, std::span<const ConstView> x);
+struct SquaredTensor {
+  ConstView x;
+  std::int64_t slot = 0;
+};
+bool sums_alike(const SquaredTensor& x, const SquaredTensor& y);
+// scratch, fp64, has room for the partial sums of all.
+void sums_of_squares(Exec& exec, View sums, std::span<const SquaredTensor* const> tensors, View scratch);
 }  // namespace cuda
 
 }  // namespace inlay::ops

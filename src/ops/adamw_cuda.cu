@@ -12,10 +12,56 @@ namespace {
 
 using namespace backend::cuda;
 
-// One vector of a tensor, at these addresses.
+// The blocks of one launch over up to N tensors, as they travel in a kernel's parameters: first[t] is tensor t's first
+// one, and where there is no tensor, the number of all.
+template <int N>
+struct BlockTable {
+  static_assert((N & (N - 1)) == 0);
+  std::uint32_t first[N + 1];
+
+  // Of tensors that have so many blocks each.
+  template <class Count>
+  BlockTable(std::size_t tensors, const Count& count) {
+    std::int64_t next = 0;
+    for (std::size_t t = 0; t <= N; ++t) {
+      first[t] = static_cast<std::uint32_t>(next);
+      if (t < tensors) next += count(t);
+      INLAY_ASSERT(next < std::int64_t{1} << 31, "a kernel over {} tensors is too large", tensors);
+    }
+  }
+  unsigned all() const { return first[N]; }
+
+  // This block's tensor; all of its threads take the same way.
+  __device__ __forceinline__ unsigned tensor() const {
+    unsigned t = 0;
+#pragma unroll
+    for (unsigned half = N / 2; half > 0; half /= 2) t += first[t + half] <= blockIdx.x ? half : 0;
+    return t;
+  }
+};
+
+template <class Value, class Moment, class Gradient>
+struct Tensors {
+  Value* value[most_steps];
+  std::int16_t* low[most_steps];
+  Moment *m[most_steps], *v[most_steps];
+  const Gradient* grad[most_steps];
+  std::int64_t size[most_steps];
+  BlockTable<most_steps> blocks;
+  float decay[most_steps];  // in the place of the factors'
+};
+
+// A thread has one vector. Five blocks at once on a multiprocessor hide what each waits for.
 template <class Value, class Moment, class Gradient, int V>
-__device__ __forceinline__ void step_vector(Value* value, std::int16_t* low, Moment* m, Moment* v, const Gradient* grad,
-                                            const float* grad_scale, const AdamWFactors& f) {
+__global__ void __launch_bounds__(256, 5)
+    step(const __grid_constant__ Tensors<Value, Moment, Gradient> tensors, const float* grad_scale, AdamWFactors f) {
+  const unsigned t = tensors.blocks.tensor();
+  const std::int64_t at = (std::int64_t{blockIdx.x - tensors.blocks.first[t]} * 256 + threadIdx.x) * V;
+  if (at >= tensors.size[t]) return;
+  Value* value = tensors.value[t] + at;
+  std::int16_t* low = tensors.low[t] + at;
+  Moment *m = tensors.m[t] + at, *v = tensors.v[t] + at;
+  const float decay = tensors.decay[t];
   constexpr bool halves = std::is_same_v<Value, __nv_bfloat16>;
   // All loads first: they are what the time goes into.
   Pack<Value, V> value_pack;
@@ -26,7 +72,7 @@ __device__ __forceinline__ void step_vector(Value* value, std::int16_t* low, Mom
   if constexpr (halves) low_pack.load(low);
   m_pack.load(m);
   v_pack.load(v);
-  grad_pack.load(grad);
+  grad_pack.load(tensors.grad[t] + at);
   const float scale = grad_scale != nullptr ? *grad_scale : 1.0f;
 
   float p[V], mean[V], square[V], g[V];
@@ -44,7 +90,8 @@ __device__ __forceinline__ void step_vector(Value* value, std::int16_t* low, Mom
     mean[i] += (g[i] - mean[i]) * f.m_rate;
     square[i] = square[i] * f.beta2 + g[i] * g[i] * f.v_rate;
     const float denominator = sqrtf(square[i]) / f.v_root + f.eps;
-    p[i] = p[i] * f.decay - mean[i] * f.step_size / denominator;
+    // Fused by name: left to itself the assembler does it in some kernels and not in others.
+    p[i] = __fmaf_rn(p[i], decay, -(mean[i] * f.step_size / denominator));
   }
   store(m, mean);
   store(v, square);
@@ -55,37 +102,6 @@ __device__ __forceinline__ void step_vector(Value* value, std::int16_t* low, Mom
   } else {
     store(value, p);
   }
-}
-
-template <class Value, class Moment, class Gradient, int V>
-__global__ void __launch_bounds__(256) step(Value* value, std::int16_t* low, Moment* m, Moment* v, const Gradient* grad,
-                                            const float* grad_scale, AdamWFactors f, RowGrid grid) {
-  const RowPlace at = place_in<V>(grid.rows, grid.cols, grid.column_blocks);
-  if (!at.inside) return;
-  step_vector<Value, Moment, Gradient, V>(value + at.col, low + at.col, m + at.col, v + at.col, grad + at.col,
-                                          grad_scale, f);
-}
-
-// Many tensors, as they travel in a kernel's parameters.
-template <class Value, class Moment>
-struct Tensors {
-  Value* value[most_together];
-  std::int16_t* low[most_together];
-  Moment *m[most_together], *v[most_together];
-  const float* grad[most_together];
-  std::int64_t size[most_together];
-};
-
-// A row of blocks for every tensor.
-template <class Value, class Moment, int V>
-__global__ void __launch_bounds__(256)
-    step_many(const __grid_constant__ Tensors<Value, Moment> tensors, const float* grad_scale, AdamWFactors f) {
-  const unsigned t = blockIdx.y;
-  const std::int64_t at = (std::int64_t{blockIdx.x} * 256 + threadIdx.x) * V;
-  if (at >= tensors.size[t]) return;
-  std::int16_t* low = tensors.low[t] == nullptr ? nullptr : tensors.low[t] + at;
-  step_vector<Value, Moment, float, V>(tensors.value[t] + at, low, tensors.m[t] + at, tensors.v[t] + at,
-                                       tensors.grad[t] + at, grad_scale, f);
 }
 
 // The gradient becomes what the weight changes by, decay aside.
@@ -165,16 +181,28 @@ __device__ __forceinline__ void add_squares(double& sum, const Pack<T, V>& pack)
   for (int i = 0; i < V; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
 }
 
-// partials[block] = Σ x² over the block's vectors, each thread in the order of the addresses, then a fixed tree. What
-// is left over of the last vector goes to the first threads of block 0.
+template <class T>
+struct Squared {
+  const T* data[most_sums];
+  std::int64_t size[most_sums];
+  BlockTable<most_sums> blocks;
+};
+
+// partials[block] = Σ x² over the block's vectors of its tensor, each thread in the order of the addresses, then a
+// fixed tree. What is left over of the last vector goes to the first threads of the tensor's first block.
 template <class T, int V>
-__global__ void __launch_bounds__(sum_threads) square_sums(double* partials, const T* x, std::int64_t size) {
+__global__ void __launch_bounds__(sum_threads)
+    square_sums(double* partials, const __grid_constant__ Squared<T> tensors) {
   __shared__ double shared[32];
-  const std::int64_t vectors = size / V, stride = std::int64_t{gridDim.x} * sum_threads;
+  const unsigned t = tensors.blocks.tensor();
+  const unsigned begin = tensors.blocks.first[t], block = blockIdx.x - begin;
+  const T* x = tensors.data[t];
+  const std::int64_t size = tensors.size[t];
+  const std::int64_t vectors = size / V, stride = std::int64_t{tensors.blocks.first[t + 1] - begin} * sum_threads;
   double sum = 0;
   // Four loads under way before the first is used.
   constexpr int batch = 4;
-  std::int64_t i = std::int64_t{blockIdx.x} * sum_threads + threadIdx.x;
+  std::int64_t i = std::int64_t{block} * sum_threads + threadIdx.x;
   for (; i + (batch - 1) * stride < vectors; i += batch * stride) {
     Pack<T, V> packs[batch];
 #pragma unroll
@@ -187,7 +215,7 @@ __global__ void __launch_bounds__(sum_threads) square_sums(double* partials, con
     pack.load(x + i * V);
     add_squares(sum, pack);
   }
-  if (const std::int64_t rest = vectors * V + threadIdx.x; blockIdx.x == 0 && rest < size) {
+  if (const std::int64_t rest = vectors * V + threadIdx.x; block == 0 && rest < size) {
     Pack<T, 1> pack;
     pack.load(x + rest);
     add_squares(sum, pack);
@@ -196,23 +224,7 @@ __global__ void __launch_bounds__(sum_threads) square_sums(double* partials, con
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-struct Gradients {
-  const float* data[most_together];
-  std::int64_t size[most_together], slot[most_together];
-};
-
-// A block for every tensor: each thread in the order of the addresses, then a fixed tree.
-__global__ void __launch_bounds__(1024) square_sums_of_many(double* sums, const __grid_constant__ Gradients gradients) {
-  __shared__ double shared[32];
-  const float* x = gradients.data[blockIdx.x];
-  const std::int64_t size = gradients.size[blockIdx.x];
-  double sum = 0;
-  for (std::int64_t i = threadIdx.x; i < size; i += 1024) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  sum = block_sum(sum, shared);
-  if (threadIdx.x == 0) sums[gradients.slot[blockIdx.x]] = sum;  // =
-}
-
-// The sum of `count` numbers by one block of 1024, in a fixed order.
+// The sum of `count` numbers by one block, in a fixed order.
 __device__ __forceinline__ double sum_all(const double* numbers, std::int64_t count) {
   __shared__ double shared[32];
   double sum = 0;
@@ -220,9 +232,16 @@ __device__ __forceinline__ double sum_all(const double* numbers, std::int64_t co
   return block_sum(sum, shared);
 }
 
-__global__ void __launch_bounds__(1024) finish_sum(double* sum, const double* partials, int count) {
-  const double total = sum_all(partials, count);
-  if (threadIdx.x == 0) *sum = total;  // =
+struct Sums {
+  double* sum[most_sums];
+  BlockTable<most_sums> partials;
+};
+
+// A block for every tensor.
+__global__ void __launch_bounds__(sum_threads) finish_sums(const double* partials, const __grid_constant__ Sums sums) {
+  const unsigned begin = sums.partials.first[blockIdx.x], end = sums.partials.first[blockIdx.x + 1];
+  const double total = sum_all(partials + begin, end - begin);
+  if (threadIdx.x == 0) *sums.sum[blockIdx.x] = total;  // =
 }
 
 __global__ void __launch_bounds__(1024)
@@ -236,29 +255,6 @@ __global__ void __launch_bounds__(1024)
 }
 
 }  // namespace
-
-void adamw_step(Exec& exec, const AdamWState& state, ConstView grad, ConstView grad_scale,
-                const AdamWFactors& factors) {
-  const auto launch = [&](auto value_type, auto moment_type, auto gradient_type, auto width) {
-    using Value = decltype(value_type);
-    using Moment = decltype(moment_type);
-    using Gradient = decltype(gradient_type);
-    const RowGrid grid(1, state.value.size(), width);
-    step<Value, Moment, Gradient, width><<<grid.blocks, grid.threads, 0, stream_of(exec)>>>(
-        pointer<Value>(state.value), pointer<std::int16_t>(state.low), pointer<Moment>(state.m),
-        pointer<Moment>(state.v), pointer<Gradient>(grad), pointer<float>(grad_scale), factors, grid);
-  };
-  const View low = state.low ? state.low : state.value;  // an absent tensor must not decide the width
-  with_activation_type(state.value.dtype(), [&](auto value_type) {
-    with_activation_type(state.m.dtype(), [&](auto moment_type) {
-      with_activation_type(grad.dtype(), [&](auto gradient_type) {
-        with_vectors([&](auto width) { launch(value_type, moment_type, gradient_type, width); }, state.value, low,
-                     state.m, state.v, grad);
-      });
-    });
-  });
-  check_launch("adamw_step");
-}
 
 namespace {
 
@@ -277,37 +273,38 @@ bool steps_alike(const AdamWSlot& x, const AdamWSlot& y) {
 
 void adamw_steps(Exec& exec, std::span<const AdamWSlot* const> slots, ConstView grad_scale,
                  const AdamWFactors& factors) {
-  const AdamWSlot& first = *slots.front();
-  if (slots.size() == 1 || first.grad.dtype() != DType::f32) {
-    for (const AdamWSlot* slot : slots) adamw_step(exec, slot->state, slot->grad, grad_scale, factors);
-    return;
-  }
-  const auto launch = [&](auto value_type, auto moment_type, auto width) {
+  const auto launch = [&](auto value_type, auto moment_type, auto gradient_type, auto width) {
     using Value = decltype(value_type);
     using Moment = decltype(moment_type);
-    Tensors<Value, Moment> tensors{};
-    std::int64_t most = 0;
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      const AdamWState& state = slots[i]->state;
-      tensors.value[i] = pointer<Value>(state.value);
-      tensors.low[i] = pointer<std::int16_t>(state.low);
-      tensors.m[i] = pointer<Moment>(state.m);
-      tensors.v[i] = pointer<Moment>(state.v);
-      tensors.grad[i] = pointer<float>(slots[i]->grad);
-      tensors.size[i] = state.value.size();
-      most = std::max(most, tensors.size[i]);
-    }
+    using Gradient = decltype(gradient_type);
     constexpr std::int64_t per_block = 256 * width;
-    const dim3 blocks(static_cast<unsigned>((most + per_block - 1) / per_block), static_cast<unsigned>(slots.size()));
-    step_many<Value, Moment, width><<<blocks, 256, 0, stream_of(exec)>>>(tensors, pointer<float>(grad_scale), factors);
+    Tensors<Value, Moment, Gradient> tensors{.blocks = {slots.size(), [&](std::size_t t) {
+                                                          return (slots[t]->state.value.size() + per_block - 1) /
+                                                                 per_block;
+                                                        }}};
+    for (std::size_t t = 0; t < slots.size(); ++t) {
+      const AdamWState& state = slots[t]->state;
+      tensors.value[t] = pointer<Value>(state.value);
+      tensors.low[t] = pointer<std::int16_t>(state.low);
+      tensors.m[t] = pointer<Moment>(state.m);
+      tensors.v[t] = pointer<Moment>(state.v);
+      tensors.grad[t] = pointer<Gradient>(slots[t]->grad);
+      tensors.size[t] = state.value.size();
+      tensors.decay[t] = slots[t]->decays ? factors.decay : 1.0f;
+    }
+    step<Value, Moment, Gradient, width>
+        <<<tensors.blocks.all(), 256, 0, stream_of(exec)>>>(tensors, pointer<float>(grad_scale), factors);
   };
+  const AdamWSlot& first = *slots.front();
   with_activation_type(first.state.value.dtype(), [&](auto value_type) {
     with_activation_type(first.state.m.dtype(), [&](auto moment_type) {
-      if (fits_vectors(first)) {
-        launch(value_type, moment_type, std::integral_constant<int, flat_vector>{});
-      } else {
-        launch(value_type, moment_type, std::integral_constant<int, 1>{});
-      }
+      with_activation_type(first.grad.dtype(), [&](auto gradient_type) {
+        if (fits_vectors(first)) {
+          launch(value_type, moment_type, gradient_type, std::integral_constant<int, flat_vector>{});
+        } else {
+          launch(value_type, moment_type, gradient_type, std::integral_constant<int, 1>{});
+        }
+      });
     });
   });
   check_launch("adamw_steps");
@@ -364,30 +361,35 @@ void join_master(Exec& exec, View master, ConstView value, ConstView low) {
   check_launch("join_master");
 }
 
-void sum_of_squares(Exec& exec, View sums, std::int64_t slot, ConstView x, View scratch) {
-  int blocks = 0;
-  with_activation_type(x.dtype(), [&](auto type) {
-    using T = decltype(type);
-    with_width<T>(reinterpret_cast<std::uintptr_t>(x.data()) % 16 == 0, [&](auto width) {
-      constexpr std::int64_t chunk = std::int64_t{sum_threads} * width * 4;
-      blocks = static_cast<int>(std::min<std::int64_t>(scratch.dim(0), (x.size() + chunk - 1) / chunk));
-      square_sums<T, width><<<static_cast<unsigned>(blocks), sum_threads, 0, stream_of(exec)>>>(
-          pointer<double>(scratch), pointer<T>(x), x.size());
-    });
-  });
-  check_launch("sum_of_squares");
-  finish_sum<<<1, 1024, 0, stream_of(exec)>>>(pointer<double>(sums) + slot, pointer<double>(scratch), blocks);
-  check_launch("sum_of_squares");
+namespace {
+
+bool sums_in_vectors(ConstView x) { return reinterpret_cast<std::uintptr_t>(x.data()) % 16 == 0; }
+
+}  // namespace
+
+bool sums_alike(const SquaredTensor& x, const SquaredTensor& y) {
+  return x.x.dtype() == y.x.dtype() && sums_in_vectors(x.x) == sums_in_vectors(y.x);
 }
 
-void sums_of_squares(Exec& exec, View sums, std::span<const std::int64_t> slots, std::span<const ConstView> x) {
-  Gradients gradients{};
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    gradients.data[i] = pointer<float>(x[i]);
-    gradients.size[i] = x[i].size();
-    gradients.slot[i] = slots[i];
-  }
-  square_sums_of_many<<<static_cast<unsigned>(x.size()), 1024, 0, stream_of(exec)>>>(pointer<double>(sums), gradients);
+void sums_of_squares(Exec& exec, View sums, std::span<const SquaredTensor* const> tensors, View scratch) {
+  const BlockTable<most_sums> blocks(tensors.size(), [&](std::size_t t) { return partial_sums(tensors[t]->x.size()); });
+  Sums finish{.sum = {}, .partials = blocks};
+  for (std::size_t t = 0; t < tensors.size(); ++t) finish.sum[t] = pointer<double>(sums) + tensors[t]->slot;
+  const ConstView first = tensors.front()->x;
+  with_activation_type(first.dtype(), [&](auto type) {
+    using T = decltype(type);
+    Squared<T> squared{.data = {}, .size = {}, .blocks = blocks};
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      squared.data[t] = pointer<T>(tensors[t]->x);
+      squared.size[t] = tensors[t]->x.size();
+    }
+    with_width<T>(sums_in_vectors(first), [&](auto width) {
+      square_sums<T, width><<<blocks.all(), sum_threads, 0, stream_of(exec)>>>(pointer<double>(scratch), squared);
+    });
+  });
+  check_launch("sums_of_squares");
+  finish_sums<<<static_cast<unsigned>(tensors.size()), sum_threads, 0, stream_of(exec)>>>(pointer<double>(scratch),
+                                                                                          finish);
   check_launch("sums_of_squares");
 }
 

@@ -92,15 +92,14 @@ void scale_rows(Exec&, View, ConstView) { unreachable(); }
 void gather_rows(Exec&, View, ConstView, ConstView) { unreachable(); }
 void scatter_rows(Exec&, View, ConstView, ConstView) { unreachable(); }
 
-void adamw_step(Exec&, const AdamWState&, ConstView, ConstView, const AdamWFactors&) { unreachable(); }
 void adamw_update(Exec&, View, View, View, ConstView, const AdamWFactors&) { unreachable(); }
 void add_update(Exec&, View, View, ConstView, float) { unreachable(); }
 void split_master(Exec&, View, View, ConstView) { unreachable(); }
 void join_master(Exec&, View, ConstView, ConstView) { unreachable(); }
 bool steps_alike(const AdamWSlot&, const AdamWSlot&) { unreachable(); }
 void adamw_steps(Exec&, std::span<const AdamWSlot* const>, ConstView, const AdamWFactors&) { unreachable(); }
-void sums_of_squares(Exec&, View, std::span<const std::int64_t>, std::span<const ConstView>) { unreachable(); }
-void sum_of_squares(Exec&, View, std::int64_t, ConstView, View) { unreachable(); }
+bool sums_alike(const SquaredTensor&, const SquaredTensor&) { unreachable(); }
+void sums_of_squares(Exec&, View, std::span<const SquaredTensor* const>, View) { unreachable(); }
 void clip_scale(Exec&, View, View, ConstView, float) { unreachable(); }
 
 void add_offset(Exec&, View, ConstView, const Master&) { unreachable(); }

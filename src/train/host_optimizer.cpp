@@ -88,19 +88,13 @@ void HostOptimizer::sum(Layer& layer) {
 
 void HostOptimizer::apply(Layer& layer, float grad_scale, const ops::AdamWSettings& common) {
   *static_cast<float*>(scale_.data()) = grad_scale;
-  for (const Slot& slot : layer.slots) {
-    ops::AdamWSettings settings = common;
-    if (!slot.decays) settings.weight_decay = 0;
-    ops::adamw_step(exec_, slot.state, slot.grad, scale_, settings);
-  }
+  ops::adamw_steps(exec_, layer.slots, scale_, common);
 }
 
 void HostOptimizer::plan(const ops::AdamWSettings& settings) {
   for (const auto& [number, layer] : layers_) {
-    for (const Slot& slot : layer.slots) {
-      exec_.count_bytes({slot.grad});  // its sum of squares
-      ops::adamw_step(exec_, slot.state, slot.grad, scale_, settings);
-    }
+    for (const Slot& slot : layer.slots) exec_.count_bytes({slot.grad});  // its sum of squares
+    ops::adamw_steps(exec_, layer.slots, scale_, settings);
   }
 }
 

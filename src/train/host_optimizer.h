@@ -22,11 +22,7 @@ using backend::Exec;
 // Without a GPU everything happens where it is asked for: there is nothing to run beside.
 class HostOptimizer {
  public:
-  struct Slot {
-    ops::AdamWState state;  // all of it on the host
-    View grad;
-    bool decays = false;
-  };
+  using Slot = ops::AdamWSlot;  // all of it on the host
 
   // `layers` are those with something on the host.
   HostOptimizer(Exec& exec, std::map<std::int64_t, std::vector<Slot>> layers, bool clips);

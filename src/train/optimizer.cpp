@@ -48,9 +48,6 @@ void check_looks_ahead(const weights::Parameter& p) {
   INLAY_ASSERT(!p.projected, "{} is projected", p.name);
 }
 
-// So small that launching a kernel for it costs more than running it: these go together.
-bool is_small(const weights::Parameter& p) { return p.my_shape().size() <= std::int64_t{1} << 19; }
-
 }  // namespace
 
 Optimizer::Optimizer(Exec& exec, model::Decoder& decoder, const OptimizerOptions& options)
@@ -189,20 +186,16 @@ void Optimizer::begin_step(int passes, std::int64_t step, double learning_rate) 
 }
 
 void Optimizer::norms(Exec& exec, View norm, View scale) {
-  std::vector<std::int64_t> small;
+  std::vector<std::int64_t> summed;
   std::vector<ConstView> gradients;
   if (cut_) exec.fill_zero(sums_);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const weights::Parameter& p = *slots_[i].parameter;
     if (p.my_grad().size() == 0 || (cut_ && p.cut == nullptr && !mesh_.shards->leads())) continue;
-    if (is_small(p)) {
-      small.push_back(static_cast<std::int64_t>(i));
-      gradients.push_back(p.my_grad());
-    } else {
-      ops::sum_of_squares(exec, sums_, static_cast<std::int64_t>(i), p.my_grad());
-    }
+    summed.push_back(static_cast<std::int64_t>(i));
+    gradients.push_back(p.my_grad());
   }
-  ops::sums_of_squares(exec, sums_, small, gradients);
+  ops::sums_of_squares(exec, sums_, summed, gradients);
   if (host_ != nullptr && !exec.planning()) {
     const double sum = host_->square_sum();
     const std::int64_t last = sums_.dim(0) - 1;
@@ -232,16 +225,12 @@ void Optimizer::step(Exec& exec, std::int64_t step, double learning_rate) {
   }
   norms(exec, norm_, scale_);
   account(learning_rate);
-  std::vector<ops::AdamWSlot> small[2];  // that decay not, and that do
-  const auto settings_of = [&](bool decay) {
-    ops::AdamWSettings result = settings(step, learning_rate);
-    if (!decay) result.weight_decay = 0;
-    return result;
-  };
+  const ops::AdamWSettings common = settings(step, learning_rate);
+  std::vector<ops::AdamWSlot> together;
   for (const Slot& slot : slots_) {
     weights::Parameter& p = *slot.parameter;
-    const ops::AdamWSettings mine = settings_of(decays(p));
-    const ops::AdamWState state{.value = p.my_value(), .low = p.low, .m = slot.m, .v = slot.v};
+    ops::AdamWSettings mine = common;
+    if (!decays(p)) mine.weight_decay = 0;
     if (schedule_free()) {
       const double share = rate_squares_ > 0 ? highest_rate_ * highest_rate_ / rate_squares_ : 0;
       ops::schedule_free_step(exec, {p.my_value(), p.low, slot.m, slot.v}, p.my_grad(), scale_,
@@ -259,14 +248,12 @@ void Optimizer::step(Exec& exec, std::int64_t step, double learning_rate) {
       make_change(exec, slot, mine);
       if (p.projected) project(exec, p, weights::Projected::change);
       ops::add_update(exec, p.my_value(), p.low, p.my_grad(), mine);
-    } else if (is_small(p)) {
-      small[decays(p) ? 1 : 0].push_back({state, p.my_grad()});
     } else {
-      ops::adamw_step(exec, state, p.my_grad(), scale_, mine);
+      together.push_back({{.value = p.my_value(), .low = p.low, .m = slot.m, .v = slot.v}, p.my_grad(), decays(p)});
     }
     p.forget_grad();
   }
-  for (const bool decay : {false, true}) ops::adamw_steps(exec, small[decay ? 1 : 0], scale_, settings_of(decay));
+  ops::adamw_steps(exec, together, scale_, common);
   if (host_ == nullptr) return;
   if (exec.planning()) return host_->plan(settings(step, learning_rate));
   float scale = 1;
