@@ -86,7 +86,7 @@ Exec Exec::planner(Device device, std::size_t capacity) {
 Exec Exec::runner(Device device, std::size_t arena_bytes, std::size_t host_bytes) {
   Exec exec(device, Mode::run);
   const bool gpu = device == Device::cuda;
-  if (gpu) exec.cuda_ = cuda::make_context();
+  if (gpu) exec.cuda_ = cuda::make_context(cuda::Precedence::first);
   exec.memory_ = std::make_unique<Memory>(gpu ? Memory::Kind::device : Memory::Kind::host, arena_bytes);
   exec.host_.reset(new Exec(Device::cpu, Mode::run));
   exec.host_->memory_ = std::make_unique<Memory>(gpu ? Memory::Kind::pinned : Memory::Kind::host, host_bytes);
@@ -100,6 +100,22 @@ Exec Exec::guest(Device device) { return runner(device, 0); }
 void Exec::lend(void* memory, std::size_t bytes, void* stream) {
   arena_ = std::make_unique<Arena>(std::string(name_of(device_)), memory, bytes);
   if (on_cuda()) cuda::set_stream(cuda(), stream);
+}
+
+Exec Exec::beside(std::size_t arena_bytes) {
+  Exec exec(device_, mode_);
+  exec.messages_ = messages_;
+  exec.cost_ = cost_;
+  exec.host_ = host_;
+  constexpr const char* name = "work beside";
+  const View memory = arena().keep(MemoryClass::workspace, name, DType::u8, {static_cast<std::int64_t>(arena_bytes)});
+  if (planning()) {
+    exec.arena_ = std::make_unique<Arena>(name, arena_bytes);
+    return exec;
+  }
+  if (on_cuda()) exec.cuda_ = cuda::make_context(cuda::Precedence::last);
+  exec.arena_ = std::make_unique<Arena>(name, memory.data(), arena_bytes);
+  return exec;
 }
 
 void Exec::say(Message kind, std::string_view text) const {

@@ -50,6 +50,10 @@ class Exec {
   static Exec guest(Device device);
   void lend(void* memory, std::size_t bytes, void* stream);
 
+  // An Exec whose work runs beside this one's on the same device: on a GPU in a compute lane of its own, which gives
+  // way to this one's, and only signals order the two. Its arena is so much of this one's; this one outlives it.
+  Exec beside(std::size_t arena_bytes);
+
   Exec(Exec&&) noexcept;
   Exec& operator=(Exec&&) noexcept;
   ~Exec();
@@ -95,7 +99,7 @@ class Exec {
   struct Memory;
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Arena> arena_;
-  std::unique_ptr<Exec> host_;
+  std::shared_ptr<Exec> host_;  // one with those beside it
 };
 
 using ScratchScope = Arena::ScratchScope;

@@ -1,5 +1,6 @@
 #include <cublas_v2.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "backend/cuda/context_internal.h"
@@ -27,17 +28,18 @@ void check(cudnnStatus_t status, std::string_view what) {
   throw InternalError(fmt::format("{}: cuDNN error {} ({})", what, cudnnGetErrorString(status), message));
 }
 
-GpuContext::GpuContext() {
+GpuContext::GpuContext(Precedence precedence) {
   int device = 0;
   check(cudaGetDevice(&device), "context");
   check(cudaGetDeviceProperties(&properties_, device), "context");
-  check(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking), "context");
-  stream_ = own_stream_;
   check(cudaStreamCreateWithFlags(&to_host_, cudaStreamNonBlocking), "context");
   check(cudaStreamCreateWithFlags(&to_device_, cudaStreamNonBlocking), "context");
-  // Its few blocks start at once: whoever waits for them is another process.
-  int least = 0, greatest = 0;
+  int least = 0, greatest = 0;  // of which the greatest is the smallest number
   check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "context");
+  const int priority = precedence == Precedence::last ? least : std::max(least - 1, greatest);
+  check(cudaStreamCreateWithPriority(&own_stream_, cudaStreamNonBlocking, priority), "context");
+  stream_ = own_stream_;
+  // Its few blocks start at once: whoever waits for them is another process.
   check(cudaStreamCreateWithPriority(&network_, cudaStreamNonBlocking, greatest), "context");
 }
 
@@ -176,11 +178,11 @@ DeviceAddress device_address() {
   return {std::string(properties.uuid.bytes, sizeof properties.uuid.bytes), pci};
 }
 
-std::unique_ptr<Context> make_context() {
+std::unique_ptr<Context> make_context(Precedence precedence) {
   if (const std::string why = no_device_because(); !why.empty()) {
     user_error("device: cuda was asked for, but no GPU can be used: {} (use device: cpu, or check nvidia-smi)", why);
   }
-  return std::make_unique<GpuContext>();
+  return std::make_unique<GpuContext>(precedence);
 }
 
 void* allocate(std::size_t bytes) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -34,7 +35,9 @@ struct DeviceAddress {
 };
 DeviceAddress device_address();
 
-std::unique_ptr<Context> make_context();
+// Whose kernels start first where those of two contexts wait for room.
+enum class Precedence : std::uint8_t { first, last };
+std::unique_ptr<Context> make_context(Precedence precedence);
 // Kernels go to that stream (a cudaStream_t) from now on, in the place of the context's own.
 void set_stream(Context& context, void* stream);
 void* allocate(std::size_t bytes);

@@ -30,7 +30,7 @@ inline void check_launch(std::string_view op) { check(cudaGetLastError(), op); }
 // libraries' handles are made when first asked for.
 class GpuContext final : public Context {
  public:
-  GpuContext();
+  explicit GpuContext(Precedence precedence);
   ~GpuContext() override;
   GpuContext(const GpuContext&) = delete;
   GpuContext& operator=(const GpuContext&) = delete;

@@ -30,7 +30,7 @@ void bind_device(int) { unavailable(); }
 void use_bound_device() {}
 DeviceAddress device_address() { unavailable(); }
 
-std::unique_ptr<Context> make_context() { unavailable(); }
+std::unique_ptr<Context> make_context(Precedence) { unavailable(); }
 void set_stream(Context&, void*) { unavailable(); }
 void* allocate(std::size_t) { unavailable(); }
 void deallocate(void*) {}
