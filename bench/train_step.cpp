@@ -11,7 +11,7 @@ struct TrainStepArguments : Common, Products, Learned {
   std::string config, optimizer = "adamw", policy = "auto";
   std::string disk;
   std::int64_t documents = 1, length = 2048, tile = -1, host_layers = -1;
-  bool nondeterministic = false, ragged = false;
+  bool nondeterministic = false, ragged = false, unclipped = false;
   int processes = 1;
   // Of several processes, where given.
   std::optional<int> zero;
@@ -40,7 +40,7 @@ Report run(const TrainStepArguments& a) {
                             {a.documents * a.length, a.ragged ? a.length * 3 / 2 : a.length});
   options.deterministic = !a.nondeterministic;
   options.fp8 = fp8_of(a, machine);
-  options.optimizer.max_grad_norm = 1.0;
+  options.optimizer.max_grad_norm = a.unclipped ? 0.0 : 1.0;
   if (a.optimizer == "muon") options.optimizer.kind = train::OptimizerKind::muon;
   if (a.optimizer == "schedule_free") options.optimizer.kind = train::OptimizerKind::schedule_free;
   if (a.optimizer == "adamw_8bit") options.optimizer.moments = DType::u8;
@@ -61,6 +61,7 @@ Report run(const TrainStepArguments& a) {
   Report report = time_step(
       config, options, {.documents = a.documents, .length = a.length, .iterations = a.iterations, .ragged = a.ragged});
   report["optimizer"] = a.optimizer;
+  report["unclipped"] = a.unclipped;
   if (a.processes == 1) return report;
   const train::Ceilings ceilings =
       train::machine_ceilings(options.device, options.compute, train::Remeasure::no, options.messages);
@@ -96,6 +97,7 @@ Benchmark train_step_benchmark() {
                 .add_option("--optimizer", a->optimizer,
                             "adamw, adamw_8bit, muon, schedule_free, or none: forward and backward only")
                 ->check(CLI::IsMember({"adamw", "adamw_8bit", "muon", "schedule_free", "none"}));
+            command.add_flag("--unclipped", a->unclipped, "Without clipping: layers are stepped beside the passes");
             add_objective(command, *a);
             command.add_option("--policy", a->policy, "Activation policy, or auto");
             command.add_option("--mlp-tile", a->tile, "Rows the MLP works on at once; 0: all; by default what fits")

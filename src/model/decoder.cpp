@@ -43,7 +43,13 @@ Decoder::Decoder(Exec& exec, const ModelConfig& config, const DecoderOptions& op
         std::make_unique<Layer>(exec, config_, config_.layers[l], *parameters_.layers[l], make_weight, balance_));
   }
   if (!config_.tied_embeddings) head_ = make_weight(exec, parameters_.head);
-  if (options_.host_layers > 0 || options_.mesh.many()) open_traffic(exec);
+  if (options_.host_layers > 0 || options_.mesh.many()) {
+    open_traffic(exec);
+  } else {
+    auto resident = std::make_unique<weights::ResidentWeights>();
+    resident_ = resident.get();
+    access_ = std::move(resident);
+  }
 
   const auto make_table = [&](const RopeConfig& rope) {
     const std::int64_t positions = options_.max_positions;
@@ -99,17 +105,21 @@ void Decoder::place_parameters(const weights::WeightPlan& plan) {
   }
 }
 
+std::int64_t Decoder::group_of(const weights::Parameter& p) const {
+  if (p.layer >= 0) return p.layer;
+  return p.role == weights::Role::embedding ? weights::WeightAccess::embedding : config_.layer_count();
+}
+
 void Decoder::open_traffic(Exec& exec) {
   std::vector<weights::WeightTraffic::Group> groups(layers_.size() + 2);
-  const auto group_of = [&](const weights::Parameter& p) -> weights::WeightTraffic::Group& {
-    if (p.layer >= 0) return groups[static_cast<std::size_t>(p.layer) + 1];
-    return p.role == weights::Role::embedding ? groups.front() : groups.back();
+  const auto its_group = [&](const weights::Parameter& p) -> weights::WeightTraffic::Group& {
+    return groups[static_cast<std::size_t>(group_of(p) + 1)];
   };
   parameters_.for_each([&](weights::Parameter& p) {
-    if (!p.is_matrix() && p.trains()) group_of(p).gradients.push_back(&p);
+    if (!p.is_matrix() && p.trains()) its_group(p).gradients.push_back(&p);
   });
   for (weights::Weight* weight : weights_) {
-    weights::WeightTraffic::Group& group = group_of(weight->parameter());
+    weights::WeightTraffic::Group& group = its_group(weight->parameter());
     group.matrices.push_back(&weight->parameter());
     if (!options_.training) continue;
     weight->for_each_gradient([&](weights::Parameter& p) { group.gradients.push_back(&p); });

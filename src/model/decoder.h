@@ -61,7 +61,10 @@ class Decoder {
   const ModelConfig& config() const { return config_; }
   const DecoderOptions& options() const { return options_; }
   ModelParameters& parameters() { return parameters_; }
-  weights::WeightTraffic* traffic() { return traffic_; }  // null where everything stays where it is
+  weights::WeightTraffic* traffic() { return traffic_; }      // null where everything stays where it is
+  weights::ResidentWeights* resident() { return resident_; }  // null where it does not
+  // The group of weights that a parameter is used with (weights/access.h).
+  std::int64_t group_of(const weights::Parameter& parameter) const;
   // Bytes that a step has put on a disk.
   std::uint64_t disk_bytes() const { return stash_place_.bytes; }
   const Objective& objective() const { return *objective_; }
@@ -171,8 +174,9 @@ class Decoder {
   std::unique_ptr<weights::Weight> embedding_, head_;  // the embedding is the head too where they are tied
   std::vector<weights::Weight*> weights_;
   weights::PassKey pass_;
-  std::unique_ptr<weights::WeightAccess> access_ = std::make_unique<weights::ResidentWeights>();
+  std::unique_ptr<weights::WeightAccess> access_;
   weights::WeightTraffic* traffic_ = nullptr;
+  weights::ResidentWeights* resident_ = nullptr;
   StashPlace stash_place_;
   std::array<View, 2> rope_tables_;  // the second where the model has a local rotation
   View head_bias_;

@@ -126,6 +126,7 @@ void Engine::rehearse() {
   const PackedBatch batch = largest_batch(options_);
   if (options_.training) {
     decoder_.begin_step(exec_);
+    if (optimizer_ != nullptr) optimizer_->begin_step(1, 1, 0.0);
     decoder_.forward_backward(exec_, batch, {1.0, 1.0});
     disk_bytes_ = decoder_.disk_bytes();
   }
@@ -270,6 +271,7 @@ StepResult Engine::train_step(const std::vector<PackedBatch>& micro_batches, std
   look_ahead(step);
   optimizer_->begin_step(static_cast<int>(passes_together() ? std::max(share.passes, mine) : mine), step,
                          learning_rate);
+  if (staging_ != nullptr && optimizer_->beside() != nullptr) staging_->before_update(*optimizer_->beside());
   StepResult result = gradients(micro_batches, step, share);
   if (staging_ != nullptr) staging_->before_update(exec_);
   optimizer_->step(exec_, step, learning_rate);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "ops/adamw_8bit.h"
 #include "ops/muon.h"
@@ -65,6 +66,7 @@ Optimizer::Optimizer(Exec& exec, model::Decoder& decoder, const OptimizerOptions
   for (View* view : {&norm_, &scale_, &raw_norm_, &raw_scale_}) {
     *view = arena.keep(MemoryClass::optimizer, "gradient norm", DType::f32, {1});
   }
+  if (options_.max_grad_norm <= 0 && decoder.resident() != nullptr) start_beside(exec, decoder);
 }
 
 Optimizer::Slot Optimizer::make_slot(Exec& exec, weights::Parameter& p) const {
@@ -75,7 +77,7 @@ Optimizer::Slot Optimizer::make_slot(Exec& exec, weights::Parameter& p) const {
     return view;
   };
   const Shape shape = p.my_shape();
-  Slot slot{&p, {}, {}, {}, {}};
+  Slot slot{.parameter = &p, .m = {}, .v = {}, .m_scale = {}, .v_scale = {}};
   if (keeps_8_bits(p)) {
     const Shape scales{shape[0], ops::moment_blocks(shape[1])};
     slot.m = keep(".m", DType::u8, shape);
@@ -112,6 +114,52 @@ void Optimizer::start_host(Exec& exec, model::Decoder& decoder) {
   decoder.traffic()->after_backward = [this](std::int64_t layer, const backend::Signal& arrived) {
     host_->gradients_arriving(layer, arrived);
   };
+}
+
+// What nobody makes anything of between the passes and the step, and nobody but AdamW steps: tensors of the model
+// itself. What weights train in their place they see again (Weight::finish_gradients), and projecting waits for the
+// norm of all.
+bool Optimizer::may_go_beside(const Slot& slot) const {
+  const weights::Parameter& p = *slot.parameter;
+  const bool of_model = p.owner == nullptr || &p.owner->parameter() == &p;
+  return of_model && !p.projected && !slot.by_muon() && !schedule_free();
+}
+
+void Optimizer::start_beside(Exec& exec, model::Decoder& decoder) {
+  // As the way back comes to them: the head first.
+  std::map<std::int64_t, Slots, std::greater<>> groups;
+  for (Slot& slot : slots_) {
+    if (may_go_beside(slot)) groups[decoder.group_of(*slot.parameter)].push_back(&slot);
+  }
+  if (groups.empty()) return;
+  Slots together;
+  std::int64_t numbers = 0;
+  for (const auto& [group, slots] : groups) {
+    together.insert(together.end(), slots.begin(), slots.end());
+    for (const Slot* slot : slots) numbers += slot->parameter->size();
+    if (numbers < options_.least_beside && group != groups.rbegin()->first) continue;
+    after_group_[group] = std::exchange(together, {});
+    numbers = 0;
+  }
+  Exec planner = Exec::planner(exec.device());
+  for (const auto& [group, slots] : after_group_) sum(planner, slots);
+  beside_.emplace(exec.beside(planner.arena().peak()));
+  decoder.resident()->after_last_use = [this](Exec& from, std::int64_t group) {
+    const auto found = after_group_.find(group);
+    if (running_ && found != after_group_.end()) step_beside(from, found->second);
+  };
+}
+
+void Optimizer::step_beside(Exec& exec, const Slots& slots) {
+  const backend::CostScope cost(exec, backend::StepPart::optimizer);
+  for (Slot* slot : slots) {
+    slot->parameter->ensure_grad(exec);
+    slot->stepped = true;
+  }
+  complete_.record(exec, backend::Lane::compute);
+  complete_.wait(*beside_, backend::Lane::compute);
+  sum(*beside_, slots);
+  update(*beside_, slots, {}, *running_);
 }
 
 // Small tensors gain nothing; rows of an embedding are rarely seen, and their moments span too many decades.
@@ -182,20 +230,29 @@ void Optimizer::account(double learning_rate) {
 }
 
 void Optimizer::begin_step(int passes, std::int64_t step, double learning_rate) {
-  if (host_ != nullptr) host_->begin_step(passes, settings(step, learning_rate));
+  running_ = settings(step, learning_rate);
+  if (host_ != nullptr) host_->begin_step(passes, *running_);
+}
+
+void Optimizer::sum(Exec& exec, const Slots& slots) {
+  std::vector<std::int64_t> numbers;
+  std::vector<ConstView> gradients;
+  for (const Slot* slot : slots) {
+    numbers.push_back(slot - slots_.data());
+    gradients.push_back(slot->parameter->my_grad());
+  }
+  ops::sums_of_squares(exec, sums_, numbers, gradients);
 }
 
 void Optimizer::norms(Exec& exec, View norm, View scale) {
-  std::vector<std::int64_t> summed;
-  std::vector<ConstView> gradients;
+  Slots mine;
   if (cut_) exec.fill_zero(sums_);
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    const weights::Parameter& p = *slots_[i].parameter;
-    if (p.my_grad().size() == 0 || (cut_ && p.cut == nullptr && !mesh_.shards->leads())) continue;
-    summed.push_back(static_cast<std::int64_t>(i));
-    gradients.push_back(p.my_grad());
+  for (Slot& slot : slots_) {
+    const weights::Parameter& p = *slot.parameter;
+    const bool counted = slot.stepped || (cut_ && p.cut == nullptr && !mesh_.shards->leads());
+    if (!counted && p.my_grad().size() > 0) mine.push_back(&slot);
   }
-  ops::sums_of_squares(exec, sums_, summed, gradients);
+  sum(exec, mine);
   if (host_ != nullptr && !exec.planning()) {
     const double sum = host_->square_sum();
     const std::int64_t last = sums_.dim(0) - 1;
@@ -213,9 +270,44 @@ void Optimizer::norms(Exec& exec, View norm, View scale) {
   ops::clip_scale(exec, norm, scale, sums_, static_cast<float>(options_.max_grad_norm));
 }
 
+void Optimizer::update(Exec& exec, const Slots& slots, ConstView grad_scale, const ops::AdamWSettings& settings) {
+  std::vector<ops::AdamWSlot> together;
+  for (const Slot* slot : slots) {
+    weights::Parameter& p = *slot->parameter;
+    ops::AdamWSettings mine = settings;
+    if (!decays(p)) mine.weight_decay = 0;
+    if (schedule_free()) {
+      const double share = rate_squares_ > 0 ? highest_rate_ * highest_rate_ / rate_squares_ : 0;
+      ops::schedule_free_step(exec, {p.my_value(), p.low, slot->m, slot->v}, p.my_grad(), grad_scale,
+                              {.lr = mine.lr,
+                               .beta1 = mine.beta1,
+                               .beta2 = mine.beta2,
+                               .eps = mine.eps,
+                               .weight_decay = mine.weight_decay,
+                               .share = share,
+                               .step = mine.step});
+    } else if (slot->in_8_bits() && !p.projected) {
+      ops::adamw_step_8bit(exec, p.my_value(), p.low, p.my_grad(), {slot->m, slot->v, slot->m_scale, slot->v_scale},
+                           grad_scale, mine);
+    } else if (p.projected || slot->by_muon()) {
+      make_change(exec, *slot, mine);
+      if (p.projected) project(exec, p, weights::Projected::change);
+      ops::add_update(exec, p.my_value(), p.low, p.my_grad(), mine);
+    } else {
+      together.push_back({{.value = p.my_value(), .low = p.low, .m = slot->m, .v = slot->v}, p.my_grad(), decays(p)});
+    }
+  }
+  ops::adamw_steps(exec, together, grad_scale, settings);
+}
+
 void Optimizer::step(Exec& exec, std::int64_t step, double learning_rate) {
   exec.arena().begin_phase("optimizer");
   const backend::CostScope cost(exec, backend::StepPart::optimizer);
+  if (beside_) {
+    stepped_.record(*beside_, backend::Lane::compute);
+    stepped_.wait(exec, backend::Lane::compute);
+  }
+  running_.reset();
   for (const Slot& slot : slots_) slot.parameter->ensure_grad(exec);  // a step without a single label
   if (projects_) {
     norms(exec, raw_norm_, raw_scale_);
@@ -225,35 +317,12 @@ void Optimizer::step(Exec& exec, std::int64_t step, double learning_rate) {
   }
   norms(exec, norm_, scale_);
   account(learning_rate);
-  const ops::AdamWSettings common = settings(step, learning_rate);
-  std::vector<ops::AdamWSlot> together;
-  for (const Slot& slot : slots_) {
-    weights::Parameter& p = *slot.parameter;
-    ops::AdamWSettings mine = common;
-    if (!decays(p)) mine.weight_decay = 0;
-    if (schedule_free()) {
-      const double share = rate_squares_ > 0 ? highest_rate_ * highest_rate_ / rate_squares_ : 0;
-      ops::schedule_free_step(exec, {p.my_value(), p.low, slot.m, slot.v}, p.my_grad(), scale_,
-                              {.lr = mine.lr,
-                               .beta1 = mine.beta1,
-                               .beta2 = mine.beta2,
-                               .eps = mine.eps,
-                               .weight_decay = mine.weight_decay,
-                               .share = share,
-                               .step = step});
-    } else if (slot.in_8_bits() && !p.projected) {
-      ops::adamw_step_8bit(exec, p.my_value(), p.low, p.my_grad(), {slot.m, slot.v, slot.m_scale, slot.v_scale}, scale_,
-                           mine);
-    } else if (p.projected || slot.by_muon()) {
-      make_change(exec, slot, mine);
-      if (p.projected) project(exec, p, weights::Projected::change);
-      ops::add_update(exec, p.my_value(), p.low, p.my_grad(), mine);
-    } else {
-      together.push_back({{.value = p.my_value(), .low = p.low, .m = slot.m, .v = slot.v}, p.my_grad(), decays(p)});
-    }
-    p.forget_grad();
+  Slots left;
+  for (Slot& slot : slots_) {
+    if (!std::exchange(slot.stepped, false)) left.push_back(&slot);
   }
-  ops::adamw_steps(exec, together, scale_, common);
+  update(exec, left, scale_, settings(step, learning_rate));
+  for (const Slot& slot : slots_) slot.parameter->forget_grad();
   if (host_ == nullptr) return;
   if (exec.planning()) return host_->plan(settings(step, learning_rate));
   float scale = 1;

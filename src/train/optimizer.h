@@ -1,6 +1,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,9 @@ struct OptimizerOptions {
   bool decay_vectors = false;  // norms and biases are spared, as everybody's trainer does
   double max_grad_norm = 0;    // 0: no clipping
   DType moments = DType::f32;  // u8: those of large matrices in eight bits, embeddings aside; the others in fp32
+  // At least so many numbers are stepped at once beside the passes, if need be of several layers: of fewer, launching
+  // takes longer than stepping.
+  std::int64_t least_beside = std::int64_t{1} << 24;
 };
 
 struct GradientNorms {
@@ -43,7 +48,8 @@ struct StateTensor {
 };
 
 // AdamW over everything that trains, or Muon over the matrices among it. Clipping needs no host: the factor stays on
-// the device. Where a parameter allows some changes only, its gradient is projected before clipping and AdamW's change
+// the device. Where nothing is clipped, layers are stepped as soon as the last pass is done with them, beside what is
+// left of it. Where a parameter allows some changes only, its gradient is projected before clipping and AdamW's change
 // after it: AdamW scales every coordinate by itself, which turns the change out of the subspace.
 class Optimizer {
  public:
@@ -54,9 +60,12 @@ class Optimizer {
   void look_ahead(Exec& exec, std::int64_t step);
   // A step's learning rate, in order; step() does it itself. For steps that were done before a run was resumed.
   void account(double learning_rate);
-  // Before the step's first backward pass, of so many. step counts from 1.
+  // Before the step's first backward pass, of so many. step counts from 1. Without it nothing is stepped before step().
   void begin_step(int passes, std::int64_t step, double learning_rate);
-  // After the last one. Clears the gradients' "written" marks.
+  // What changes parts of the device's state before step(), from begin_step() on: whoever still reads that state must
+  // be waited for there as well. Null where nothing does.
+  Exec* beside() { return beside_ ? &*beside_ : nullptr; }
+  // After the last pass. Clears the gradients' "written" marks.
   void step(Exec& exec, std::int64_t step, double learning_rate);
   // The global norms of the last step. Waits for the device.
   GradientNorms read_grad_norms(Exec& exec);
@@ -69,28 +78,41 @@ class Optimizer {
   void for_each_state(Exec& exec, bool leads, const VisitState& visit);
 
  private:
+  struct Slot {
+    weights::Parameter* parameter;
+    View m, v;              // Muon has no second moment; without a schedule m is where plain steps lead
+    View m_scale, v_scale;  // of moments in eight bits
+    bool stepped = false;   // in this step, before step()
+    bool by_muon() const { return v.absent(); }
+    bool in_8_bits() const { return !m_scale.absent(); }
+  };
+  using Slots = std::vector<Slot*>;
+
   void norms(Exec& exec, View norm, View scale);
+  // The gradients' sums of squares, and the step itself.
+  void sum(Exec& exec, const Slots& slots);
+  void update(Exec& exec, const Slots& slots, ConstView grad_scale, const ops::AdamWSettings& settings);
   void start_host(Exec& exec, model::Decoder& decoder);
+  bool may_go_beside(const Slot& slot) const;
+  void start_beside(Exec& exec, model::Decoder& decoder);
+  void step_beside(Exec& exec, const Slots& slots);
   ops::AdamWSettings settings(std::int64_t step, double learning_rate) const;
   bool decays(const weights::Parameter& parameter) const;
   bool by_muon(const weights::Parameter& parameter) const;
   bool schedule_free() const { return options_.kind == OptimizerKind::schedule_free; }
   bool keeps_8_bits(const weights::Parameter& parameter) const;
 
-  struct Slot {
-    weights::Parameter* parameter;
-    View m, v;              // Muon has no second moment; without a schedule m is where plain steps lead
-    View m_scale, v_scale;  // of moments in eight bits
-    bool by_muon() const { return v.absent(); }
-    bool in_8_bits() const { return !m_scale.absent(); }
-  };
   Slot make_slot(Exec& exec, weights::Parameter& parameter) const;
   // Turns the gradient into the change, decay aside.
   void make_change(Exec& exec, const Slot& slot, const ops::AdamWSettings& settings) const;
 
   OptimizerOptions options_;
-  std::vector<Slot> slots_, host_slots_;  // on the device, and on the host
-  std::unique_ptr<HostOptimizer> host_;   // null where nothing is
+  std::vector<Slot> slots_, host_slots_;       // on the device, and on the host
+  std::unique_ptr<HostOptimizer> host_;        // null where nothing is
+  std::map<std::int64_t, Slots> after_group_;  // what is stepped when a pass has gone through a group of weights
+  std::optional<Exec> beside_;
+  backend::Signal complete_, stepped_;         // the gradients beside the passes are; all of them
+  std::optional<ops::AdamWSettings> running_;  // of the step whose passes run
   parallel::Mesh mesh_;
   double highest_rate_ = 0, rate_squares_ = 0;  // of the steps so far: the share of each in the average
   bool projects_ = false;                       // some parameter does

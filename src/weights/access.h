@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "weights/parameter.h"
 
 namespace inlay::weights {
@@ -28,8 +30,17 @@ class WeightAccess {
 // Weights that are always there.
 class ResidentWeights final : public WeightAccess {
  public:
+  void begin_pass(bool last) override { last_pass_ = last; }
   void acquire(Exec&, std::int64_t, Pass) override {}
-  void release(Exec&, std::int64_t, Pass) override {}
+  void release(Exec& exec, std::int64_t group, Pass pass) override {
+    if (last_pass_ && pass != Pass::forward && after_last_use) after_last_use(exec, group);
+  }
+
+  // Called in a step's last pass, when all work is launched that reads a group's values or writes its gradients.
+  std::function<void(Exec& exec, std::int64_t group)> after_last_use;
+
+ private:
+  bool last_pass_ = true;
 };
 
 }  // namespace inlay::weights

@@ -7,6 +7,7 @@
 
 #include "core/philox.h"
 #include "model/presets.h"
+#include "support/any_start.h"
 #include "support/device_tensors.h"
 #include "support/files.h"
 #include "support/fixtures.h"
@@ -48,20 +49,6 @@ struct Fp8Model {
   TempFolder folder;
   model::ModelConfig config;
   std::vector<PackedBatch> batches;
-};
-
-// Directions and adapters like any: rows of about unit length.
-class AnyStart final : public weights::StartTensors {
- public:
-  const void* at(const std::string&, DType, const Shape& shape) const override {
-    const auto values = random_values(shape.size(), ++seed_, 1.0 / std::sqrt(static_cast<double>(shape[1])));
-    rows_.assign(values.begin(), values.end());
-    return rows_.data();
-  }
-
- private:
-  mutable std::vector<float> rows_;
-  mutable std::uint64_t seed_ = 1000;
 };
 
 inline model::Fp8Options with(ops::Fp8Recipe recipe, DType gradients = DType::e4m3) {

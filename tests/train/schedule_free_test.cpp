@@ -50,7 +50,8 @@ TEST_P(TrainScheduleFree, ThePlanKnowsOfTheWayAhead) {
     const auto plan = [&](OptimizerKind kind) {
       return train::Engine::plan(fixture.config, {.device = GetParam(),
                                                   .compute = compute,
-                                                  .optimizer = {.kind = kind},
+                                                  // Both step after the pass, and so in the same memory.
+                                                  .optimizer = {.kind = kind, .max_grad_norm = 1.0},
                                                   .max_tokens = 64,
                                                   .max_document = 64});
     };

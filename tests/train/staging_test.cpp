@@ -10,23 +10,12 @@
 #include "support/device_tensors.h"
 #include "support/files.h"
 #include "support/fixtures.h"
+#include "support/training_state.h"
 #include "train/session.h"
 
 // The copy that checkpoints are written from, while steps go on.
 namespace inlay::testing {
 namespace {
-
-using Bytes = std::vector<std::byte>;
-
-std::map<std::string, Bytes> state_of(train::Engine& engine) {
-  std::map<std::string, Bytes> result;
-  engine.optimizer().for_each_state(engine.exec(), true, [&](const train::StateTensor& state) {
-    Bytes& bytes = result[state.name];
-    bytes.resize(state.share.bytes());
-    state.home.download(bytes.data(), state.share);
-  });
-  return result;
-}
 
 class TrainStaging : public ::testing::TestWithParam<Device> {
  protected:
@@ -41,7 +30,7 @@ class TrainStaging : public ::testing::TestWithParam<Device> {
     std::int64_t step = 0;
     for (int capture = 0; capture < 2; ++capture) {
       engine->train_step(batches, ++step, 0.01);
-      const std::map<std::string, Bytes> expected = state_of(*engine);
+      const std::map<std::string, Bytes> expected = training_state(*engine);
       // Copies that begin late, as behind those of a large model: who does not wait for them changes what they copy.
       if (exec.on_cuda()) {
         backend::call_in_lane(exec, backend::Lane::to_host,
@@ -50,7 +39,7 @@ class TrainStaging : public ::testing::TestWithParam<Device> {
       engine->staging()->capture(exec, engine->optimizer());
       engine->train_step(batches, ++step, 0.01);
       engine->staging()->wait();
-      const std::map<std::string, Bytes> now = state_of(*engine);
+      const std::map<std::string, Bytes> now = training_state(*engine);
       ASSERT_EQ(engine->staging()->entries().size(), expected.size());
       for (const train::Staging::Entry& entry : engine->staging()->entries()) {
         Bytes copied(entry.bytes.bytes());
@@ -68,6 +57,12 @@ TEST_P(TrainStaging, HoldsOneMomentWhileStepsGoOn) {
   expect_one_moment({});
   expect_one_moment({.optimizer = {.moments = DType::u8}});
   expect_one_moment({.optimizer = {.kind = train::OptimizerKind::muon}});
+}
+
+// Whose layers are stepped while the way back still runs.
+TEST_P(TrainStaging, HoldsOneMomentBesideThePasses) {
+  expect_one_moment({.optimizer = {.least_beside = 1}});
+  expect_one_moment({.optimizer = {.max_grad_norm = 1.0}});
 }
 
 // Whose weights change before the passes as well as after them.
