@@ -292,6 +292,8 @@ void adamw_steps(Exec& exec, std::span<const AdamWSlot* const> slots, ConstView 
       tensors.size[t] = state.value.size();
       tensors.decay[t] = slots[t]->decays ? factors.decay : 1.0f;
     }
+    // Older GPUs pass a kernel 4 KiB.
+    static_assert(sizeof tensors + sizeof(float*) + sizeof factors <= 4096);
     step<Value, Moment, Gradient, width>
         <<<tensors.blocks.all(), 256, 0, stream_of(exec)>>>(tensors, pointer<float>(grad_scale), factors);
   };

@@ -230,8 +230,12 @@ void Optimizer::account(double learning_rate) {
 }
 
 void Optimizer::begin_step(int passes, std::int64_t step, double learning_rate) {
-  running_ = settings(step, learning_rate);
-  if (host_ != nullptr) host_->begin_step(passes, *running_);
+  const ops::AdamWSettings now = settings(step, learning_rate);
+  for (Slot& slot : slots_) slot.stepped = false;  // of a step that was never ended
+  // A GPU's products are timed in the first step, and what is chosen is kept for later runs: nothing goes beside them.
+  const bool alone = beside_ && !beside_->planning() && !std::exchange(passed_, true);
+  running_ = alone ? std::nullopt : std::optional(now);
+  if (host_ != nullptr) host_->begin_step(passes, now);
 }
 
 void Optimizer::sum(Exec& exec, const Slots& slots) {

@@ -60,7 +60,9 @@ class Optimizer {
   void look_ahead(Exec& exec, std::int64_t step);
   // A step's learning rate, in order; step() does it itself. For steps that were done before a run was resumed.
   void account(double learning_rate);
-  // Before the step's first backward pass, of so many. step counts from 1. Without it nothing is stepped before step().
+  // Before the step's first backward pass, of so many. step counts from 1. Without it nothing is stepped before step();
+  // after it some layers may have been stepped where a pass ended by an exception, so that the state is that of no
+  // step.
   void begin_step(int passes, std::int64_t step, double learning_rate);
   // What changes parts of the device's state before step(), from begin_step() on: whoever still reads that state must
   // be waited for there as well. Null where nothing does.
@@ -112,7 +114,8 @@ class Optimizer {
   std::map<std::int64_t, Slots> after_group_;  // what is stepped when a pass has gone through a group of weights
   std::optional<Exec> beside_;
   backend::Signal complete_, stepped_;         // the gradients beside the passes are; all of them
-  std::optional<ops::AdamWSettings> running_;  // of the step whose passes run
+  std::optional<ops::AdamWSettings> running_;  // of the step beside whose passes layers are stepped
+  bool passed_ = false;                        // a step of this optimizer has begun
   parallel::Mesh mesh_;
   double highest_rate_ = 0, rate_squares_ = 0;  // of the steps so far: the share of each in the average
   bool projects_ = false;                       // some parameter does

@@ -51,6 +51,18 @@ struct Fp8Model {
   std::vector<PackedBatch> batches;
 };
 
+// Sizes that the products pad (144, 272), and some that they need not (128, 256).
+struct Fp8Llama : Fp8Model {
+  explicit Fp8Llama(std::int64_t hidden = 144, std::int64_t intermediate = 272, std::int64_t layers = 3,
+                    std::int64_t vocab = 97, bool tied = false)
+      : Fp8Model(fmt::format(
+            R"({{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": {},
+                 "intermediate_size": {}, "num_hidden_layers": {}, "num_attention_heads": 4, "num_key_value_heads": 2,
+                 "head_dim": 32, "vocab_size": {}, "rms_norm_eps": 1e-5, "max_position_embeddings": 256,
+                 "rope_theta": 10000.0, "tie_word_embeddings": {}, "torch_dtype": "float32"}})",
+            hidden, intermediate, layers, vocab, tied)) {}
+};
+
 inline model::Fp8Options with(ops::Fp8Recipe recipe, DType gradients = DType::e4m3) {
   return {.settings = {.recipe = recipe, .gradients = gradients}};
 }

@@ -8,6 +8,7 @@
 #include "support/any_start.h"
 #include "support/deep_model.h"
 #include "support/device_tensors.h"
+#include "support/fp8_model.h"
 #include "support/largest_batch.h"
 #include "support/training_state.h"
 #include "weights/input_subspace.h"
@@ -41,7 +42,8 @@ class TrainBeside : public ::testing::TestWithParam<std::tuple<Device, DType>> {
                           [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
   }
 
-  static BesideOutcome train(const DeepModel& model, const train::EngineOptions& options) {
+  template <class Model>
+  static BesideOutcome train(const Model& model, const train::EngineOptions& options) {
     const auto engine = model.engine(options);
     if (options.weights != nullptr) {
       const AnyStart start;
@@ -55,14 +57,15 @@ class TrainBeside : public ::testing::TestWithParam<std::tuple<Device, DType>> {
       // One pass, and two of which the last alone may step.
       const std::vector<PackedBatch> one = {model.batches[0]};
       const train::StepResult found = engine->train_step(step % 2 == 0 ? model.batches : one, step, 1e-2);
-      const double evaluated = engine->evaluate(model.batches[1]).loss;
+      const double evaluated = engine->evaluate(model.batches.back()).loss;
       result.numbers.insert(result.numbers.end(), {found.loss, found.grad_norm, found.raw_grad_norm, evaluated});
     }
     result.state = training_state(*engine);
     return result;
   }
 
-  void expect_the_same(const DeepModel& model, train::EngineOptions options, bool beside = true) const {
+  template <class Model>
+  void expect_the_same(const Model& model, train::EngineOptions options, bool beside = true) const {
     options.optimizer.max_grad_norm = 0;
     EXPECT_EQ(model.engine(options)->optimizer().beside() != nullptr, beside);
     const BesideOutcome with = train(model, options);
@@ -90,9 +93,23 @@ TEST_P(TrainBeside, StepsAreTheSameBits) {
 }
 
 TEST_P(TrainBeside, ModelsOfOtherKinds) {
-  for (const char* name : {"llama_llama3_tied", "mixtral_balance", "gemma2_softcaps", "qwen2_yarn_bf16"}) {
+  for (const char* name : {"llama_llama3_tied", "mixtral_balance", "gemma2_softcaps", "qwen2_yarn_bf16",
+                           "gpt_oss_balance", "olmo2_norms_behind", "glm4_four_norms"}) {
     SCOPED_TRACE(name);
     expect_the_same(DeepModel(4, name), options());
+  }
+}
+
+// The codes of a step's weights are made anew from what was stepped.
+TEST_P(TrainBeside, WeightsWithCodesInFp8) {
+  for (const bool tied : {false, true}) {
+    SCOPED_TRACE(tied ? "tied" : "untied");
+    Fp8Llama model(144, 272, 3, 112, tied);
+    model.batches.push_back(model.batches.front());
+    train::EngineOptions o = options();
+    o.fp8 = with(ops::Fp8Recipe::block);
+    o.fp8->head = true;
+    expect_the_same(model, o);
   }
 }
 

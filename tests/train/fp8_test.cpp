@@ -15,17 +15,7 @@ using train::EngineOptions;
 
 using Gradients = std::map<std::string, std::vector<double>>;
 
-// Sizes that the products pad (144, 272), and some that they need not (128, 256).
-struct Model : Fp8Model {
-  explicit Model(std::int64_t hidden = 144, std::int64_t intermediate = 272, std::int64_t layers = 3,
-                 std::int64_t vocab = 97, bool tied = false)
-      : Fp8Model(fmt::format(
-            R"({{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": {},
-                 "intermediate_size": {}, "num_hidden_layers": {}, "num_attention_heads": 4, "num_key_value_heads": 2,
-                 "head_dim": 32, "vocab_size": {}, "rms_norm_eps": 1e-5, "max_position_embeddings": 256,
-                 "rope_theta": 10000.0, "tie_word_embeddings": {}, "torch_dtype": "float32"}})",
-            hidden, intermediate, layers, vocab, tied)) {}
-};
+using Model = Fp8Llama;
 
 class TrainFp8 : public ::testing::TestWithParam<std::tuple<Device, DType>> {
  protected:

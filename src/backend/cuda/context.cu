@@ -36,7 +36,9 @@ GpuContext::GpuContext(Precedence precedence) {
   check(cudaStreamCreateWithFlags(&to_device_, cudaStreamNonBlocking), "context");
   int least = 0, greatest = 0;  // of which the greatest is the smallest number
   check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "context");
-  const int priority = precedence == Precedence::last ? least : std::max(least - 1, greatest);
+  // Below the network's, where there are priorities between.
+  const int first = std::min(least, std::max(least - 1, greatest + 1));
+  const int priority = precedence == Precedence::last ? least : first;
   check(cudaStreamCreateWithPriority(&own_stream_, cudaStreamNonBlocking, priority), "context");
   stream_ = own_stream_;
   // Its few blocks start at once: whoever waits for them is another process.
