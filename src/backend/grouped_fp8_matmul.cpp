@@ -64,6 +64,7 @@ void grouped_fp8_matmul(Exec& exec, View c, const Fp8Matrix& a, std::span<const 
   exec.count_product(DType::e4m3, a.rows, b[0].rows, a.cols);
   if (c.shape().size() == 0) return;
   if (exec.on_cuda()) {
+    INLAY_ASSERT(grouped_fp8_possible(Device::cuda), "grouped products in fp8: not on this GPU");
     if (!exec.planning()) cuda::grouped_fp8_matmul(exec, c, a, b, offsets, scale, sums);
     return;
   }
@@ -92,6 +93,7 @@ void grouped_fp8_matmul_over_rows(Exec& exec, std::span<const View> c, Grad mode
     return;
   }
   if (exec.on_cuda()) {
+    INLAY_ASSERT(grouped_fp8_possible(Device::cuda), "grouped products in fp8: not on this GPU");
     if (!exec.planning()) cuda::grouped_fp8_matmul_over_rows(exec, c, mode, a, b, offsets, alpha);
     return;
   }

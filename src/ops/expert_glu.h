@@ -32,7 +32,8 @@ struct ExpertGluGrads {
 void expert_glu_backward(Exec& exec, const ExpertGluGrads& grads, ConstView dact, ConstView gate_up, ConstView weights,
                          const ExpertRows& rows);
 
-// The same, rounded to gate_up's dtype as there, as operands of products in fp8: every form that is there.
+// The same, rounded to gate_up's dtype as there, as operands of products in fp8: every form that is there. gate_up,
+// dact and the biases begin, as do their rows, at multiples of 16 bytes.
 void expert_glu_forward_fp8(Exec& exec, const Fp8Forms& act, ConstView gate_up, const ExpertRows& rows);
 // What is absent of grads is wanted in its forms alone; gate_up and dact are room, and hold anything afterwards.
 struct ExpertGluForms {

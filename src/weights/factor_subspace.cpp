@@ -265,7 +265,7 @@ class FactorGroup final : public DenseProducts {
   explicit FactorGroup(std::vector<FactorSubspace*> all)
       : DenseProducts(std::vector<Weight*>(all.begin(), all.end())), all_(std::move(all)) {}
 
-  void accumulate(Exec& exec, ConstView dy, ConstView x, ConstView offsets, const ops::Call&) override {
+  void accumulate(Exec& exec, ConstView dy, ConstView x, ConstView offsets, const ops::Call& call) override {
     const FactorLayout& layout = all_.front()->layout_;
     if (layout.route == Route::direct) {
       for (std::size_t part = 0; part < layout.parts.size(); ++part) accumulate_direct(exec, part, dy, x, offsets);
@@ -282,8 +282,12 @@ class FactorGroup final : public DenseProducts {
       gradients.push_back(weight->parameter().grad);
       mode = weight->parameter().next_grad_mode();
     }
-    grouped_matmul_over_rows(exec, gradients, mode, dy, x, offsets);
+    accumulate_products(exec, gradients, mode, dy, x, offsets, call);
     for (std::size_t g = 0; layout.one_call && g < all_.size(); ++g) all_[g]->accumulate_from(exec, gradients[g]);
+  }
+  // The direct route reads the rows themselves.
+  std::optional<GroupOperands> fp8() const override {
+    return all_.front()->layout_.route == Route::dense ? fp8_alone(true) : DenseProducts::fp8();
   }
 
  private:

@@ -5,6 +5,7 @@
 #include "backend/grouped_fp8_matmul.h"
 #include "support/fp8_model.h"
 #include "support/largest_batch.h"
+#include "weights/factor_subspace.h"
 #include "weights/input_subspace.h"
 #include "weights/lora.h"
 
@@ -109,6 +110,35 @@ TEST_P(TrainFp8Experts, GradientsPointWhereThoseOfFullProductsDo) {
       model::Fp8Options fast = fp8;
       fast.settings.sums = ops::Fp8Sums::fast;
       expect_close(gradients(mixture, options(experts_of(fast))), exact, 0.98);
+    }
+  }
+}
+
+// One of the two products alone: what lies between them is wanted in fp8 on one side only.
+TEST_P(TrainFp8Experts, OneOfTheTwoProducts) {
+  for (const auto& [sizes, matrices] :
+       {std::pair{Sizes{}, std::vector<std::vector<std::string>>{{"*down_proj*"}, {"*gate_up_proj*"}}},
+        {Sizes{.fixture = "mixtral_balance"}, {{"*.w2.*"}, {"*.w1.*", "*.w3.*"}}},
+        {Sizes{.fixture = "mixtral_balance", .hidden = 128, .intermediate = 256},
+         {{"*.w2.*"}, {"*.w1.*", "*.w3.*"}}}}) {
+    const Mixture mixture(sizes);
+    const Gradients exact = gradients(mixture, options(std::nullopt));
+    for (const std::vector<std::string>& layers : matrices) {
+      for (const ops::Fp8Recipe recipe : {ops::Fp8Recipe::block, ops::Fp8Recipe::row}) {
+        SCOPED_TRACE(fmt::format("{} {}", layers.front(), ops::name_of(recipe)));
+        model::Fp8Options fp8 = with(recipe);
+        fp8.layers = layers;
+        EngineOptions o = options(fp8);
+        expect_close(gradients(mixture, o), exact, 0.98);
+        o.policy = model::ActivationPolicy::parse("recompute");
+        expect_close(gradients(mixture, o), exact, 0.98);
+        o.optimizer_state = true;
+        o.max_tokens = mixture.batches[0].token_count();
+        o.max_document = 70;
+        const auto engine = mixture.engine(o);
+        engine->train_step({largest_batch(o)}, 1, 1e-3);
+        EXPECT_EQ(engine->exec().arena().peak(), Engine::plan(mixture.config, o).device_peak);
+      }
     }
   }
 }
@@ -253,6 +283,15 @@ TEST_P(TrainFp8Experts, OtherKindsOfWeights) {
     return std::make_shared<weights::InputKind>(weights::InputLayout{.free = kept, .frozen = p.shape[1] - kept},
                                                 weights::BasisPlace::device);
   };
+  const auto factors = [](const weights::Parameter& p, weights::Route route) -> Kind {
+    weights::FactorLayout layout;
+    for (const weights::Part& part : p.parts) {
+      const std::int64_t all = std::min(part.rows, p.shape[1]);
+      layout.parts.push_back({.free = all / 2, .frozen = all - all / 2});
+    }
+    layout.route = route;
+    return std::make_shared<weights::FactorKind>(layout, weights::BasisPlace::device);
+  };
   const auto lora = [](const weights::Parameter& p, std::int64_t rank, double dropout) -> Kind {
     weights::LoraLayout layout;
     layout.parts = {{.row = 0, .rows = p.shape[0], .rank = rank, .scale = 2}};
@@ -271,6 +310,13 @@ TEST_P(TrainFp8Experts, OtherKindsOfWeights) {
              true},
         Case{"some directions",
              plan_of([&](const auto& p) { return p.expert == 0 ? subspace(p, 0.5) : nullptr; }, false), true},
+        Case{"factors by a dense gradient",
+             plan_of([&](const auto& p) { return factors(p, weights::Route::dense); }, false)},
+        Case{"factors, directly", plan_of([&](const auto& p) { return factors(p, weights::Route::direct); }, false)},
+        Case{"adapters on down alone",
+             plan_of([&](const auto& p) { return p.role == Role::down ? lora(p, 4, 0) : nullptr; }, true)},
+        Case{"adapters on gate and up alone",
+             plan_of([&](const auto& p) { return p.role == Role::down ? nullptr : lora(p, 4, 0); }, true)},
         Case{"adapters", plan_of([&](const auto& p) { return lora(p, 4, 0); }, true)},
         Case{"adapters with dropout", plan_of([&](const auto& p) { return lora(p, 4, 0.2); }, true)},
         Case{"unlike adapters", plan_of([&](const auto& p) { return lora(p, p.expert == 2 ? 8 : 4, 0); }, true), true},
