@@ -257,7 +257,7 @@ int run(ChatArguments arguments) {
 void add_chat(Program& program) {
   auto arguments = std::make_shared<ChatArguments>();
   CLI::App* command = program.app.add_subcommand("chat", "Talk with a model: a line is a message");
-  command->add_option("model", arguments->model, ModelArguments::model_meaning)->required();
+  command->add_option("model", arguments->model, model_meaning)->required();
   command->add_option("--system", arguments->system, "The system message");
   command->add_option("--chat-template", arguments->chat_template,
                       "A .jinja file, or a name such as chatml, in place of the model's own");

@@ -1,10 +1,12 @@
 #include "gguf/export.h"
 #include "cli/checks.h"
 #include "cli/commands.h"
+#include "cli/hub_arguments.h"
 #include "core/arena.h"
 #include "core/console.h"
 #include "core/error.h"
 #include "core/interrupt.h"
+#include "io/paths.h"
 
 namespace inlay::cli {
 
@@ -12,6 +14,7 @@ namespace {
 
 struct ExportArguments {
   std::string model, output, adapter, type = "auto", pre, name;
+  HubArguments hub;
   bool quiet = false;
 };
 
@@ -27,13 +30,16 @@ std::optional<gguf::NumberType> type_of(const std::string& name) {
 int run(const ExportArguments& arguments) {
   install_interrupt_handler();
   Console console(arguments.quiet);
-  gguf::ExportOptions options{.model = arguments.model,
+  gguf::ExportOptions options{.model = arguments.hub.model_folder(arguments.model, arguments.quiet),
                               .output = arguments.output,
                               .adapter = arguments.adapter,
                               .type = type_of(arguments.type),
                               .pre = {},
                               .title = {}};
   if (!arguments.pre.empty()) options.pre = arguments.pre;
+  // A cache's folders are named by hashes.
+  const bool by_name = !io::exists(arguments.model);
+  if (by_name) options.title = std::filesystem::path(arguments.model).filename().string();
   if (!arguments.name.empty()) options.title = arguments.name;
   const gguf::ExportReport report = gguf::export_model(options, console);
   for (const std::string& note : report.notes) console.line(note);
@@ -49,7 +55,7 @@ void add_export(Program& program) {
   command->require_subcommand(1);
   auto arguments = std::make_shared<ExportArguments>();
   CLI::App* one = command->add_subcommand("gguf", "One file for llama.cpp, Ollama and what is built on them");
-  one->add_option("model", arguments->model, "Hugging Face model folder")->required();
+  one->add_option("model", arguments->model, model_meaning)->required();
   one->add_option("output", arguments->output, "The file to write, such as model.gguf")->required();
   one->add_option(
          "--type", arguments->type,
@@ -60,6 +66,7 @@ void add_export(Program& program) {
   one->add_option("--name", arguments->name, "The model's name in the file (by default the folder's)");
   one->add_option("--pre", arguments->pre,
                   "llama.cpp's name of how the tokenizer cuts texts, where it is not recognised");
+  arguments->hub.add_to(*one);
   one->add_flag("--quiet", arguments->quiet, "Print errors and results only");
   one->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
 }

@@ -10,6 +10,8 @@
 
 namespace inlay::cli {
 
+inline constexpr const char* model_meaning = "Hugging Face model folder, or a name on the hub (org/name)";
+
 // What commands that take the name of a model have in common: where it is found, and whether it may be downloaded.
 struct HubArguments {
   bool download = false;

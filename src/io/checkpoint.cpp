@@ -17,6 +17,12 @@ namespace {
   std::vector<std::string> others;
   for (const std::filesystem::path& entry : entries_of(folder)) {
     const std::string name = entry.filename().string();
+    if ((name == single_name || name == index_name) && !io::exists(entry)) {
+      user_error(
+          "{}: {} is a link to a file that is not there: the model's download did not come to its end; do it once more "
+          "(hf download, or --download)",
+          folder.string(), name);
+    }
     pickled = pickled || (name.starts_with("pytorch_model") && name.ends_with(".bin"));
     if (name.ends_with(".safetensors")) others.push_back(name);
   }

@@ -85,13 +85,33 @@ TEST_F(CliHub, AModelInTheCacheIsFoundByItsName) {
   EXPECT_EQ(inlay_with_cache({"info", "org/tiny"}, {{"HF_HUB_CACHE", (folder / "hf/hub").string()}}).code, 0);
 }
 
+// The folder of a cache is named by a commit, which is no name for a model.
+TEST_F(CliHub, WhatIsExportedHasTheModelsName) {
+  put_into_cache("models--org--tiny", folder / "base");
+  const CommandResult result = inlay_with_cache({"export", "gguf", "org/tiny", folder / "tiny.gguf"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::string file = read_text(folder / "tiny.gguf");
+  EXPECT_THAT(file.substr(0, 4096), HasSubstr(std::string("general.name\x08\0\0\0\x04\0\0\0\0\0\0\0tiny", 28)));
+  EXPECT_THAT(file.substr(0, 4096), Not(HasSubstr(commit)));
+}
+
+TEST_F(CliHub, ADownloadThatDidNotComeToItsEnd) {
+  put_into_cache("models--org--tiny", folder / "base");
+  fs::remove(folder.path() / "hf/hub/models--org--tiny/blobs/blob-of-model.safetensors");
+  const CommandResult result = inlay_with_cache({"eval", "org/tiny", "--data", folder / "rows.jsonl"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("model.safetensors is a link to a file that is not there: the model's download did "
+                                    "not come to its end"));
+}
+
 TEST_F(CliHub, WhatIsNotThereSaysHowToGetIt) {
   for (const auto& command : std::vector<std::vector<std::string>>{{"plan", folder / "run.yaml"},
                                                                    {"info", "org/tiny"},
                                                                    {"generate", "org/tiny", "--prompt", "x"},
                                                                    {"chat", "org/tiny"},
                                                                    {"tokenize", "org/tiny"},
-                                                                   {"merge", "org/tiny", "a", "b"}}) {
+                                                                   {"merge", "org/tiny", "a", "b"},
+                                                                   {"export", "gguf", "org/tiny", "a.gguf"}}) {
     const CommandResult result = inlay_with_cache(command);
     EXPECT_EQ(result.code, 2);
     EXPECT_THAT(result.err, HasSubstr("org/tiny: no such model, neither as a path nor in the Hugging Face cache (" +
