@@ -86,16 +86,22 @@ std::string text_of(const DiskNeed& need) {
                      format_bytes(need.all()));
 }
 
+void require_room(const DiskNeed& need, const options::TrainOptions& options) {
+  const std::optional<std::uint64_t> free = io::free_space(options.output_dir);
+  if (!free || *free >= need.least()) return;
+  user_error(
+      "output_dir: {} is needed on the disk for {}, but only {} is free in {}; make room, or choose another "
+      "output_dir{}",
+      format_bytes(need.least()), need.checkpoints > 0 ? "a checkpoint" : "the result", format_bytes(*free),
+      options.output_dir, need.state > 0 && *free >= need.model ? ", or save_only_model: true" : "");
+}
+
 void check_room(const DiskNeed& need, const options::TrainOptions& options, Console& console) {
+  require_room(need, options);
   const std::optional<std::uint64_t> free = io::free_space(options.output_dir);
   if (!free || *free >= need.all()) return;
-  const std::string only = fmt::format("{} is free in {}", format_bytes(*free), options.output_dir);
-  if (*free < need.least()) {
-    user_error("output_dir: {} is needed on the disk for {}, but only {}; make room, or choose another output_dir{}",
-               format_bytes(need.least()), need.checkpoints > 0 ? "a checkpoint" : "the result", only,
-               need.state > 0 && *free >= need.model ? ", or save_only_model: true" : "");
-  }
-  console.line(fmt::format("the disk may become full: {}, but only {}{}", text_of(need), only,
+  console.line(fmt::format("the disk may become full: {}, but only {} is free in {}{}", text_of(need),
+                           format_bytes(*free), options.output_dir,
                            options.save_total_limit == 0 ? "; save_total_limit bounds how many there are" : ""));
 }
 

@@ -40,7 +40,9 @@ DiskNeed disk_need(const options::TrainOptions& options, const model::ModelConfi
 // "3 checkpoints of 1.5 GiB (model 0.5 GiB, state 1 GiB) at a time, and the result: 5 GiB"
 std::string text_of(const DiskNeed& need);
 
-// Before the first step: UserError where nothing could be saved, a line where not everything could.
+// UserError where nothing could be saved.
+void require_room(const DiskNeed& need, const options::TrainOptions& options);
+// Before the first step: the same, and a line where not everything could.
 void check_room(const DiskNeed& need, const options::TrainOptions& options, Console& console);
 
 }  // namespace inlay::train

@@ -67,10 +67,11 @@ void check_not_stopped(const options::TrainOptions& options, const std::filesyst
   const std::int64_t waited = summary.object("stopped_early").integer("evaluations", io::non_negative_integer);
   if (waited < options.early_stopping_patience) return;
   user_error(
-      "{}: the run is complete: it stopped early after step {}, because {} no better than the best; to continue, "
+      "{}: the run is complete: it stopped early after step {}, because {} no better than the best{}; to continue, "
       "raise early_stopping_patience",
       output.string(), summary.integer("steps", io::non_negative_integer),
-      counted(waited, "evaluation was", "evaluations in a row were"));
+      counted(waited, "evaluation was", "evaluations in a row were"),
+      options.early_stopping_threshold > 0 ? " by more than early_stopping_threshold" : "");
 }
 
 // Where the latest checkpoint stands, and how far the run goes by it.
@@ -160,6 +161,18 @@ bool is_of_this_rank() {
   }
 }
 
+// Before the minutes that directions, or a reference's predictions, may take: room for what the plan says. Adaptive
+// ranks are not known yet.
+void require_planned_room(const options::TrainOptions& options, const model::ModelConfig& config,
+                          const RunDocuments& documents, int ranks) {
+  if (options.finds_directions() && options.osft.ranks == osft::Ranks::adaptive) return;
+  EngineOptions engine = engine_options(options, documents.bounds());
+  plan_weights(options, config, documents.bounds(), engine);
+  const std::int64_t micro_batches = step_micro_batches(batching_of(options, ranks));
+  const Ahead ahead{.steps = total_steps(options, documents.sampler(), micro_batches)};
+  require_room(disk_need(options, config, engine, ahead), options);
+}
+
 // The folder first, so that no work is done in vain; then what is learned, what learns it, and the steps. What goes
 // wrong on the way there goes wrong on all ranks.
 RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
@@ -180,6 +193,9 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
   if (!ranks->single()) {
     parallel::agree_on(*ranks,
                        {{"data", documents->train().fingerprint()}, {"test data", documents->test_fingerprint()}});
+  }
+  if (!resume) {
+    by_leader(*ranks, "room on the disk", [&] { require_planned_room(options, *config, *documents, ranks->size()); });
   }
   RunEngine engine = make_run_engine(options, *config, documents->bounds(), console, ranks);
   add_reference(options, engine, *documents, console, ranks);

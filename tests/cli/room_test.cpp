@@ -121,6 +121,20 @@ TEST_F(CliRoom, WhereTheDataIsMissing) {
   EXPECT_THAT(plan("save_steps: 1\n"), HasSubstr(": 3 checkpoints of "));
 }
 
+// Seeking directions takes minutes.
+TEST_F(CliRoom, RoomComesBeforeDirections) {
+  const std::string file = config("llama_llama3_tied", "run", "osft: {unfreeze_rank_ratio: 0.5}\n");
+  const auto train = [&](const std::string& free) {
+    return inlay({"train", file}, {.environment = {{"INLAY_TEST_FAULT", "space:" + free}}});
+  };
+  const CommandResult nothing = train("1"), enough = train("1000000000");
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_THAT(nothing.err, HasSubstr("is needed on the disk for a checkpoint, but only 1 B is free in "));
+  EXPECT_THAT(nothing.err, Not(HasSubstr("directions")));
+  EXPECT_EQ(enough.code, 0) << enough.err;
+  EXPECT_THAT(enough.err, HasSubstr("directions"));
+}
+
 // Disks that say that they have so many bytes free.
 TEST_F(CliRoom, WhatCannotBeSavedDoesNotBegin) {
   const std::string file = config("llama_llama3_tied", "run", "");
