@@ -406,9 +406,12 @@ RunEnd Loop::finish() {
   sample_now();
   const bool early = stops_early(options_, state_.best) && state_.step < steps_;
   if (early) {
-    console_.line(fmt::format("stopped early: {} no better than that of step {}",
+    // By a threshold one may have been the best all the same.
+    const double threshold = options_.early_stopping_threshold;
+    console_.line(fmt::format("stopped early: {} no better{}",
                               counted(state_.best.not_improved, "evaluation was", "evaluations in a row were"),
-                              state_.best.at.step));
+                              threshold > 0 ? fmt::format(" by more than {} (early_stopping_threshold)", threshold)
+                                            : fmt::format(" than that of step {}", state_.best.at.step)));
     // For those who want to go on after all.
     if (options_.save_steps > 0 && state_.step % options_.save_steps != 0) save(Contents::all);
   }

@@ -55,6 +55,15 @@ TEST_F(CliBestModel, PatienceEndsTheRunAndTheBestModelIsTheResult) {
   EXPECT_NEAR(nlohmann::json::parse(evaluated.out).at("loss").get<double>(), loss_after(1), 1e-5);
 }
 
+// What is better by less than the threshold is the best, and no reason to go on.
+TEST_F(CliBestModel, AThresholdIsNamed) {
+  const CommandResult result =
+      train("max_steps: 10\nsave_steps: 1\neval_steps: 1\nearly_stopping_patience: 2\nearly_stopping_threshold: 100\n");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("stopped early: 2 evaluations in a row were no better by more than 100 "
+                                    "(early_stopping_threshold)"));
+}
+
 TEST_F(CliBestModel, ARunThatStoppedEarlyGoesOnWithMorePatience) {
   const std::string more = worse + "max_steps: 10\nsave_steps: 2\nearly_stopping_patience: ";
   ASSERT_EQ(train(more + "2\n").code, 0);
