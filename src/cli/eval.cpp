@@ -34,9 +34,10 @@ int run_choices(const ModelArguments& arguments, const model::ModelConfig& confi
 int run(const ModelArguments& arguments) {
   Console console(arguments.quiet);
   const model::ModelConfig config = model::load_config(arguments.model);
-  if (data::holds_choices(arguments.data)) return run_choices(arguments, config, console);
+  if (io::is_file(arguments.data) && data::holds_choices(arguments.data))
+    return run_choices(arguments, config, console);
   const std::vector<Document> documents =
-      train::read_documents(arguments.data, arguments.text_folder(), config.vocab, console);
+      train::read_documents(arguments.dataset(), arguments.text_folder(), config.vocab, console);
   const auto engine = load_engine(arguments, config, documents, train::Purpose::evaluation, console);
   const train::Evaluation result = train::evaluate(*engine, documents);
   if (result.valid == 0) user_error("{}: none of its labels counts, so there is no loss", arguments.data);

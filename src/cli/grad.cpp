@@ -23,7 +23,7 @@ int run(const GradArguments& arguments) {
   Console console(arguments.quiet);
   const model::ModelConfig config = model::load_config(arguments.model);
   const std::vector<Document> documents =
-      train::read_documents(arguments.data, arguments.text_folder(), config.vocab, console);
+      train::read_documents(arguments.dataset(), arguments.text_folder(), config.vocab, console);
   const auto engine =
       load_engine(arguments, config, documents,
                   arguments.logits ? train::Purpose::gradients_and_logits : train::Purpose::gradients, console);

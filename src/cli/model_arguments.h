@@ -9,6 +9,7 @@
 
 #include "cli/hub_arguments.h"
 #include "core/console.h"
+#include "data/dataset.h"
 #include "io/paths.h"
 #include "train/engine.h"
 #include "train/session.h"
@@ -17,7 +18,7 @@ namespace inlay::cli {
 
 // What the commands that hold a model against a file of documents have in common.
 struct ModelArguments {
-  std::string model, data, adapter;
+  std::string model, data, chat_template, adapter;
   HubArguments hub;
   std::string device = "auto", dtype = "fp32", policy = "keep";
   options::MatmulDtype matmul_dtype = options::MatmulDtype::same_as_dtype;
@@ -27,8 +28,12 @@ struct ModelArguments {
 
   void add_to(CLI::App& command) {
     command.add_option("model", model, model_meaning)->required();
-    command.add_option("--data", data, "File of conversations, instructions, texts or tokens (docs/data.md)")
+    command
+        .add_option("--data", data,
+                    "Conversations, instructions, texts or tokens: a file, a folder or a pattern (docs/data.md)")
         ->required();
+    command.add_option("--chat-template", chat_template,
+                       "For conversations: a .jinja file, or a name such as chatml, in place of the model's own");
     command.add_flag("--json", json, "Print one JSON object");
     add_adapter_to(command);
     add_machine_to(command);
@@ -37,6 +42,11 @@ struct ModelArguments {
     command.add_option("--adapter", adapter, "Folder of an adapter of the model, of inlay train or PEFT");
   }
   void add_products_to(CLI::App& command);
+  data::DatasetOptions dataset() const {
+    data::DatasetOptions result{.path = data, .format = {}};
+    if (!chat_template.empty()) result.format.chat_template = chat_template;
+    return result;
+  }
   // Whose tokenizer and chat template texts are read by: an adapter may bring those that it was trained with.
   const std::string& text_folder() const;
   // Finds the model, which may be given by its name on the hub.
@@ -45,7 +55,6 @@ struct ModelArguments {
     if (!io::exists(model)) user_error("{}: no such model folder", model);
     if (io::is_file(model)) user_error("{}: is a file; expected the folder of a model", model);
   }
-  static constexpr const char* model_meaning = "Hugging Face model folder, or a name on the hub (org/name)";
   void add_machine_to(CLI::App& command) {
     hub.add_to(command);
     command.add_option("--device", device, "auto, cpu or cuda");

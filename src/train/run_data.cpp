@@ -50,25 +50,45 @@ void describe_rows(const std::string& file, const data::RowCounts& counts, Conso
   }
 }
 
+// What a corpus consists of, by its first document.
+enum class RowKind { texts, pairs, judged };
+RowKind kind_of(const data::Corpus& corpus) {
+  const std::int32_t first = corpus.read_labels(0, 0, 1).front();
+  if (!marks_sequence(first)) return RowKind::texts;
+  return marked_role(first) == SequenceRole::chosen ? RowKind::pairs : RowKind::judged;
+}
+constexpr const char* text_of(RowKind kind) {
+  return kind == RowKind::pairs ? "pairs of answers, one chosen and one rejected" : "judged answers";
+}
+
 // Preferences are learned from rows that have them, and nothing else is.
 void check_kind(const data::Corpus& corpus, const std::string& file, const options::TrainOptions& options) {
-  const std::vector<std::int32_t> first = corpus.read_labels(0, 0, 1);
-  const bool marked = marks_sequence(first.front()),
-             pairs = marked && marked_role(first.front()) == SequenceRole::chosen;
+  const RowKind kind = kind_of(corpus);
   const std::string rl = options::value_text(options, "rl");
   if (!options.preference.enabled()) {
-    if (marked) {
-      user_error("{}: its rows are {}; set rl: {} to learn by preference (docs/objectives.md){}", file,
-                 pairs ? "pairs of answers, one chosen and one rejected" : "judged answers", pairs ? "dpo" : "kto",
-                 pairs ? ", or name what to learn alone: type: chat_template with field_messages: chosen, or type: "
-                         "prompt_completion with field_output: chosen"
-                       : "");
+    if (kind != RowKind::texts) {
+      user_error("{}: its rows are {}; set rl: {} to learn by preference (docs/objectives.md){}", file, text_of(kind),
+                 kind == RowKind::pairs ? "dpo" : "kto",
+                 kind == RowKind::pairs
+                     ? ", or name what to learn alone: type: chat_template with field_messages: chosen, or type: "
+                       "prompt_completion with field_output: chosen"
+                     : "");
     }
   } else if (options.preference.rl == options::Rl::kto) {
-    if (!marked || pairs) user_error("{}: rl: kto learns from rows with prompt, completion and label", file);
-  } else if (!pairs) {
+    if (kind != RowKind::judged) user_error("{}: rl: kto learns from rows with prompt, completion and label", file);
+  } else if (kind != RowKind::pairs) {
     user_error("{}: rl: {} learns from rows with prompt, chosen and rejected", file, rl);
   }
+}
+
+// Where there is no configuration, nothing can be said about preferences.
+void check_texts(const data::Corpus& corpus, const std::string& file, const options::TrainOptions&) {
+  const RowKind kind = kind_of(corpus);
+  if (kind == RowKind::texts) return;
+  user_error(
+      "{}: its rows are {}, and this measures texts: give rows of prompt and completion, such as the {} answers alone; "
+      "how a model tells answers apart is measured by a run with rl on its test_datasets (docs/objectives.md)",
+      file, text_of(kind), kind == RowKind::pairs ? "chosen" : "good");
 }
 
 // To each answer its prompt with the answer of the document before it, from which KTO estimates how far the model has
@@ -106,8 +126,12 @@ std::filesystem::path prepared_folder(const std::string& option) {
   return option;
 }
 
-data::Documents read_datasets(const std::vector<data::DatasetOptions>& datasets, const options::TrainOptions& options,
-                              std::int64_t vocab, Console& console) {
+namespace {
+
+using CheckCorpus = void (*)(const data::Corpus&, const std::string& file, const options::TrainOptions&);
+
+data::Documents read_checked(const std::vector<data::DatasetOptions>& datasets, const options::TrainOptions& options,
+                             std::int64_t vocab, Console& console, CheckCorpus check) {
   data::Documents documents;
   io::remove_stale_temporaries(prepared_folder(options.dataset_prepared_path));
   for (const data::DatasetOptions& dataset : datasets) {
@@ -124,12 +148,19 @@ data::Documents read_datasets(const std::vector<data::DatasetOptions>& datasets,
     context.notice = [&](const std::string& message) { console.line("data: " + message); };
     const auto corpus = data::read_dataset(completed(dataset, options), context);
     describe_rows(dataset.path, corpus->counts(), console);
-    check_kind(*corpus, dataset.path, options);
+    check(*corpus, dataset.path, options);
     const bool judged = options.preference.rl == options::Rl::kto;
     documents.add(judged ? with_mismatched(*corpus, options.sequence_len) : corpus, dataset.weight,
                   static_cast<std::uint64_t>(options.seed));
   }
   return documents;
+}
+
+}  // namespace
+
+data::Documents read_datasets(const std::vector<data::DatasetOptions>& datasets, const options::TrainOptions& options,
+                              std::int64_t vocab, Console& console) {
+  return read_checked(datasets, options, vocab, console, check_kind);
 }
 
 RunData read_run_data(const options::TrainOptions& options, std::int64_t vocab, Console& console, bool shown) {
@@ -152,11 +183,12 @@ std::vector<Document> read_documents(const std::string& file, const options::Tra
   return read_datasets({{.path = file, .format = {}}}, here, vocab, console).read_all();
 }
 
-std::vector<Document> read_documents(const std::string& file, const std::string& model, std::int64_t vocab,
+std::vector<Document> read_documents(const data::DatasetOptions& dataset, const std::string& model, std::int64_t vocab,
                                      Console& console) {
   options::TrainOptions options;
   options.base_model = model;
-  return read_documents(file, options, vocab, console);
+  options.dataset_prepared_path = "off";
+  return read_checked({dataset}, options, vocab, console, check_texts).read_all();
 }
 
 // A document of preferences has two sequences, each of which sequence_len bounds already.

@@ -23,11 +23,11 @@ struct RunData {
 };
 // shown: documents to train on are followed by prompts that show their answers (data/formats/format.h).
 RunData read_run_data(const options::TrainOptions& options, std::int64_t vocab, Console& console, bool shown = false);
-// Of one file alone, whatever it holds: as the options read datasets, or with nothing but the tokenizer and the
-// template of a model folder.
+// Of one file alone, as the options read datasets.
 std::vector<Document> read_documents(const std::string& file, const options::TrainOptions& options, std::int64_t vocab,
                                      Console& console);
-std::vector<Document> read_documents(const std::string& file, const std::string& model, std::int64_t vocab,
+// Of a dataset alone, to measure texts: with nothing but the tokenizer and the template of a model folder.
+std::vector<Document> read_documents(const data::DatasetOptions& dataset, const std::string& model, std::int64_t vocab,
                                      Console& console);
 data::BatchOptions batch_options(const options::TrainOptions& options);
 

@@ -183,6 +183,29 @@ TEST(CliCommands, InfoSaysHowFarAnUnknownFamilyIs) {
   }
 }
 
+// Files, folders and patterns, as datasets of a run are named; conversations by another template than the model's own.
+TEST(CliCommands, EvaluatesWhatRunsRead) {
+  const TempFolder folder;
+  ASSERT_EQ(inlay({"init", folder / "base", "--preset", "tiny"}).code, 0);
+  folder.write("texts.jsonl", "{\"text\": \"one two three\"}\n");
+  fs::create_directories(folder / "many");
+  folder.write("many/a.jsonl", "{\"text\": \"one two three\"}\n");
+  folder.write("chats.jsonl",
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": "
+               "\"yes\"}]}\n");
+  const auto eval = [&](const std::string& data, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"eval", folder / "base", "--data", folder / data, "--json", "--device", "cpu"});
+    return inlay(more);
+  };
+  const CommandResult file = eval("texts.jsonl");
+  ASSERT_EQ(file.code, 0) << file.err;
+  EXPECT_EQ(eval("many").out, file.out);
+  EXPECT_EQ(eval("many/*.jsonl").out, file.out);
+  EXPECT_EQ(eval("chats.jsonl").code, 2) << "the model has no template";
+  const CommandResult chats = eval("chats.jsonl", {"--chat-template", "chatml"});
+  EXPECT_EQ(chats.code, 0) << chats.err;
+}
+
 TEST(CliCommands, MessagesNameFileKeyAndTensor) {
   const TempFolder folder;
   fs::copy(model, folder / "m");

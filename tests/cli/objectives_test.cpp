@@ -166,6 +166,21 @@ TEST_P(CliObjectives, AnotherBeginningHasAnotherReference) {
   EXPECT_THAT(known.err + known.out, HasSubstr("log-probabilities from"));
 }
 
+// What a command without a configuration cannot do is not advised.
+TEST_P(CliObjectives, PreferencesAreNoTexts) {
+  for (const auto& [command, file, what] : {std::tuple{"eval", "pairs.jsonl", "such as the chosen answers alone"},
+                                            std::tuple{"eval", "judged.jsonl", "such as the good answers alone"},
+                                            std::tuple{"grad", "pairs.jsonl", "such as the chosen answers alone"}}) {
+    std::vector<std::string> words = {command,       folder / "base", "--data",
+                                      folder / file, "--device",      std::string(name_of(GetParam()))};
+    if (words[0] == "grad") words.insert(words.end(), {"--out", folder / "grad.safetensors"});
+    const CommandResult result = inlay(words);
+    EXPECT_EQ(result.code, 2) << command;
+    EXPECT_THAT(result.err, HasSubstr(what)) << command;
+    EXPECT_THAT(result.err, Not(HasSubstr("set rl"))) << command;
+  }
+}
+
 // What the summary says of the result is one evaluation's, also where the best is not the last, and after a resume.
 TEST_P(CliObjectives, TheBestModelHasItsOwnMetrics) {
   const std::string worse =
