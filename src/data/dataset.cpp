@@ -193,7 +193,7 @@ class Reading {
       user_error("{}: none of its {} can be used; the first: {}", dataset_.path, counted(counts_.rows, "row"),
                  first_error_);
     }
-    if (dataset_.format.most_tokens > 0) {  // of preferences
+    if (dataset_.format.of_preferences()) {
       user_error(
           "{}: nothing in its {} is to be learned: answers, with their prompts, are longer than sequence_len, or the "
           "two of "

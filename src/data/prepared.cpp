@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int version = 5;  // of what reading makes of a row; raise it where that changes
+constexpr int version = 6;  // of what reading makes of a row; raise it where that changes
 
 // Calls the context's progress now and then while the bytes of a large file go by.
 std::function<void(std::uint64_t)> now_and_then(const ReadContext& context, std::uint64_t total) {
@@ -56,6 +56,7 @@ std::string described(const FormatOptions& o) {
                                 o.no_input_format};
   // Other documents keep the names that they have had.
   if (o.most_tokens > 0) all.push_back({o.most_tokens, static_cast<int>(o.longer), o.learns_prompts});
+  if (o.field_chosen != "chosen" || o.field_rejected != "rejected") all.push_back({o.field_chosen, o.field_rejected});
   if (o.learns_chosen) all.push_back("learns chosen");
   if (!o.shown.empty()) all.push_back({"shown", o.shown});
   if (o.reads_predictions) all.push_back({"predictions", o.logprobs_field});

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "data/formats/chat_messages.h"
 #include "data/formats/labels.h"
+#include "data/formats/question.h"
 #include "data/formats/text_formats.h"
 #include "data/formats/token_map.h"
 #include "data/formats/turn_finder.h"
@@ -127,7 +128,9 @@ ChatFormat::Conversation ChatFormat::read(const Row& row) const {
   }
   std::vector<Turn>& turns = conversation.turns;
   if (turns.empty()) messages->fail("is empty, expected at least one message");
-  if (const auto system = row.find(options_.field_system); system && turns[0].role != "system") {
+  auto system = row.find(options_.field_system);
+  if (!system) system = find_system(row, options_);
+  if (system && turns[0].role != "system") {
     turns.insert(turns.begin(),
                  {.message = jinja::message("system", system->text()), .role = "system", .source = system});
   }

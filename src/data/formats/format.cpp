@@ -3,9 +3,12 @@
 #include <array>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "data/formats/chat_format.h"
 #include "data/formats/pair_format.h"
 #include "data/formats/preference_format.h"
+#include "data/formats/preference_prompt.h"
+#include "data/formats/question.h"
 #include "data/formats/text_formats.h"
 #include "io/file.h"
 #include "io/paths.h"
@@ -27,15 +30,9 @@ std::unique_ptr<RowFormat> chat_of(FormatOptions options, const Tokenizer& token
   return make_format(options, tokenizer, model);
 }
 
-// A list of objects that say who speaks.
-bool is_conversation(const Row& value) {
-  if (!value.is_list() || value.value().list()->empty()) return false;
-  const Row first = value.element(0);
-  return first.is_object() && (first.find("role") || first.find("from"));
-}
-
 // Names under which people have a question and its answer.
-constexpr std::array<std::array<std::string_view, 2>, 8> questions = {{{"question", "answer"},
+constexpr std::array<std::array<std::string_view, 2>, 9> questions = {{{"question", "answer"},
+                                                                       {"question", "response"},
                                                                        {"query", "response"},
                                                                        {"prompt", "response"},
                                                                        {"instruction", "response"},
@@ -52,6 +49,34 @@ std::string keys_of(const Row& row) {
   return keys.empty() ? "nothing" : keys;
 }
 
+// "questions and answers (system_prompt, question, response); not read: passage": what was found, under which keys.
+std::string described(std::string_view what, std::vector<std::string> read, const Row& row) {
+  std::string said = fmt::format("{} ({})", what, join(read, ", "));
+  if (const auto unread = unread_around(row, read); !unread.empty()) said += "; not read: " + join(unread, ", ");
+  return said;
+}
+
+// With what stands around a question, as far as that is read.
+std::vector<std::string> keys_of_question(const Row& row, const FormatOptions& o) {
+  std::vector<std::string> keys;
+  if (const auto system = find_system(row, o)) keys.push_back(system->path());
+  if (!earlier_turns(row).empty()) keys.emplace_back("history");
+  keys.push_back(o.field_instruction);
+  if (const auto input = find_input(row, o, o.field_instruction)) keys.push_back(input->path());
+  keys.push_back(o.field_output);
+  return keys;
+}
+
+// Answers that are judged: as TRL has them, or, where preferences are learned, as LLaMA-Factory has them.
+bool is_judged(const Row& row, const FormatOptions& o) {
+  if (row.find("completion") && row.find("label")) return true;
+  const auto label = find_label(row);
+  if (!o.of_preferences() || !label || label->value().boolean() == nullptr) return false;
+  return find_messages(row, o) || find_completion(row);
+}
+
+bool is_pair(const Row& row, const FormatOptions& o) { return row.find(o.field_chosen) && row.find(o.field_rejected); }
+
 }  // namespace
 
 std::span<const std::string_view> format_types() { return types; }
@@ -64,35 +89,59 @@ DetectedFormat detect_format(const FormatOptions& given, const Row& row) {
     found.said = std::move(said);
     return found;
   };
-  const auto pair = [&](const char* type, std::string_view prompt, std::string_view answer, const char* what) {
+  const auto pair = [&](const char* type, std::string_view prompt, std::string_view answer) {
     o.field_instruction = prompt;
     o.field_output = answer;
-    return is(type, fmt::format("{} ({}, {})", what, prompt, answer));
+    if (std::string_view(type) == "question_answer") {
+      return is(type, described("questions and answers", keys_of_question(row, o), row));
+    }
+    return is(type, described("prompts and completions", {o.field_instruction, o.field_output}, row));
   };
-  if (!o.field_messages.empty() && row.find(o.field_messages)) return is("chat_template", "");
+  const auto preferences = [&](const char* type, const char* what, std::vector<std::string> answers) {
+    std::vector<std::string> keys = keys_of_prompt(row, o);
+    keys.insert(keys.end(), answers.begin(), answers.end());
+    return is(type, described(what, std::move(keys), row));
+  };
+  // A conversation by itself, said where something beside it is left out.
+  const auto conversation = [&](const std::string& key, bool always) {
+    std::vector<std::string> keys = {key};
+    if (const auto system = find_system(row, o)) keys.push_back(system->path());
+    const bool say = always || !unread_around(row, keys).empty();
+    return is("chat_template", say ? described("conversations", std::move(keys), row) : "");
+  };
+  const auto pairs = [&] { return preferences("preference", "pairs of answers", {o.field_chosen, o.field_rejected}); };
+  const auto names_answer = [&](const std::string& field) {
+    return field == o.field_chosen || field == o.field_rejected;
+  };
+  // Beside a pair the messages that are named are its prompt, unless they are one of the answers.
+  if (o.of_preferences() && is_pair(row, o) && !names_answer(o.field_messages)) return pairs();
+  if (!o.field_messages.empty() && row.find(o.field_messages)) return conversation(o.field_messages, false);
   if (o.field != "text" && row.find(o.field)) return is("completion", "");
   const bool renamed = o.field_instruction != "instruction" || o.field_output != "output";
   if (renamed && row.find(o.field_instruction) && row.find(o.field_output)) return is("alpaca", "");
   if (row.find("input_ids")) return is("tokens", "");
-  if (row.find("chosen") && row.find("rejected")) {
-    return is("preference", "pairs of answers (chosen, rejected)");
+  if (is_pair(row, o)) return pairs();
+  if (is_judged(row, o)) {
+    const auto completion = find_completion(row);
+    const std::string label = find_label(row)->path();
+    return preferences("judged", "judged answers",
+                       completion ? std::vector{completion->path(), label} : std::vector{label});
   }
-  if (row.find("completion") && row.find("label")) return is("judged", "judged answers (completion, label)");
-  if (row.find("messages")) return is("chat_template", "");
-  if (row.find("conversations")) return is("chat_template", "conversations (conversations)");
-  if (row.find("prompt") && row.find("completion")) {
-    return pair("prompt_completion", "prompt", "completion", "prompts and completions");
+  if (row.find("messages")) return conversation("messages", false);
+  if (row.find("conversations")) return conversation("conversations", true);
+  if (row.find("prompt") && row.find("completion")) return pair("prompt_completion", "prompt", "completion");
+  if (row.find("instruction") && row.find("output")) {
+    const auto keys = keys_of_question(row, o);
+    return is("alpaca", unread_around(row, keys).empty() ? "" : described("instructions and outputs", keys, row));
   }
-  if (row.find("instruction") && row.find("output")) return is("alpaca", "");
   if (row.find("segments")) return is("input_output", "");
   for (const auto& [question, answer] : questions) {
-    if (row.find(question) && row.find(answer))
-      return pair("question_answer", question, answer, "questions and answers");
+    if (row.find(question) && row.find(answer)) return pair("question_answer", question, answer);
   }
   for (const auto& member : *row.value().map()) {
     if (const auto value = row.find(member.key); value && is_conversation(*value)) {
       o.field_messages = member.key;
-      return is("chat_template", fmt::format("conversations ({})", member.key));
+      return conversation(member.key, true);
     }
   }
   if (row.find("text")) return is("completion", "");
@@ -163,7 +212,10 @@ std::unique_ptr<RowFormat> make_format(const FormatOptions& options, const Token
   if (options.type == "prompt_completion" || options.type == "question_answer") {
     FormatOptions texts = options;
     const bool raw = options.type == "prompt_completion";
-    if (texts.format.empty()) texts.format = raw ? "{instruction}" : "Question: {instruction}\nAnswer: ";
+    if (texts.format.empty()) {
+      texts.format = raw ? "{instruction}" : "{system}Question: {instruction}\n{input}\nAnswer: ";
+      if (!raw && texts.no_input_format.empty()) texts.no_input_format = "{system}Question: {instruction}\nAnswer: ";
+    }
     return std::make_unique<PairFormat>(options, chat_of(options, tokenizer, model),
                                         std::make_unique<AlpacaFormat>(texts, tokenizer));
   }

@@ -50,11 +50,14 @@ struct FormatOptions {
 
   std::string field = "text";  // completion: where a row has its text
 
-  // alpaca, prompt_completion, question_answer: where a row has these, and the prompt that {instruction} and {input}
-  // are put into, with an input and without; empty: Alpaca's own.
+  // alpaca, prompt_completion, question_answer: where a row has these, and the prompt that {instruction}, {input} and
+  // {system} (with an empty line behind it, where there is one) are put into, with an input and without; empty:
+  // Alpaca's own.
   std::string field_instruction = "instruction", field_input = "input", field_output = "output";
   std::string format, no_input_format;
 
+  // preference: where a row has its answers.
+  std::string field_chosen = "chosen", field_rejected = "rejected";
   // preference, judged: the longest sequence, whose answers count as wholes; 0: any. And whether the prompts of chosen
   // answers have labels as well, with a weight of 0 in the answer.
   std::int64_t most_tokens = 0;
@@ -69,6 +72,9 @@ struct FormatOptions {
   // What another model has predicted comes with the rows, under this name (see kept.h).
   bool reads_predictions = false;
   std::string logprobs_field = "logprobs";
+
+  // Whether preferences are learned: only then is a longest sequence given.
+  bool of_preferences() const { return most_tokens > 0; }
 
   bool operator==(const FormatOptions&) const = default;
 };

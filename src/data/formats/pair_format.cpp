@@ -1,22 +1,25 @@
 #include "data/formats/pair_format.h"
 
+#include "data/formats/question.h"
+
 namespace inlay::data {
 
 namespace {
 
 using io::Value;
 
-// Adds what a row has as a message, or as a list of them. Those of the prompt are not learned.
-void add_messages(const Row& part, const char* role, bool learned, Value::List& messages) {
-  const auto add = [&](Value message) {
+// Messages that are not learned, or as they are.
+void add_messages(Value::List messages, bool learned, Value::List& to) {
+  for (Value& message : messages) {
     if (!learned) message.map()->push_back({"training", Value::boolean(false)});
-    messages.push_back(std::move(message));
-  };
-  if (!part.is_list()) {
-    add(Value(Value::Map{{"role", Value(std::string(role))}, {"content", Value(part.text())}}));
-    return;
+    to.push_back(std::move(message));
   }
-  for (const Row& message : part.elements()) add(message.expect_object().value());
+}
+
+Value::List messages_of_list(const Row& list) {
+  Value::List messages;
+  for (const Row& message : list.elements()) messages.push_back(message.expect_object().value());
+  return messages;
 }
 
 }  // namespace
@@ -33,13 +36,22 @@ std::optional<Value> PairFormat::conversation_of(const Row& row) const {
         "its messages need a chat template, and the model has none; write chat_template: chatml, or the name or file "
         "of another");
   }
+  const bool asks = options_.type == "question_answer";
   Value::List messages;
-  add_messages(prompt, "user", options_.train_on_inputs, messages);
-  add_messages(answer, "assistant", true, messages);
-  Value::Map conversation{{"messages", Value(std::move(messages))}};
-  for (const std::string& key : {options_.field_system, options_.field_tools}) {
-    if (const auto found = row.find(key)) conversation.push_back({key, found->value()});
+  for (const auto& [question, reply] : asks ? earlier_turns(row) : std::vector<std::pair<Row, Row>>{}) {
+    add_messages({message_of("user", question.value())}, options_.train_on_inputs, messages);
+    add_messages({message_of("assistant", reply.value())}, true, messages);
   }
+  const auto asked = [&] {
+    return with_input(prompt.text(), asks ? find_input(row, options_, options_.field_instruction) : std::nullopt);
+  };
+  add_messages(prompt.is_list() ? messages_of_list(prompt) : Value::List{message_of("user", Value(asked()))},
+               options_.train_on_inputs, messages);
+  add_messages(answer.is_list() ? messages_of_list(answer) : Value::List{message_of("assistant", Value(answer.text()))},
+               true, messages);
+  Value::Map conversation{{"messages", Value(std::move(messages))}};
+  if (const auto system = find_system(row, options_)) conversation.push_back({options_.field_system, system->value()});
+  if (const auto tools = row.find(options_.field_tools)) conversation.push_back({options_.field_tools, tools->value()});
   return Value(std::move(conversation));
 }
 

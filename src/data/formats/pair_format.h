@@ -8,7 +8,8 @@ namespace inlay::data {
 
 // Rows of a prompt and what is to follow it, under the names field_instruction and field_output. prompt_completion: the
 // texts as they are. question_answer: a conversation of two messages, or "Question: ... Answer: ..." where the model
-// has no chat template. Either of the two may be a list of messages, which makes the row a conversation as well.
+// has no chat template, with the row's system message, input and earlier turns (see question.h). Either of the two may
+// be a list of messages, which makes the row a conversation as well.
 class PairFormat final : public RowFormat {
  public:
   // chat: absent where there is no template. texts: for rows that are no conversations.

@@ -3,18 +3,12 @@
 #include <algorithm>
 
 #include "data/formats/labels.h"
+#include "data/formats/question.h"
 
 namespace inlay::data {
 namespace {
 
 using io::Value;
-
-// The messages of a list, or the one that stands there alone.
-Value::List messages_of(const Row& row) {
-  if (row.is_list()) return *row.value().list();
-  row.expect_object();
-  return {row.value()};
-}
 
 // A message that says itself whether it is learned.
 Value marked(const Value& message, const std::string& field, bool trained) {
@@ -39,67 +33,60 @@ Document made(const Make& make) {
   }
 }
 
-bool same(const Value& a, const Value& b) {
-  if (a.data().index() != b.data().index()) return false;
-  if (const Value::List* list = a.list()) return std::ranges::equal(*list, *b.list(), same);
-  if (const Value::Map* map = a.map()) {
-    return std::ranges::equal(*map, *b.map(), [](const Value::Member& x, const Value::Member& y) {
-      return x.key == y.key && same(x.value, y.value);
-    });
-  }
-  if (const std::string* text = a.text()) return *text == *b.text();
-  return io::shown(a) == io::shown(b);
-}
+bool has_key(const Row& row, std::string_view key) { return row.value().find(key) != nullptr; }
 
-// Prompt and answer as one sequence, of which the answer has labels.
+// Prompts and answers as sequences, of which the answers have labels.
 class Answers {
  public:
   Answers(const FormatOptions& options, const Tokenizer& tokenizer, const RowFormat* chat, const Row& row)
-      : options_(options), tokenizer_(tokenizer), chat_(chat), row_(row) {}
+      : options_(options), tokenizer_(tokenizer), chat_(chat), row_(row), prompt_(find_prompt(row, options)) {}
 
-  Document of(const std::optional<Row>& prompt, const Row& answer) const {
-    if (answer.is_text() && (!prompt || prompt->is_text())) return of_text(prompt, answer);
-    Value::List before;
-    if (prompt && prompt->is_text()) {
-      before.push_back(message("user", prompt->value()));
-    } else if (prompt) {
-      before = messages_of(*prompt);
-    }
-    if (!answer.is_text()) return of_messages(before, messages_of(answer));
-    return of_messages(before, {message("assistant", answer.value())});
+  const Prompt& prompt() const { return prompt_; }
+
+  // Texts that no template is meant for. Whole texts, without a prompt, are no messages.
+  bool are_texts(std::initializer_list<Row> answers) const {
+    if (!std::ranges::all_of(answers, &Row::is_text)) return false;
+    if (!prompt_.source) return true;
+    // A row of many may have no system message, or no history, and is written as those that have.
+    const bool with_more = find_system(row_, options_) || prompt_.messages.size() > 1 ||
+                           (chat_ != nullptr && (has_key(row_, options_.field_system) ||
+                                                 has_key(row_, "system_prompt") || has_key(row_, "history")));
+    return prompt_.source->is_text() && !prompt_.is_question && !with_more &&
+           options_.chat_template == "tokenizer_default";
   }
 
-  Document of_messages(const Value::List& before, const Value::List& answer) const {
-    if (chat_ == nullptr) row_.fail("conversations need a chat template; give the dataset a chat_template");
-    Value::List messages;
-    for (const Value& message : before) messages.push_back(marked(message, options_.message_field_training, false));
-    for (const Value& message : answer) messages.push_back(marked(message, options_.message_field_training, true));
-    Value::Map members = {{"messages", Value(std::move(messages))}};
-    for (const std::string& key : {options_.field_tools, options_.field_system}) {
-      if (const auto found = row_.find(key)) members.push_back({key, found->value()});
-    }
-    const Value conversation(std::move(members));
-    return chat_->make(row_.meaning(conversation));
-  }
-
- private:
-  static Value message(const char* role, const Value& content) {
-    return Value(Value::Map{{"role", Value(std::string(role))}, {"content", content}});
-  }
-
-  Document of_text(const std::optional<Row>& prompt, const Row& answer) const {
+  Document of_text(const Row& answer) const {
     Document document;
-    append(document, tokenizer_.encode(prompt ? prompt->text() : std::string()), false);
+    append(document, tokenizer_.encode(prompt_.source ? prompt_.source->text() : std::string()), false);
     std::vector<std::int32_t> ids = tokenizer_.encode(answer.text(), document.input_ids.empty());
     if (const auto eos = tokenizer_.eos(); eos && (ids.empty() || ids.back() != *eos)) ids.push_back(*eos);
     append(document, ids, true);
     return document;
   }
 
+  Document of_messages(const Value::List& all, std::size_t answer) const {
+    if (chat_ == nullptr) {
+      row_.fail(
+          "conversations need a chat template, and the model has none; give the dataset a chat_template: chatml, or "
+          "the name or file of another");
+    }
+    Value::List messages;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      messages.push_back(marked(all[i], options_.message_field_training, i >= answer));
+    }
+    Value::Map members = {{"messages", Value(std::move(messages))}};
+    if (const auto tools = row_.find(options_.field_tools)) members.push_back({options_.field_tools, tools->value()});
+    if (const auto system = find_system(row_, options_)) members.push_back({options_.field_system, system->value()});
+    const Value conversation(std::move(members));
+    return chat_->make(row_.meaning(conversation));
+  }
+
+ private:
   const FormatOptions& options_;
   const Tokenizer& tokenizer_;
   const RowFormat* chat_;
   const Row& row_;
+  Prompt prompt_;
 };
 
 // One more sequence of the document. Weights tell the answer's labels from the prompt's, where those count as well.
@@ -146,7 +133,7 @@ bool is_tie(const Document& pair) {
 }  // namespace
 
 PreferenceFormat::PreferenceFormat(const FormatOptions& options, Tokenizer tokenizer, std::unique_ptr<RowFormat> chat)
-    : options_(options), tokenizer_(std::move(tokenizer)), chat_(std::move(chat)) {}
+    : options_(options), tokenizer_(std::move(tokenizer)), chat_(std::move(chat)), prompted_(options) {}
 
 Document PreferenceFormat::make(const Row& row) const {
   return made([&] {
@@ -158,47 +145,67 @@ Document PreferenceFormat::make(const Row& row) const {
 
 Document PreferenceFormat::pair(const Row& row) const {
   const Answers answers(options_, tokenizer_, chat_.get(), row);
-  const Row chosen = row.at("chosen", "a text, or a list of messages");
-  const Row rejected = row.at("rejected", "a text, or a list of messages");
-  auto prompt = row.find("prompt");
-  if (!prompt) prompt = row.find(options_.field_messages.empty() ? "messages" : options_.field_messages);
-  Document document;
-  if (prompt || !chosen.is_list() || !rejected.is_list()) {
-    add_sequence(document, answers.of(prompt, chosen), SequenceRole::chosen, options_, row);
-    add_sequence(document, answers.of(prompt, rejected), SequenceRole::rejected, options_, row);
+  const Row chosen = row.at(options_.field_chosen, "a text, or a list of messages");
+  const Row rejected = row.at(options_.field_rejected, "a text, or a list of messages");
+  const std::vector<std::string> keys = {options_.field_chosen, options_.field_rejected};
+  const auto both = [&](const auto& of_chosen, const auto& of_rejected) {
+    Document document;
+    add_sequence(document, of_chosen(), SequenceRole::chosen, options_, row);
+    add_sequence(document, of_rejected(), SequenceRole::rejected, options_, row);
     return document;
-  }
-  // The prompt is what both begin with; each must have something of its own.
-  const Value::List &a = *chosen.value().list(), &b = *rejected.value().list();
-  std::size_t shared = 0;
-  while (shared < a.size() && shared < b.size() && same(a[shared], b[shared])) ++shared;
-  if (shared == a.size() && shared == b.size()) throw LeftOut{};
-  if (shared == a.size() || shared == b.size()) row.fail("chosen and rejected do not differ in their last message");
-  const auto part = [&](const Value::List& list, std::size_t begin, std::size_t end) {
-    return Value::List(list.begin() + static_cast<std::ptrdiff_t>(begin),
-                       list.begin() + static_cast<std::ptrdiff_t>(end));
   };
-  const Value::List before = part(a, 0, shared);
-  add_sequence(document, answers.of_messages(before, part(a, shared, a.size())), SequenceRole::chosen, options_, row);
-  add_sequence(document, answers.of_messages(before, part(b, shared, b.size())), SequenceRole::rejected, options_, row);
-  return document;
+  if (answers.are_texts({chosen, rejected})) {
+    if (!answers.prompt().source) refuse_unread_prompt(row, keys);
+    return both([&] { return answers.of_text(chosen); }, [&] { return answers.of_text(rejected); });
+  }
+  AnswerInPlace good = prompted_.place(answers.prompt(), chosen), bad = prompted_.place(answers.prompt(), rejected);
+  if (good.whole || bad.whole) {
+    // The prompt is what both begin with; each must have something of its own.
+    const std::size_t a = good.messages.size(), b = bad.messages.size();
+    std::size_t shared = prompted_.shared(good.messages, bad.messages);
+    if (shared > 0 && shared == a && shared == b) --shared;
+    if (shared > 0 && (shared == a || shared == b)) row.fail("chosen and rejected do not differ in their last message");
+    good.begin = bad.begin = shared;
+    const auto asks = [&](const Value& message) { return prompted_.is_user(message); };
+    const bool asked =
+        std::any_of(good.messages.begin(), good.messages.begin() + static_cast<std::ptrdiff_t>(shared), asks);
+    if (!asked && (std::ranges::any_of(good.messages, asks) || std::ranges::any_of(bad.messages, asks))) {
+      row.fail("chosen and rejected begin with different messages, so that there is no prompt that both answer");
+    }
+    if (!asked) refuse_unread_prompt(row, keys);
+  }
+  return both([&] { return answers.of_messages(good.messages, good.begin); },
+              [&] { return answers.of_messages(bad.messages, bad.begin); });
 }
 
 JudgedFormat::JudgedFormat(const FormatOptions& options, Tokenizer tokenizer, std::unique_ptr<RowFormat> chat)
-    : options_(options), tokenizer_(std::move(tokenizer)), chat_(std::move(chat)) {}
+    : options_(options), tokenizer_(std::move(tokenizer)), chat_(std::move(chat)), prompted_(options) {}
 
 Document JudgedFormat::make(const Row& row) const {
   return made([&] { return answer(row); });
 }
 
 Document JudgedFormat::answer(const Row& row) const {
+  const auto label = find_label(row);
+  const bool desirable = (label ? *label : row.at("label", "true or false")).boolean();
   const Answers answers(options_, tokenizer_, chat_.get(), row);
-  auto prompt = row.find("prompt");
-  if (!prompt) prompt = row.find(options_.field_messages.empty() ? "messages" : options_.field_messages);
-  const bool desirable = row.at("label", "true or false").boolean();
+  const auto make = [&] {
+    auto completion = find_completion(row);
+    if (!completion) completion = find_messages(row, options_);  // which end with it
+    if (!completion) completion = row.at("completion", "a text, or a list of messages");
+    if (answers.are_texts({*completion})) {
+      if (!answers.prompt().source) refuse_unread_prompt(row, {completion->path()});
+      return answers.of_text(*completion);
+    }
+    const AnswerInPlace placed = prompted_.place(answers.prompt(), *completion);
+    if (placed.begin < placed.messages.size() && prompted_.is_user(placed.messages[placed.begin])) {
+      completion->fail("ends with a message of the user; expected an answer");
+    }
+    if (!answers.prompt().source && placed.messages.size() == 1) refuse_unread_prompt(row, {completion->path()});
+    return answers.of_messages(placed.messages, placed.begin);
+  };
   Document document;
-  add_sequence(document, answers.of(prompt, row.at("completion", "a text, or a list of messages")),
-               desirable ? SequenceRole::desirable : SequenceRole::undesirable, options_, row);
+  add_sequence(document, make(), desirable ? SequenceRole::desirable : SequenceRole::undesirable, options_, row);
   return document;
 }
 

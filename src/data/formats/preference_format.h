@@ -1,12 +1,13 @@
 #pragma once
 
 #include "data/formats/format.h"
+#include "data/formats/preference_prompt.h"
 
 namespace inlay::data {
 
-// {"prompt": ..., "chosen": ..., "rejected": ...}: texts, or lists of messages; without a prompt it is what both
-// conversations begin with; {"messages": [...], "chosen": {...}, "rejected": {...}} is the same with messages before
-// them. The document has two sequences, prompt and answer each, of which the answers have labels.
+// {"prompt": ..., "chosen": ..., "rejected": ...}: texts, or lists of messages, or messages by themselves; the prompt
+// may have another name (see preference_prompt.h) and may stand in the answers as well, or only there: then it is what
+// both begin with. The document has two sequences, prompt and answer each, of which the answers have labels.
 class PreferenceFormat final : public RowFormat {
  public:
   // chat: how conversations are rendered; null where the model has no template.
@@ -19,10 +20,11 @@ class PreferenceFormat final : public RowFormat {
   FormatOptions options_;
   Tokenizer tokenizer_;
   std::unique_ptr<RowFormat> chat_;
+  PromptedAnswers prompted_;
 };
 
-// {"prompt": ..., "completion": ..., "label": true or false}: texts or lists of messages. One sequence, which is
-// desirable or not.
+// {"prompt": ..., "completion": ..., "label": true or false}: the same with one answer, which is desirable or not. The
+// answer of a conversation alone is its last message.
 class JudgedFormat final : public RowFormat {
  public:
   JudgedFormat(const FormatOptions& options, Tokenizer tokenizer, std::unique_ptr<RowFormat> chat);
@@ -34,6 +36,7 @@ class JudgedFormat final : public RowFormat {
   FormatOptions options_;
   Tokenizer tokenizer_;
   std::unique_ptr<RowFormat> chat_;
+  PromptedAnswers prompted_;
 };
 
 }  // namespace inlay::data

@@ -42,7 +42,9 @@ const std::string& Roles::of(const std::string& name) const {
   return found != names_.end() ? found->second : name;
 }
 
-bool Roles::knows(const std::string& role) const { return known_.contains(role) || chat_->names(role); }
+bool Roles::knows(const std::string& role) const {
+  return known_.contains(role) || (chat_ != nullptr && chat_->names(role));
+}
 
 std::string Roles::unknown(std::size_t message, const std::string& role, std::string_view reason) const {
   std::set<std::string> names = known_;

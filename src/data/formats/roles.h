@@ -13,7 +13,8 @@ namespace inlay::data {
 // role that nobody knows is one of the data's own, or a misspelled one whose turns would not be learned.
 class Roles {
  public:
-  Roles(const FormatOptions& options, std::shared_ptr<const ChatTemplate> chat);
+  // Without a template the others' names are known alone.
+  explicit Roles(const FormatOptions& options, std::shared_ptr<const ChatTemplate> chat = nullptr);
 
   // What templates call it: human is user.
   const std::string& of(const std::string& name) const;

@@ -95,6 +95,23 @@ TEST(DataTextFormats, RowsTellTheirType) {
   EXPECT_EQ(type(R"({"prompt": "p", "completion": "a", "label": true})"), "judged");
 }
 
+// Under rl, answers to choose between come before whatever else the row has; else the keys that are named do.
+TEST(DataTextFormats, PreferencesAreWhatRlLearnsFrom) {
+  const auto type = [](const std::string& row, const FormatOptions& options) {
+    const io::Value value = io::read_value(row, "r:1");
+    return detect_format(options, Row(value, "r:1")).options.type;
+  };
+  const std::string pair = R"({"conversation": [], "chosen": {}, "rejected": {}})";
+  EXPECT_EQ(type(pair, {.field_messages = "conversation", .most_tokens = 9}), "preference");
+  EXPECT_EQ(type(pair, {.field_messages = "conversation"}), "chat_template");
+  EXPECT_EQ(type(pair, {.field_messages = "chosen", .most_tokens = 9}), "chat_template");
+  const std::string judged = R"({"messages": [{"role": "assistant", "content": "a"}], "label": true})";
+  EXPECT_EQ(type(judged, {.most_tokens = 9}), "judged");
+  EXPECT_EQ(type(judged, {}), "chat_template");
+  EXPECT_EQ(type(R"({"instruction": "a", "output": "b", "kto_tag": true})", {.most_tokens = 9}), "judged");
+  EXPECT_EQ(type(R"({"instruction": "a", "output": "b", "label": 3})", {.most_tokens = 9}), "alpaca");
+}
+
 TEST(DataTextFormats, PairsAreTextsOrConversations) {
   const ChatModel model;
   const Tokenizer tokenizer = Tokenizer::load(model.path());
@@ -123,6 +140,74 @@ TEST(DataTextFormats, PairsAreTextsOrConversations) {
             turns);
   EXPECT_THAT(user_error_of([&] { text_of(R"({"prompt": [], "completion": []})", without); }),
               ::testing::HasSubstr("r:7: its messages need a chat template, and the model has none"));
+}
+
+// What the rows of Dolly, OpenOrca and LLaMA-Factory have around a question is read with it.
+TEST(DataTextFormats, QuestionsHaveInputsSystemMessagesAndEarlierTurns) {
+  const ChatModel model;
+  const Tokenizer tokenizer = Tokenizer::load(model.path());
+  const auto text_of = [&](const std::string& row, const std::string& folder) {
+    const io::Value value = io::read_value(row, "r:7");
+    const FormatOptions options = detect_format({}, Row(value, "r:7")).options;
+    const Document document = make_format(options, tokenizer, folder)->make(Row(value, "r:7"));
+    return tokenizer.decode(document.input_ids, false);
+  };
+  const std::string with = model.path().string(), without = "/";
+  const auto turn = [](const std::string& role, const std::string& content) {
+    return "<|im_start|>" + role + "\n" + content + "<|im_end|>\n";
+  };
+  const std::string answer = turn("assistant", "A");
+  const std::string dolly = R"({"instruction": "Q", "context": "C", "response": "A", "category": "x"})";
+  EXPECT_EQ(text_of(dolly, with), turn("user", "Q\nC") + answer);
+  EXPECT_EQ(text_of(dolly, without), "Question: Q\nC\nAnswer: A<|im_end|>");
+  EXPECT_EQ(text_of(R"({"instruction": "Q", "context": "", "response": "A"})", with), turn("user", "Q") + answer);
+  EXPECT_EQ(text_of(R"({"instruction": "Q", "input": "C", "response": "A"})", with), turn("user", "Q\nC") + answer);
+  EXPECT_EQ(text_of(R"({"context": "C", "question": "Q", "answer": "A"})", with), turn("user", "Q\nC") + answer);
+  EXPECT_EQ(text_of(R"({"input": "Q", "output": "A"})", with), turn("user", "Q") + answer);
+  const std::string orca = R"({"id": "t0", "system_prompt": "S", "question": "Q", "response": "A"})";
+  EXPECT_EQ(text_of(orca, with), turn("system", "S") + turn("user", "Q") + answer);
+  EXPECT_EQ(text_of(orca, without), "S\n\nQuestion: Q\nAnswer: A<|im_end|>");
+  EXPECT_EQ(text_of(R"({"system_prompt": "", "question": "Q", "response": "A"})", with), turn("user", "Q") + answer);
+  const std::string history = R"({"question": "Q", "answer": "A", "history": [["q", "a"]]})";
+  EXPECT_EQ(text_of(history, with), turn("user", "q") + turn("assistant", "a") + turn("user", "Q") + answer);
+  EXPECT_EQ(text_of(history, without), "Question: q\nAnswer: a<|im_end|>\n\nQuestion: Q\nAnswer: A<|im_end|>");
+  // Alpaca's are texts, whatever the model.
+  const std::string factory =
+      R"({"instruction": "Q", "input": "C", "output": "A", "system": "S", "history": [["q", "a"], ["p", "b"]]})";
+  EXPECT_EQ(
+      text_of(factory, with),
+      "S\n\n### Instruction:\nq\n\n### Response:\na<|im_end|>\n\n### Instruction:\np\n\n### Response:\nb<|im_end|>"
+      "\n\n### Instruction:\nQ\n\n### Input:\nC\n\n### Response:\nA<|im_end|>");
+  EXPECT_EQ(make_text(R"({"instruction": "Q", "output": "A", "history": [["q", "a"]]})", {.type = "alpaca"}).learned,
+            "a<|im_end|>A<|im_end|>");
+  EXPECT_EQ(text_of(R"({"instruction": "Q", "output": "A", "system": "", "history": null})", with),
+            "Below is an instruction that describes a task. Write a response that appropriately completes the request."
+            "\n\n### Instruction:\nQ\n\n### Response:\nA<|im_end|>");
+  EXPECT_EQ(text_of(R"({"question": "Q", "answer": "A", "history": "of the town"})", with), turn("user", "Q") + answer);
+  EXPECT_THAT(user_error_of([&] { text_of(R"({"question": "Q", "answer": "A", "history": [["q"]]})", with); }),
+              ::testing::HasSubstr("r:7: history[0]: expected a question and its answer, got an array"));
+}
+
+TEST(DataTextFormats, WhatIsNotReadIsSaid) {
+  const auto said = [](const std::string& row) {
+    const io::Value value = io::read_value(row, "r:1");
+    return detect_format({}, Row(value, "r:1")).said;
+  };
+  EXPECT_EQ(said(R"({"instruction": "a", "context": "d", "response": "b", "category": "c"})"),
+            "questions and answers (instruction, context, response)");
+  EXPECT_EQ(said(R"({"question": "a", "passage": "p", "history": "h", "document": "", "answer": "b"})"),
+            "questions and answers (question, answer); not read: passage, history");
+  EXPECT_EQ(said(R"({"system_prompt": "s", "question": "a", "response": "b"})"),
+            "questions and answers (system_prompt, question, response)");
+  EXPECT_EQ(said(R"({"instruction": "a", "output": "b", "input": "c"})"), "");
+  EXPECT_EQ(said(R"({"instruction": "a", "output": "b", "document": "c"})"),
+            "instructions and outputs (instruction, output); not read: document");
+  EXPECT_EQ(said(R"({"messages": [], "context": "c"})"), "conversations (messages); not read: context");
+  EXPECT_EQ(said(R"({"prompt": "a", "completion": "b", "system": "c", "input": "d"})"),
+            "prompts and completions (prompt, completion); not read: system, input");
+  EXPECT_EQ(said(R"({"instruction": "q", "input": "i", "context": "c", "chosen": "a", "rejected": "b"})"),
+            "pairs of answers (instruction, input, chosen, rejected); not read: context");
+  EXPECT_EQ(said(R"({"text": "a", "context": "c"})"), "");
 }
 
 TEST(DataTextFormats, AlpacaRowsMayHaveOtherNamesAndPrompts) {
