@@ -66,6 +66,10 @@ std::pair<std::string, RowSlice> parse_split(const std::string& text, const std:
   const std::size_t bracket = text.find('[');
   RowSlice slice;
   if (bracket == text.npos) return {text, slice};
+  if (text.find('+') != text.npos) {
+    user_error("{}: split: parts of several splits together are not supported; give each an entry of its own, got '{}'",
+               where, text);
+  }
   const auto fail = [&]() {
     user_error("{}: split: expected a name with a part of it, as in train[:20%] or train[100:200], got '{}'", where,
                text);
@@ -86,6 +90,17 @@ std::pair<std::string, RowSlice> parse_split(const std::string& text, const std:
   slice.begin = bound(inside.substr(0, colon));
   slice.end = bound(inside.substr(colon + 1));
   return {text.substr(0, bracket), slice};
+}
+
+// "train + validation": both.
+std::vector<std::string> names_of_splits(const std::string& text, const std::string& where) {
+  std::vector<std::string> names = split(text, '+');
+  for (std::string& name : names) {
+    std::erase(name, ' ');
+    if (name.empty() && names.size() > 1)
+      user_error("{}: split: expected a name on both sides of +, got '{}'", where, text);
+  }
+  return names;
 }
 
 // Whether a file's name says that it belongs to a split: train.jsonl, train-00000-of-00002.parquet, data/train/a.json.
@@ -117,17 +132,25 @@ class Repository {
     list_files(folder_, {}, all_);
   }
 
-  std::vector<fs::path> files(const std::string& split) {
+  // Of one split or, as datasets writes it, of several: train+validation.
+  std::vector<fs::path> files(const std::string& splits) {
     if (all_.empty()) {
       user_error("{}: there are no .jsonl, .json, .parquet, .csv or .txt files in {}", dataset_.path, folder_.string());
     }
     std::vector<std::string> chosen;
+    const auto take = [&](const std::vector<std::string>& names) {
+      for (const std::string& name : names) {
+        if (std::ranges::find(chosen, name) == chosen.end()) chosen.push_back(name);
+      }
+    };
     if (!dataset_.data_files.empty()) {
       for (const std::string& pattern : dataset_.data_files) add(chosen, pattern);
-    } else if (const YAML::Node config = read_config(); config.IsMap() && config["data_files"]) {
-      chosen = by_config(config["data_files"], split.empty() ? "train" : split);
     } else {
-      chosen = by_names(split);
+      const YAML::Node config = read_config();
+      const bool named = config.IsMap() && config["data_files"];
+      for (const std::string& split : names_of_splits(splits, dataset_.path)) {
+        take(named ? by_config(config["data_files"], split.empty() ? "train" : split) : by_names(split));
+      }
     }
     std::vector<fs::path> files;
     for (const std::string& name : chosen) files.push_back(folder_ / name);

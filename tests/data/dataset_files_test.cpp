@@ -73,6 +73,16 @@ TEST_F(DataFiles, AFolderHasTheFilesOfASplit) {
               ElementsAre("d/data/train-00000-of-00002.parquet", "d/data/train-00001-of-00002.parquet"));
   EXPECT_THAT(found({.path = "d", .split = "train_sft"}), ElementsAre("d/data/train_sft-00000-of-00001.parquet"));
   EXPECT_THAT(found({.path = "d", .split = "val"}), ElementsAre("d/data/validation-00000-of-00001.parquet"));
+  EXPECT_THAT(found({.path = "d", .split = "validation + train"}),
+              ElementsAre("d/data/validation-00000-of-00001.parquet", "d/data/train-00000-of-00002.parquet",
+                          "d/data/train-00001-of-00002.parquet"));
+  EXPECT_THAT(found({.path = "d", .split = "train+train_sft+train"}),
+              ElementsAre("d/data/train-00000-of-00002.parquet", "d/data/train-00001-of-00002.parquet",
+                          "d/data/train_sft-00000-of-00001.parquet"));
+  EXPECT_THAT(error_of({.path = "d", .split = "train+nothing"}), HasSubstr("it has no split nothing"));
+  EXPECT_THAT(error_of({.path = "d", .split = "train+"}), HasSubstr("split: expected a name on both sides of +"));
+  EXPECT_THAT(error_of({.path = "d", .split = "train[:10%]+validation"}),
+              HasSubstr("split: parts of several splits together are not supported; give each an entry of its own"));
   EXPECT_THAT(error_of({.path = "d", .split = "test"}), HasSubstr("it has no split test; it has data/train-00000"));
   write("e/a.jsonl", "");
   write("e/sub/b.csv", "");
@@ -83,6 +93,7 @@ TEST_F(DataFiles, AFolderHasTheFilesOfASplit) {
   EXPECT_THAT(error_of({.path = "e/*.json"}), HasSubstr("no file matches this pattern"));
   EXPECT_THAT(error_of({.path = "missing.jsonl"}), HasSubstr("missing.jsonl: no such file"));
   EXPECT_THAT(error_of({.path = "e/a.jsonl", .split = "test"}), HasSubstr("a file has no split test"));
+  EXPECT_THAT(error_of({.path = "e/a.jsonl", .split = "train+test"}), HasSubstr("a file has no split train+test"));
   EXPECT_THAT(error_of({.path = "e/a.jsonl", .split = "train[:x]"}), HasSubstr("as in train[:20%]"));
   const fs::path plain = write("f/rows", line("a"));
   DatasetOptions loader{.path = "json", .data_files = {plain.string()}};
