@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "io/file.h"
 #include "io/json_reader.h"
 
@@ -96,6 +97,15 @@ struct BuildDocument {
   }
 };
 
+// Of a text of one line, the column is enough.
+std::string not_utf8(std::string_view before, unsigned char byte) {
+  const auto lines = std::ranges::count(before, '\n');
+  const std::size_t column = before.size() - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0
+  return fmt::format(
+      "{}column {} is the byte 0x{:02X}, which is not UTF-8; iconv -f LATIN1 -t UTF-8 FILE makes text in Latin-1 so",
+      lines > 0 ? fmt::format("line {}, ", lines + 1) : "", column, byte);
+}
+
 }  // namespace
 
 std::string in_quotes(std::string_view text) {
@@ -117,6 +127,11 @@ Json Json::parse(std::string_view text, std::string source) {
 
 // "[json.exception.parse_error.101] parse error at line 1, column 2: ...": of a text of one line, the column is enough.
 std::string syntax_error(std::string_view what, std::string_view text) {
+  // The parser shows bytes as they are, which a terminal cannot.
+  if (what.find("ill-formed UTF-8") != what.npos) {
+    const std::string_view before = text.substr(0, valid_utf8_prefix(text));
+    if (before.size() < text.size()) return not_utf8(before, static_cast<unsigned char>(text[before.size()]));
+  }
   const auto drop = [&](std::string_view words) {
     if (what.starts_with(words)) what.remove_prefix(words.size());
   };
