@@ -139,7 +139,24 @@ ChatFormat::Conversation ChatFormat::read(const Row& row) const {
   if (const auto tools = row.find(options_.field_tools)) {
     conversation.render.tools = jinja::from(tools_for_template(*tools));
   }
+  fill_content(conversation);
   return conversation;
+}
+
+// Calls of tools often stand alone, and most templates look whether there is content. For those that do not it is
+// empty.
+void ChatFormat::fill_content(Conversation& conversation) const {
+  const auto lacks = [](const Turn& turn) { return lacks_content(turn.message); };
+  if (std::ranges::none_of(conversation.turns, lacks)) return;
+  std::vector<jinja::Value> messages;
+  for (const Turn& turn : conversation.turns) messages.push_back(turn.message);
+  try {
+    chat_->render(jinja::make_list(nullptr, std::move(messages)), conversation.render);
+  } catch (const TemplateError&) {
+    for (Turn& turn : conversation.turns) {
+      if (lacks(turn)) turn.message = with_empty_content(turn.message);
+    }
+  }
 }
 
 // Generation blocks say what is learned where just the assistant's turns are asked for. Turns that speak for themselves

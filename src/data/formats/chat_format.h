@@ -38,6 +38,7 @@ class ChatFormat final : public RowFormat {
   };
 
   Conversation read(const Row& row) const;
+  void fill_content(Conversation& conversation) const;
   void check_roles(const Row& row, const Conversation& conversation, const std::string& text) const;
   RenderedChat render(const Row& row, const Conversation& conversation, std::vector<jinja::Value> messages,
                       const RenderOptions& options) const;

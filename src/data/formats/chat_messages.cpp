@@ -77,6 +77,15 @@ Value message_for_template(const Row& message, const std::map<std::string, std::
   return result;
 }
 
+bool lacks_content(const jinja::Value& message) { return message.dict()->find("content") == nullptr; }
+
+jinja::Value with_empty_content(const jinja::Value& message) {
+  jinja::Dict dict;
+  for (const auto& [key, value] : message.dict()->entries()) dict.set(nullptr, key, value);
+  dict.set(nullptr, jinja::make_string(nullptr, "content"), jinja::make_string(nullptr, ""));
+  return jinja::make_dict(nullptr, std::move(dict));
+}
+
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view space = " \t\r\n\v\f";
   const std::size_t begin = std::min(text.find_first_not_of(space), text.size());

@@ -12,6 +12,10 @@ namespace inlay::data {
 io::Value message_for_template(const Row& message, const std::map<std::string, std::string>& mappings,
                                const std::vector<std::string>& skip);
 
+// Whether it says nothing, and the message with an empty text to say.
+bool lacks_content(const jinja::Value& message);
+jinja::Value with_empty_content(const jinja::Value& message);
+
 // What a message thought before it spoke: under one of the names that datasets have for it, or in its content, up to
 // </think>. Without the white space around it; empty where there is none.
 std::string_view reasoning_of(const jinja::Value& message);

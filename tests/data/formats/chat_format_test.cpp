@@ -302,6 +302,25 @@ TEST(DataChatFormat, ContentInPartsAndSystemBeside) {
               HasSubstr("messages[0].content[0]: content of type 'image' is not supported"));
 }
 
+// A call of a tool often stands alone. Templates that add to its content get an empty one; others see that it has none.
+TEST(DataChatFormat, CallsOfToolsNeedNoContent) {
+  const ChatModel model;
+  const std::string calls = R"("tool_calls": [{"function": {"name": "f", "arguments": {}}}]})",
+                    begin = R"({"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", )",
+                    end = R"(, {"role": "tool", "content": "T"}, {"role": "assistant", "content": "A"}]})";
+  for (const std::string content : {"", R"("content": null, )", R"("content": "", )"}) {
+    const std::string row = begin + content + calls + end;
+    model.set_template(
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + ':' + m.content }}{% if m.tool_calls %}{{ "
+        "m.tool_calls[0].function.name }}{% endif %}<|im_end|>{% endfor %}");
+    EXPECT_THAT(learned(model, make(model, row)), ElementsAre("f<|im_end|>", "A<|im_end|>")) << content;
+    model.set_template(
+        "{% for m in messages %}<|im_start|>{{ m.role }}:{% if m.content is defined %}{{ m.content }}{% endif %}"
+        "{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}{% endif %}<|im_end|>{% endfor %}");
+    EXPECT_THAT(learned(model, make(model, row)), ElementsAre("f<|im_end|>", "A<|im_end|>")) << content;
+  }
+}
+
 TEST(DataChatFormat, MistakesNameTheRowAndTheKey) {
   const ChatModel model;
   EXPECT_EQ(error_of(model, R"({"text": "x"})"), "rows.jsonl:7: messages: missing, expected an array of messages");
