@@ -9,6 +9,7 @@
 #include "data/dataset_files.h"
 #include "data/formats/kept.h"
 #include "data/formats/labels.h"
+#include "data/formats/roles.h"
 #include "data/prepared.h"
 #include "data/row_blocks.h"
 #include "data/token_rows.h"
@@ -85,6 +86,7 @@ class Reading {
     const Tokenizer tokenizer = Tokenizer::load(context_.model);
     check_vocabulary_ = tokenizer.vocab_size() > context_.vocab;
     const std::unique_ptr<RowFormat> format = make_format(options, tokenizer, context_.model);
+    read_as_ = options;
     return rows(options.field, false, [&](const RowBlocks& blocks, RawRow& raw, std::vector<Doubt>& doubts) {
       const io::Value value = blocks.value(raw);
       const Row row(value, blocks.where(raw), &doubts);
@@ -202,8 +204,19 @@ class Reading {
     }
     user_error(
         "{}: nothing in its {} is to be learned: no text, or none of a role that is learned; roles_to_train, "
-        "train_on_inputs and the rows' own marks decide that",
-        dataset_.path, counted(counts_.rows, "row"));
+        "train_on_inputs and the rows' own marks decide that{}",
+        dataset_.path, counted(counts_.rows, "row"), speakers());
+  }
+
+  // For a message: who speaks in the first row.
+  std::string speakers() const {
+    if (!read_as_) return {};
+    const std::unique_ptr<RowBlocks> blocks = open_rows(files_, read_as_->field);
+    auto block = blocks->next();
+    if (!block) return {};
+    const io::Value value = blocks->value(block->rows.front());
+    const std::string found = Roles(*read_as_).described(Row(value, blocks->where(block->rows.front())), *read_as_);
+    return found.empty() ? "" : "; the first has " + found;
   }
 
   void progress(std::uint64_t done) const {
@@ -219,6 +232,7 @@ class Reading {
   RowCounts counts_;
   Doubts doubts_;
   std::string first_error_;
+  std::optional<FormatOptions> read_as_;  // of texts
 };
 
 // The first row that can be parsed says what the others are.

@@ -397,6 +397,22 @@ TEST_F(DataDataset, BadRowsMayBeSkippedAndAreCounted) {
 TEST_F(DataDataset, NothingToLearnIsAnError) {
   EXPECT_THAT(error_of(folder_.write("u.jsonl", R"({"messages": [{"role": "user", "content": "Hi"}]})")),
               HasSubstr("nothing in its 1 row is to be learned: no text"));
+  // Who speaks in it is said, and what may be misspelled.
+  const std::string error = error_of(folder_.write("u.jsonl", spoken({"user", "assistnt", "user"})));
+  EXPECT_THAT(error, HasSubstr("; the first has messages of user and assistnt, and roles_to_train is [assistant]; "
+                               "message 2: 'assistnt' is no known role, and not learned; did you mean assistant? "));
+  EXPECT_THAT(error_of(folder_.write("u.jsonl", spoken({"human"}))),
+              EndsWith("; the first has messages of human, and roles_to_train is [assistant]"));
+}
+
+// As bytes they would go to a terminal that cannot show them either.
+TEST_F(DataDataset, TextInAnotherEncodingSaysHowToConvertIt) {
+  const std::string latin = "{\"text\": \"caf\xe9 au lait\"}";
+  EXPECT_THAT(error_of(folder_.write("l.jsonl", "{\"text\": \"a\"}\n" + latin + "\n")),
+              EndsWith("l.jsonl:2: not valid JSON: column 14 is the byte 0xE9, which is not UTF-8; iconv -f LATIN1 -t "
+                       "UTF-8 FILE makes text in Latin-1 so"));
+  EXPECT_THAT(error_of(folder_.write("l.json", "[{\"text\": \"a\"},\n" + latin + "]")),
+              HasSubstr("l.json: not valid JSON: line 2, column 14 is the byte 0xE9, which is not UTF-8"));
 }
 
 TEST_F(DataDataset, AVeryLongLine) {

@@ -46,6 +46,29 @@ bool Roles::knows(const std::string& role) const {
   return known_.contains(role) || (chat_ != nullptr && chat_->names(role));
 }
 
+std::string Roles::described(const Row& row, const FormatOptions& options) const {
+  const auto mapped = options.message_property_mappings.find("role");
+  std::vector<std::string> names;
+  std::string misspelled;
+  for (const io::Value::Member& member : *row.expect_object().value().map()) {
+    if (member.value.list() == nullptr) continue;
+    for (std::size_t i = 0; i < member.value.list()->size(); ++i) {
+      const io::Value& message = (*member.value.list())[i];
+      const io::Value* role = message.find(mapped != options.message_property_mappings.end() ? mapped->second : "role");
+      if (role == nullptr) role = message.find("from");
+      if (role == nullptr || role->text() == nullptr) continue;
+      const std::string& name = *role->text();
+      if (misspelled.empty() && !knows(of(name))) misspelled = "; " + unknown(i + 1, name, "not learned");
+      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+  }
+  if (names.empty()) return {};
+  const std::string last = names.back();
+  names.pop_back();
+  return fmt::format("messages of {}{}{}, and roles_to_train is [{}]{}", join(names, ", "),
+                     names.empty() ? "" : " and ", last, join(options.roles_to_train, ", "), misspelled);
+}
+
 std::string Roles::unknown(std::size_t message, const std::string& role, std::string_view reason) const {
   std::set<std::string> names = known_;
   for (const auto& [name, meant] : names_) names.insert(name);

@@ -20,6 +20,9 @@ class Roles {
   const std::string& of(const std::string& name) const;
   // Whether templates usually have it, this one names it, or the options do.
   bool knows(const std::string& role) const;
+  // Who speaks in a row, each once, under the data's names. `, and roles_to_train is [assistant]` and what may be
+  // misspelled follow: for rows of which nothing is learned. Empty where nobody speaks.
+  std::string described(const Row& row, const FormatOptions& options) const;
   // `message 2: 'assistnt' is no known role, and REASON; did you mean ...`
   std::string unknown(std::size_t message, const std::string& role, std::string_view reason) const;
 
