@@ -157,7 +157,7 @@ const std::vector<Field>& dataset_fields() {
            "folder "
            "or pattern of them, or the name of a dataset of the Hugging Face hub (org/name); required"),
       optional_text("name", INLAY_ENTRY(subset), "name", "subset of a dataset of the hub"),
-      optional_text("split", INLAY_ENTRY(split), "name, name[:N%] or name[A:B]",
+      optional_text("split", INLAY_ENTRY(split), "name, name+name, name[:N%] or name[A:B]",
                     "split of a folder or of a dataset of the hub, and which of its rows; empty: train"),
       optional_texts("data_files", INLAY_ENTRY(data_files), "list of files",
                      "files below path, or patterns of them; also with path: json, csv, parquet or text"),

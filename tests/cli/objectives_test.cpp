@@ -369,6 +369,19 @@ TEST_P(CliObjectives, MaskedTokensAreThoseThatTheLogitsSay) {
   EXPECT_NEAR(first.at("loss").get<double>(), mean, 1e-5);
 }
 
+TEST_P(CliObjectives, PairsHaveTheNamesThatTheirDatasetSays) {
+  folder.write("named.jsonl",
+               "{\"conversation\": [{\"role\": \"user\", \"content\": \"q\"}], \"good\": \"yes\", \"bad\": \"no\"}\n");
+  const CommandResult result =
+      train("named",
+            "named.jsonl, field_messages: conversation, field_chosen: good, field_rejected: bad, chat_template: chatml",
+            "rl: dpo\n", {"--max_steps", "1"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("its rows are pairs of answers (conversation, good, bad)"));
+  const CommandResult shown = inlay({"data", folder / "named.yaml"});
+  EXPECT_THAT(shown.out, HasSubstr("<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n⟦yes"));
+}
+
 TEST_P(CliObjectives, WrongDataIsAMistakeThatSaysWhatIsWanted) {
   const CommandResult pairs = train("a", "pairs.jsonl", "");
   EXPECT_EQ(pairs.code, 2);

@@ -184,9 +184,10 @@ AnswerInPlace PromptedAnswers::place(const Prompt& prompt, const Row& answer) co
     placed.messages.insert(placed.messages.end(), own.begin(), own.end());
   };
   const std::size_t last = own.empty() ? 0 : own.size() - 1;
+  const bool repeats_systems = shared(std::span(before).first(before_systems), own) == before_systems;
   if (const auto behind =
           behind_prompt(prompt, std::span(before).subspan(before_systems), std::span(own).subspan(own_systems))) {
-    const std::size_t systems = own_systems > 0 ? 0 : before_systems;  // that the answer lacks
+    const std::size_t systems = repeats_systems ? 0 : before_systems;
     join(systems);
     placed.begin = systems + std::min(own_systems + *behind, last);
     placed.whole = true;
@@ -202,8 +203,7 @@ AnswerInPlace PromptedAnswers::place(const Prompt& prompt, const Row& answer) co
     }
     placed.whole = true;
   }
-  const bool replaced = own_systems > 0 && before_systems == before.size();  // a system message by another one
-  join(replaced ? 0 : before.size());
+  join(repeats_systems && before_systems == before.size() ? 0 : before.size());
   placed.begin = placed.messages.size() - own.size() + (placed.whole ? last : 0);
   return placed;
 }
