@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
       INLAY_ASSERT(document.labels.size() == document.input_ids.size(), "as many labels as tokens");
       INLAY_ASSERT(document.weights.empty() || document.weights.size() == document.labels.size(), "weights");
       for (std::size_t i = 0; i < document.labels.size(); ++i) {
-        const bool learned = document.labels[i] != ignore_label;
+        const bool learned = document.labels[i] != ignore_label && !marks_sequence(document.labels[i]);
         INLAY_ASSERT(!learned || (i > 0 && document.labels[i] == document.input_ids[i]), "the label {}", i);
       }
     } catch (const UserError&) {
@@ -45,6 +45,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   };
   for (const char* type : {"alpaca", "completion", "input_output"}) {
     check(*data::make_format({.type = type}, tokenizer, "nowhere"));
+  }
+  for (const char* type : {"preference", "judged", "question_answer", "prompt_completion"}) {
+    for (const char* chat_template : {"tokenizer_default", "chatml"}) {
+      check(*data::make_format({.type = type, .chat_template = chat_template}, tokenizer, "nowhere"));
+    }
+  }
+  for (const std::int64_t most_tokens : {0, 9}) {
+    try {
+      const auto found = data::detect_format({.chat_template = "chatml", .most_tokens = most_tokens}, row);
+      if (found.options.type != "tokens") check(*data::make_format(found.options, tokenizer, "nowhere"));
+    } catch (const UserError&) {
+    }
   }
   for (const char* train_on_eos : {"turn", "all", "last", "none"}) {
     check(data::ChatFormat({.type = "chat_template", .train_on_eos = train_on_eos}, tokenizer, chat));
