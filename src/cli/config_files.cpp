@@ -2,6 +2,7 @@
 
 #include "cli/commands.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "io/file.h"
 #include "io/paths.h"
 #include "options/schema.h"
@@ -32,7 +33,7 @@ void add_init_config(Program& program) {
       }
       if (io::exists(*file)) user_error("{}: already exists; choose another name", *file);
       io::write_file_atomic(*file, options::options_template());
-      fmt::print("{}: fill in the keys that have no value, then: inlay train {}\n", *file, *file);
+      fmt::print("{}: fill in the keys that have no value, then: inlay train {}\n", *file, shell_quoted(*file));
       return 0;
     };
   });

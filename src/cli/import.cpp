@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "io/file.h"
 #include "io/paths.h"
+#include "core/text.h"
 
 namespace inlay::cli {
 
@@ -33,7 +34,8 @@ int run(const ImportArguments& arguments) {
   }
   if (io::exists(arguments.output)) user_error("{}: already exists; choose another name", arguments.output);
   io::write_file_atomic(arguments.output, imported.yaml);
-  fmt::print(stderr, "{} is written; to see what it would do: inlay plan {}\n", arguments.output, arguments.output);
+  fmt::print(stderr, "{} is written; to see what it would do: inlay plan {}\n", arguments.output,
+             shell_quoted(arguments.output));
   return 0;
 }
 

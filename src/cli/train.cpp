@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/hub_arguments.h"
 #include "core/interrupt.h"
+#include "core/text.h"
 #include "io/file.h"
 #include "parallel/processes.h"
 #include "train/run.h"
@@ -77,7 +78,7 @@ int run(const TrainArguments& arguments, const options::Overrides& overrides) {
     json->print(
         nlohmann::ordered_json{{"summary", nlohmann::ordered_json::parse(io::read_file(summary, 1 << 20))}}.dump());
   }
-  console.line(fmt::format("to see how it went: inlay report {}", options.output_dir));
+  console.line(fmt::format("to see how it went: inlay report {}", shell_quoted(options.output_dir)));
   return 0;
 }
 

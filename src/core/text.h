@@ -16,6 +16,9 @@ std::string join(std::span<const std::string> texts, std::string_view separator)
 // Whether the whole text matches the pattern, in which * stands for anything, nothing included.
 bool matches(std::string_view text, std::string_view pattern);
 
+// A word as a shell takes it for one: in quotes where it has more than letters, digits and what paths have.
+std::string shell_quoted(std::string_view word);
+
 // "1h 02m", "3m 20s", "12s".
 std::string format_duration(double seconds);
 // For messages: what is not a finite number is "nan" or "inf", whatever its sign bit says.

@@ -133,11 +133,12 @@ std::string model_card(const CardFacts& facts) {
                       facts.data_fingerprint, facts.base_fingerprint);
   card += fmt::format("\n## Configuration\n<details><summary>config.yaml</summary>\n\n```yaml\n{}```\n</details>\n",
                       options::to_yaml(options));
+  const std::string word = shell_quoted(name), file = shell_quoted(name + ".gguf");
   card +=
       adapter
           ? fmt::format("\n## Use\n```\ninlay chat BASE_MODEL --adapter {0}\ninlay merge BASE_MODEL {0} merged\n```\n",
-                        name)
-          : fmt::format("\n## Use\n```\ninlay chat {0}\ninlay export gguf {0} {0}.gguf\nvllm serve {0}\n```\n", name);
+                        word)
+          : fmt::format("\n## Use\n```\ninlay chat {0}\ninlay export gguf {0} {1}\nvllm serve {0}\n```\n", word, file);
   return card;
 }
 

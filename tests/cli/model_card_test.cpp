@@ -51,6 +51,17 @@ TEST_F(CliModelCard, AnAdapterIsOne) {
   EXPECT_THAT(card(), HasSubstr("- lora\n"));
 }
 
+// Commands are there to be copied into a shell.
+TEST_F(CliModelCard, CommandsHaveTheFolderAsOneWord) {
+  train();
+  const std::string named = folder_ / "o ut";
+  const CommandResult trained = inlay({"train", folder_ / "run.yaml", "--output_dir", named});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err, HasSubstr("inlay report '" + named + "'\n"));
+  EXPECT_THAT(read_text(folder_ / "o ut/README.md"),
+              HasSubstr("inlay chat 'o ut'\ninlay export gguf 'o ut' 'o ut.gguf'\nvllm serve 'o ut'\n"));
+}
+
 TEST_F(CliModelCard, WordsOfOnesOwnStay) {
   std::filesystem::create_directories(folder_ / "run");
   folder_.write("run/README.md", "mine\n");
