@@ -11,8 +11,8 @@ namespace inlay {
 
 namespace {
 
-options::TrainOptions options_of(const Configuration& configuration) {
-  return options::parse_run_options(configuration.yaml, configuration.name, configuration.overrides);
+options::TrainOptions options_of(const Configuration& configuration, options::Needed needed) {
+  return options::parse_run_options(configuration.yaml, configuration.name, configuration.overrides, needed);
 }
 
 // Interrupts are the process's own, so there is one run at a time.
@@ -34,7 +34,7 @@ Configuration Configuration::read(const std::string& path) {
 std::string plan_training(const Configuration& configuration) {
   const SignalShield shield;
   Console console(true);
-  return to_json(train::plan_run(options_of(configuration), {}, console)).dump();
+  return to_json(train::plan_run(options_of(configuration, options::Needed::all_but_data), {}, console)).dump();
 }
 
 TrainingEnd train_model(const Configuration& configuration, const TrainingOptions& options) {
@@ -45,8 +45,8 @@ TrainingEnd train_model(const Configuration& configuration, const TrainingOption
   const auto observe = [&](const std::string& line) {
     if (options.on_metrics && !options.on_metrics(line)) request_interrupt();
   };
-  const train::RunEnd end =
-      train::run_training(options_of(configuration), options.resume, console, parallel::single_process(), observe);
+  const train::RunEnd end = train::run_training(options_of(configuration, options::Needed::all), options.resume,
+                                                console, parallel::single_process(), observe);
   forget_interrupt();
   return end == train::RunEnd::finished ? TrainingEnd::finished : TrainingEnd::stopped;
 }

@@ -36,7 +36,8 @@ struct LoadedData {
 LoadedData load(const DataArguments& arguments, const options::Overrides& overrides) {
   Console console(arguments.quiet);
   LoadedData loaded;
-  loaded.options = options::load_options(arguments.config, overrides, arguments.hub.access(arguments.quiet));
+  loaded.options =
+      options::load_options(arguments.config, overrides, options::Needed::all, arguments.hub.access(arguments.quiet));
   for (const std::string& note : loaded.options.notes) console.line(note);
   const std::int64_t vocab = model::load_config(loaded.options.base_model).vocab;
   train::RunData data = train::read_run_data(loaded.options, vocab, console);

@@ -139,8 +139,8 @@ int run(const PlanArguments& arguments, const options::Overrides& overrides) {
   Console console(arguments.quiet);
   train::PlanRequest request = arguments.request;
   request.measure = train::Remeasure{arguments.measure};
-  const options::TrainOptions options =
-      options::load_options(arguments.config, overrides, arguments.hub.access(arguments.quiet));
+  const options::TrainOptions options = options::load_options(
+      arguments.config, overrides, options::Needed::all_but_data, arguments.hub.access(arguments.quiet));
   for (const std::string& note : options.notes) console.line(note);
   const RunPlan p = train::plan_run(options, request, console);
   if (arguments.json) {

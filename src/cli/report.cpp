@@ -61,7 +61,7 @@ std::string trained_model(const fs::path& folder) {
 void make_samples(ReportArguments arguments, Console& console) {
   const fs::path folder = arguments.folder;
   const std::string trained = trained_model(folder);
-  const options::TrainOptions options = options::load_options(folder / "config.yaml", {});
+  const options::TrainOptions options = options::load_options(folder / "config.yaml", {}, options::Needed::models);
   arguments.model = options.base_model;
   const std::vector<std::string> before = continuations(arguments, console);
   (options.adapter.enabled() ? arguments.adapter : arguments.model) = trained;

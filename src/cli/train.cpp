@@ -56,8 +56,8 @@ int run(const TrainArguments& arguments, const options::Overrides& overrides) {
   Console console(arguments.quiet || !world->leads());
   options::TrainOptions options;
   together(*world, "reading the configuration", [&] {
-    options =
-        options::load_options(arguments.config, overrides, arguments.hub.access(arguments.quiet || !world->leads()));
+    options = options::load_options(arguments.config, overrides, options::Needed::all,
+                                    arguments.hub.access(arguments.quiet || !world->leads()));
   });
   for (const std::string& note : options.notes) console.line(note);
   parallel::set_watchdog_timeout(options.parallel.timeout);

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "core/problems.h"
-#include "options/fields.h"
+#include "options/given_keys.h"
 
 namespace inlay::options::option {
 
@@ -14,10 +14,16 @@ namespace inlay::options::option {
 class KeyProblems {
  public:
   // wrong: keys whose own value is, of which it was said already.
-  KeyProblems(std::string source, std::map<std::string, Place> given, std::set<std::string> wrong, Problems& found)
-      : source_(std::move(source)), given_(std::move(given)), wrong_(std::move(wrong)), found_(found) {}
+  KeyProblems(std::string source, const GivenKeys& given, std::set<std::string> wrong, Problems& found)
+      : source_(std::move(source)),
+        given_(given.places()),
+        taken_back_(given.taken_back),
+        wrong_(std::move(wrong)),
+        found_(found) {}
 
   bool is_given(const std::string& key) const { return given_.contains(key); }
+  // Whether the command line takes back what the file gives: what the file has for it need not go as well.
+  bool is_taken_back(const std::string& key) const { return taken_back_.contains(key); }
   // Keys that are not given, but for which others stand.
   void stand_in(std::map<std::string, Place> others) { others_ = std::move(others); }
   // Then nothing can be said of what it leaves open.
@@ -38,6 +44,7 @@ class KeyProblems {
   void add_if(bool wrong, const std::string& key, std::string_view what) {
     if (wrong) add(key, what);
   }
+  bool none() const { return found_.empty(); }
   template <class Action>
   void gather(Action&& action) {
     found_.gather(std::forward<Action>(action));
@@ -46,7 +53,7 @@ class KeyProblems {
  private:
   std::string source_;
   std::map<std::string, Place> given_, others_;
-  std::set<std::string> wrong_;
+  std::set<std::string> taken_back_, wrong_;
   Problems& found_;
 };
 

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <list>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -7,15 +7,14 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/dataset_files.h"
 #include "io/file.h"
-#include "io/paths.h"
 #include "options/adapter_fields.h"
-#include "options/added_tokens.h"
 #include "options/all_fields.h"
 #include "options/foreign.h"
+#include "options/given_keys.h"
 #include "options/objective_fields.h"
 #include "options/paths.h"
+#include "options/run_needs.h"
 #include "options/train_options.h"
 #include "options/watching_fields.h"
 
@@ -25,97 +24,8 @@ using namespace option;
 
 namespace {
 
-// A key with a value, wherever it stands: keys of nested maps are written with dots.
-struct Given {
-  Place place;
-  YAML::Node value;
-};
-// A list, whose entries stay where they are: assigning to a YAML::Node changes what all copies of it stand for.
-using GivenKeys = std::list<Given>;
-
-// Adds a key of a file or of the command line to those given so far, or those of a map below it: osft: {basis: …} is
-// osft.basis.
-void collect(GivenKeys& given, const Place& place, const YAML::Node& value, Problems& problems) {
-  const bool map = is_section(place.key) && value.IsMap();
-  if (!map || value.size() == 0) {
-    given.remove_if([&](const Given& earlier) { return earlier.place.key == place.key; });
-    if (map || !is_absent(value)) given.push_back({place, value});
-    return;
-  }
-  std::set<std::string> seen;
-  for (const auto& item : value) {
-    const std::string name = place.key + "." + (item.first.IsScalar() ? item.first.Scalar() : "?");
-    const Place below = place.within(item.first, name);
-    if (!seen.insert(name).second) problems.add("{}: {} is given twice", below.where(), name);
-    collect(given, below, item.second, problems);
-  }
-}
-
-GivenKeys collected(const YAML::Node& root, const std::string& source, const Overrides& overrides, Problems& problems) {
-  GivenKeys given;
-  std::set<std::string> seen;
-  for (const auto& item : root) {
-    const Place place{source, item.first.Mark().line + 1, item.first.IsScalar() ? item.first.Scalar() : "?"};
-    if (!item.first.IsScalar()) {
-      problems.add("{}: expected a key", place.where());
-    } else if (!seen.insert(place.key).second) {
-      problems.add("{}: {} is given twice", place.where(), place.key);
-    } else {
-      collect(given, place, item.second, problems);
-    }
-  }
-  for (const auto& [key, value] : overrides) {
-    try {
-      collect(given, {"command line", 0, key}, YAML::Load(value), problems);
-    } catch (const YAML::Exception&) {
-      problems.add("--{}: '{}' is not a value", key, value);
-    }
-  }
-  return given;
-}
-
-// What a key that nothing is called may mean: names of other programs, and our own, misspelled. Empty: no idea.
-std::string likely_key(const std::string& key) {
-  static const std::map<std::string_view, std::string_view> elsewhere = {
-      {"lr", "learning_rate"},
-      {"epochs", "num_epochs"},
-      {"num_train_epochs", "num_epochs"},
-      {"steps", "max_steps"},
-      {"model", "base_model"},
-      {"model_name", "base_model"},
-      {"model_name_or_path", "base_model"},
-      {"data", "datasets"},
-      {"data_path", "datasets"},
-      {"train_data", "datasets"},
-      {"train_file", "datasets"},
-      {"output", "output_dir"},
-      {"max_length", "sequence_len"},
-      {"max_seq_len", "sequence_len"},
-      {"max_seq_length", "sequence_len"},
-      {"seq_len", "sequence_len"},
-      {"per_device_train_batch_size", "micro_batch_size"},
-      {"clip_grad", "max_grad_norm"},
-      {"gradient_clipping", "max_grad_norm"},
-      {"rank", "lora_r"},
-      {"lora_rank", "lora_r"},
-  };
-  if (const auto at = elsewhere.find(key); at != elsewhere.end()) return std::string(at->second);
-  std::vector<std::string_view> names;
-  // Of a group's keys another group's are no neighbours, however they are spelled.
-  const std::string group = key.substr(0, key.find('.') + 1);
-  for (const Field& field : fields()) {
-    if (!group.empty() && field.name.starts_with(group)) names.push_back(field.name);
-  }
-  if (names.empty()) {
-    for (const Field& field : fields()) names.push_back(field.name);
-  }
-  return nearest(key, names);
-}
-
 [[noreturn]] void unknown_key(const Place& place) {
-  const std::string guess = likely_key(place.key);
-  user_error("{}: {} is not a known key{}", place.where(), place.key,
-             guess.empty() ? "" : "; did you mean " + guess + "?");
+  user_error("{}: {} is not a known key{}", place.where(), place.key, did_you_mean(likely_key(place.key)));
 }
 
 std::string in_braces(const std::vector<std::pair<std::string, std::string>>& keys) {
@@ -165,7 +75,7 @@ class Setter {
   };
 
   bool is_given(const std::string& key) const {
-    return std::ranges::any_of(given_, [&](const Given& g) { return g.place.key == key; });
+    return std::ranges::any_of(given_.keys, [&](const Given& g) { return g.place.key == key; });
   }
 
   void translate(const Place& place, const YAML::Node& value, const Meaning& meaning) {
@@ -225,7 +135,9 @@ class Validation {
  private:
   void add(const std::string& key, std::string_view what) { problems_.add(key, what); }
   void require(bool good, const std::string& key, const char* what) {
-    if (!good && !problems_.is_wrong(key)) add(key, fmt::format("{} is required: {}", key, what));
+    if (good || problems_.is_wrong(key)) return;
+    add(key, problems_.is_given(key) ? fmt::format("{}: expected {}, got {}", key, what, value_text(o_, key))
+                                     : fmt::format("{} is required: {}", key, what));
   }
 
   void when(const std::string& what, When strategy, bool steps, bool per_epoch) {
@@ -331,24 +243,6 @@ class Validation {
   KeyProblems& problems_;
 };
 
-std::map<std::string, Place> places_of(const GivenKeys& given) {
-  std::map<std::string, Place> places;
-  for (const Given& item : given) places.emplace(item.place.key, item.place);
-  return places;
-}
-
-}  // namespace
-
-namespace {
-
-YAML::Node load_yaml(const std::string& yaml, const std::string& source) {
-  try {
-    return YAML::Load(yaml);
-  } catch (const YAML::Exception& error) {
-    user_error("{}, line {}: not valid YAML: {}", source, error.mark.line + 1, error.msg);
-  }
-}
-
 // Keys of a board that nothing goes to, where that was asked for: otherwise they are problems.
 void note_unused_boards(TrainOptions& options) {
   if (options.reports_to("mlflow")) return;
@@ -361,17 +255,20 @@ void note_unused_boards(TrainOptions& options) {
   }
 }
 
+// What is to be looked at once all keys have been read: its problems come in the same message.
+using Further = std::function<void(TrainOptions& options, const GivenKeys& given, KeyProblems& problems)>;
+
 // folder: of the file, where its relative paths begin; empty: in the working directory.
 TrainOptions parse(const YAML::Node& root, const std::string& source, const Overrides& overrides,
-                   const std::filesystem::path& folder) {
+                   const std::filesystem::path& folder, const Further& further = {}) {
   if (!root.IsMap() && !root.IsNull()) user_error("{}: expected one key and value per line", source);
   TrainOptions options;
   options.source = source;
   Problems problems;
-  const GivenKeys given = collected(root, source, overrides, problems);
+  const GivenKeys given = given_keys(root, source, overrides, problems);
   Setter setter(options, given);
   std::set<std::string> wrong;
-  for (const Given& item : given) {
+  for (const Given& item : given.keys) {
     wrong.insert(item.place.key);
     problems.gather([&] {
       setter.set(item);
@@ -382,9 +279,10 @@ TrainOptions parse(const YAML::Node& root, const std::string& source, const Over
   problems.gather([&] { setter.finish(); });
   if (options.adapter.keeps_to_free()) options.osft.enabled = false;  // its keys serve the adapter
   wrong.insert(setter.meant().begin(), setter.meant().end());
-  KeyProblems together(source, places_of(given), std::move(wrong), problems);
+  KeyProblems together(source, given, std::move(wrong), problems);
   together.stand_in(setter.translated());
   Validation(options, together).run();
+  if (further) further(options, given, together);
   problems.sort_by_line(source);
   problems.raise();
   note_unused_boards(options);
@@ -399,66 +297,6 @@ TrainOptions parse(const YAML::Node& root, const std::string& source, const Over
   return options;
 }
 
-// Other special tokens, or more tokens, make another model of the base.
-void change_base(TrainOptions& options, const std::string& source) {
-  TokenChanges changes{options.special_tokens, options.tokens};
-  for (const char* unused : {"pad_token", "unk_token"}) changes.special.erase(unused);  // nothing is padded
-  for (const auto& [name, token] : changes.special) {
-    if (!name.ends_with("_token")) {
-      user_error("{}: special_tokens: {} is not the name of a special token, such as eos_token", source, name);
-    }
-    if (token.empty()) user_error("{}: special_tokens: {} is empty, expected the token's text", source, name);
-  }
-  if (changes.none()) return;
-  const ChangedModel changed = change_tokens(options.base_model, changes);
-  if (!changed.known.empty()) {
-    options.notes.push_back(fmt::format("tokens: the tokenizer has {} already", join(changed.known, ", ")));
-  }
-  const std::vector<std::string>& saved = options.adapter.modules_to_save;
-  if (!changed.new_tokens.empty() && options.adapter.enabled() &&
-      std::ranges::find(saved, "embed_tokens") == saved.end()) {
-    user_error(
-        "{}: the model does not have {}, and an adapter leaves the embeddings as they are, so that new tokens would "
-        "never "
-        "be learned; write lora_modules_to_save: [embed_tokens, lm_head], or leave the tokens out",
-        source, join(changed.new_tokens, ", "));
-  }
-  options.base_model = changed.folder;
-  if (!changed.new_tokens.empty()) {
-    const std::string room = changed.rows_added == 0
-                                 ? ", for which the vocabulary has room"
-                                 : fmt::format("; the vocabulary grows by {} as the mean of the others",
-                                               counted(changed.rows_added, "row, which begins", "rows, which begin"));
-    options.notes.push_back(counted(std::ssize(changed.new_tokens), "new token") + room);
-  }
-}
-
-TrainOptions of_run(TrainOptions options, const std::string& source, const io::HubAccess& hub) {
-  const std::vector<std::string>& calibration = options.osft.calibration.data;
-  if (std::find(calibration.begin(), calibration.end(), "earlier") != calibration.end()) {
-    user_error(
-        "{}: osft.calibration.data: earlier means the earlier tasks of a study (inlay continual); name the files "
-        "instead",
-        source);
-  }
-  options.base_name = options.base_model;
-  options.base_model = io::model_folder(options.base_model, options.revision_of_model, hub);
-  if (!io::exists(options.base_model)) {
-    user_error("{}: base_model: {}: no such model folder", source, options.base_model);
-  }
-  if (std::string& teacher = options.distillation.teacher; !teacher.empty()) {
-    teacher = io::model_folder(teacher, "", hub);
-    if (!io::exists(teacher)) user_error("{}: kd_teacher: {}: no such model folder", source, teacher);
-  }
-  if (!options.special_tokens.empty() || !options.tokens.empty()) change_base(options, source);
-  if (hub.download) {
-    for (const auto* list : {&options.datasets, &options.test_datasets}) {
-      for (const data::DatasetOptions& dataset : *list) data::find_files(dataset, hub);
-    }
-  }
-  return options;
-}
-
 }  // namespace
 
 TrainOptions parse_options(const std::string& yaml, const std::string& source, const Overrides& overrides) {
@@ -469,13 +307,29 @@ TrainOptions parse_options(const YAML::Node& root, const std::string& source, co
   return parse(root, source, overrides, {});
 }
 
-TrainOptions load_options(const std::filesystem::path& file, const Overrides& overrides, const io::HubAccess& hub) {
-  const std::string yaml = io::read_file(file, std::size_t{16} << 20), source = file.string();
-  return of_run(parse(load_yaml(yaml, source), source, overrides, file.parent_path()), source, hub);
+namespace {
+
+TrainOptions of_run(const std::string& yaml, const std::string& source, const Overrides& overrides,
+                    const std::filesystem::path& folder, Needed needed, const io::HubAccess& hub) {
+  TrainOptions options = parse(load_yaml(yaml, source), source, overrides, folder,
+                               [&](TrainOptions& read, const GivenKeys& given, KeyProblems& problems) {
+                                 find_needs(read, given, needed, hub, problems);
+                               });
+  if (!options.special_tokens.empty() || !options.tokens.empty()) change_base(options, source);
+  return options;
 }
 
-TrainOptions parse_run_options(const std::string& yaml, const std::string& source, const Overrides& overrides) {
-  return of_run(parse_options(yaml, source, overrides), source, {});
+}  // namespace
+
+TrainOptions load_options(const std::filesystem::path& file, const Overrides& overrides, Needed needed,
+                          const io::HubAccess& hub) {
+  const std::string yaml = io::read_file(file, std::size_t{16} << 20);
+  return of_run(yaml, file.string(), overrides, file.parent_path(), needed, hub);
+}
+
+TrainOptions parse_run_options(const std::string& yaml, const std::string& source, const Overrides& overrides,
+                               Needed needed) {
+  return of_run(yaml, source, overrides, {}, needed, {});
 }
 
 }  // namespace inlay::options

@@ -192,12 +192,18 @@ std::vector<OptionKey> dataset_keys();  // of an entry of datasets
 using Overrides = std::vector<std::pair<std::string, std::string>>;
 // Relative paths of a file are relative to its folder, those of the command line to the working directory.
 // Names of the hub become folders (io/hub.h).
-TrainOptions load_options(const std::filesystem::path& file, const Overrides& overrides, const io::HubAccess& hub = {});
+//
+// What of a run has to be there when its options are read: models; chat templates as well; and data. What is not is a
+// problem like those of keys, in the same message; data that a plan can do without is noted.
+enum class Needed : std::uint8_t { models, all_but_data, all };
+TrainOptions load_options(const std::filesystem::path& file, const Overrides& overrides, Needed needed,
+                          const io::HubAccess& hub = {});
 TrainOptions parse_options(const std::string& yaml, const std::string& source, const Overrides& overrides);
 // The same from YAML that was read already; its lines are those of the file that it came from.
 TrainOptions parse_options(const YAML::Node& root, const std::string& source, const Overrides& overrides);
 // Of a run by itself, as load_options reads it: what only a study knows (inlay continual) is refused.
-TrainOptions parse_run_options(const std::string& yaml, const std::string& source, const Overrides& overrides);
+TrainOptions parse_run_options(const std::string& yaml, const std::string& source, const Overrides& overrides,
+                               Needed needed);
 // The same options with paths that hold in any working directory.
 TrainOptions with_absolute_paths(TrainOptions options);
 

@@ -106,10 +106,12 @@ void validate_watching(const TrainOptions& o, KeyProblems& problems) {
          "belongs to early_stopping_patience, which is not given");
   refuse(o.greater_is_better && !o.tracks_best(), "greater_is_better",
          "belongs to metric_for_best_model, which is not given");
+  // Whoever takes the prompts back for once need not take out what is for them.
+  const bool prompted = !o.sample_prompts.empty() || problems.is_taken_back("sample_prompts");
   constexpr std::string_view without_prompts = "belongs to sample_prompts, which is not given";
-  refuse(o.sample_as.has_value() && o.sample_prompts.empty(), "sample_as", without_prompts);
-  refuse(o.sample_steps > 0 && o.sample_prompts.empty(), "sample_steps", without_prompts);
-  refuse(o.sample_tokens != TrainOptions{}.sample_tokens && o.sample_prompts.empty(), "sample_tokens", without_prompts);
+  refuse(o.sample_as.has_value() && !prompted, "sample_as", without_prompts);
+  refuse(o.sample_steps > 0 && !prompted, "sample_steps", without_prompts);
+  refuse(o.sample_tokens != TrainOptions{}.sample_tokens && !prompted, "sample_tokens", without_prompts);
   refuse(o.save_only_model && !o.saves_along() && !o.saves_best(), "save_only_model",
          "is given, but nothing saves checkpoints: set save_steps");
   // Whoever switches boards off need not take out what is for them.

@@ -7,6 +7,7 @@
 
 #include "io/file.h"
 #include "io/hub.h"
+#include "options/given_keys.h"
 #include "options/paths.h"
 #include "study/section.h"
 #include "study/yaml_maps.h"
@@ -370,12 +371,7 @@ class StudyReader {
 
 std::vector<ContinualOptions> parse_studies(const std::string& yaml, const std::string& source,
                                             const std::filesystem::path& folder) {
-  YAML::Node node;
-  try {
-    node = YAML::Load(yaml);
-  } catch (const YAML::Exception& error) {
-    user_error("{}, line {}: not valid YAML: {}", source, error.mark.line + 1, error.msg);
-  }
+  const YAML::Node node = options::option::load_yaml(yaml, source);
   std::vector<ContinualOptions> studies;
   Problems problems;
   for (const NamedStudy& one : divided(node, source, problems)) {

@@ -199,7 +199,7 @@ TEST_F(CliDisk, WhatLaterThingsRelyOnIsSyncedFirst) {
 
 TEST_F(CliDisk, TheOutputFolderIsCheckedBeforeDataIsRead) {
   ASSERT_EQ(train().code, 0);
-  data = folder / "nowhere.jsonl";
+  data = folder.write("broken.jsonl", "no row\n");
   EXPECT_THAT(train().err, HasSubstr("already holds a complete run"));
   EXPECT_THAT(train("", {"--resume"}).err, HasSubstr("has no checkpoint to continue from"));
 }

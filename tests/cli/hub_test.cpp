@@ -81,7 +81,7 @@ TEST_F(CliHub, AModelInTheCacheIsFoundByItsName) {
   };
   EXPECT_EQ(taught("org/tiny").code, 0) << "a teacher is found by its name as well";
   EXPECT_THAT(taught("org/none").err, HasSubstr("org/none: no such model, neither as a path nor in the Hugging Face"));
-  EXPECT_THAT(taught("none").err, HasSubstr("run.yaml: kd_teacher: none: no such model folder"));
+  EXPECT_THAT(taught("none").err, HasSubstr("command line: kd_teacher: none: no such model folder"));
   EXPECT_EQ(inlay_with_cache({"info", "org/tiny"}, {{"HF_HUB_CACHE", (folder / "hf/hub").string()}}).code, 0);
 }
 

@@ -136,15 +136,43 @@ TEST_F(CliImport, WhatIsMissingIsNamedWithItsFolder) {
     return (folder / "conf/run.yaml").string();
   };
   const std::string conf = (folder / "conf").string();
-  EXPECT_EQ(inlay({"plan", config("../bse", "../rows.jsonl")}).err,
-            "inlay: " + conf + "/run.yaml: base_model: " + (folder / "bse").string() + ": no such model folder\n");
+  EXPECT_EQ(
+      inlay({"plan", config("../bse", "../rows.jsonl")}).err,
+      "inlay: " + conf + "/run.yaml, line 1: base_model: " + (folder / "bse").string() + ": no such model folder\n");
   const std::string file = config("../base", "../rowz.jsonl");
   EXPECT_THAT(inlay({"train", file, "--device", "cpu"}).err,
-              HasSubstr("inlay: " + (folder / "rowz.jsonl").string() + ": no such file\n"));
+              HasSubstr("run.yaml, line 2: datasets: " + (folder / "rowz.jsonl").string() + ": no such file\n"));
   const CommandResult plan = inlay({"plan", file, "--device", "cpu"});
   EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_THAT(plan.err, HasSubstr("warning: " + conf + "/run.yaml, line 2: datasets: " +
+                                  (folder / "rowz.jsonl").string() + ": no such file\n"));
   EXPECT_THAT(plan.out,
               HasSubstr("(by the configuration, because " + (folder / "rowz.jsonl").string() + " does not exist)"));
+}
+
+// Whoever has made several mistakes hears of them at once, before anything is read or downloaded.
+TEST_F(CliImport, AllThatIsMissingIsOneMessage) {
+  const std::string file = folder.write("run.yaml",
+                                        "base_model: bse\ndatasets:\n  - a.jsonl\n  - path: b.jsonl\n    type: alpaca\n"
+                                        "  - path: org/none\n  - path: nowhere/\n"
+                                        "  - {path: rows.jsonl, chat_template: qwenn3}\n"
+                                        "test_datasets: [t.jsonl]\nchat_template: lama3\noutput_dir: out\n"
+                                        "learning_rate: 0\nmax_steps: 1\nkd_trainer: true\nkd_teacher: none\n");
+  for (const char* command : {"train", "data", "plan"}) {
+    const CommandResult result = inlay({command, file, "--device", "cpu"});
+    EXPECT_EQ(result.code, 2) << command;
+    for (const char* part :
+         {"10 problems:", "run.yaml, line 1: base_model: ", "bse: no such model folder\n",
+          "run.yaml, line 3: datasets: ", "a.jsonl: no such file\n",
+          "run.yaml, line 4: datasets: ", "run.yaml, line 6: datasets: org/none: no such dataset",
+          "run.yaml, line 7: datasets: ", "nowhere/: no such folder\n",
+          "run.yaml, line 8: datasets.chat_template: 'qwenn3' is neither", "; did you mean qwen3?\n",
+          "run.yaml, line 9: test_datasets: ", "run.yaml, line 10: chat_template: 'lama3' is neither",
+          "; did you mean llama3?\n", "run.yaml, line 12: learning_rate: expected a number above 0, got 0\n",
+          "run.yaml, line 15: kd_teacher: none: no such model folder"}) {
+      EXPECT_THAT(result.err, HasSubstr(part)) << command;
+    }
+  }
 }
 
 // A shell never sees what is in a file.

@@ -229,7 +229,8 @@ TEST_P(CliObjectives, DistillationComesFromAFolderOrFromTheData) {
 // Another vocabulary is found before anything is read or held; so is one of the same size with other tokens.
 TEST_P(CliObjectives, ATeacherHasTheModelsVocabulary) {
   const fs::path other = source_folder() / "tests/golden/models/llama_linear_sharded";
-  const CommandResult size = train("a", "nothing.jsonl", "kd_trainer: true\nkd_teacher: " + other.string() + "\n");
+  folder.write("broken.jsonl", "no row\n");  // which nobody reads before
+  const CommandResult size = train("a", "broken.jsonl", "kd_trainer: true\nkd_teacher: " + other.string() + "\n");
   EXPECT_EQ(size.code, 2);
   EXPECT_THAT(size.err, HasSubstr("a teacher must have the model's"));
   EXPECT_THAT(inlay({"plan", folder / "a.yaml"}).err, HasSubstr("a teacher must have the model's"));

@@ -129,5 +129,29 @@ TEST(OptionsTrain, MemoryThatThePolicyCannotUseIsRefused) {
   EXPECT_NO_THROW(parse("device: cuda\nmemory: {host: 8}\n"));
 }
 
+TEST(OptionsTrain, LinesThatAreFurtherInThanTheirsAreHintedAt) {
+  const auto error = [](const std::string& yaml) {
+    return user_error_of([&] { parse_options(yaml, "run.yaml", {}); });
+  };
+  EXPECT_THAT(error("a: 1\n  b: 2\n"), HasSubstr("run.yaml, line 2: not valid YAML: illegal map value; is this line"));
+  EXPECT_THAT(error("datasets:\n  - path: a\n   type: b\n"), HasSubstr("further in or out"));
+  EXPECT_THAT(error("a: 1\n\tb: 1\n"), HasSubstr("indent with spaces"));
+}
+
+// Whoever switches the answers off for once leaves in the file what belongs to them.
+TEST(OptionsTrain, WhatBelongsToKeysThatAreTakenBackMayStay) {
+  const std::string prompts = "sample_prompts: [a]\n", more = "sample_tokens: 9\nsample_as: text\nsample_steps: 3\n";
+  EXPECT_TRUE(parse_options(minimal + prompts + more, "r", {{"sample_prompts", "[]"}}).sample_prompts.empty());
+  EXPECT_THAT(user_error_of([&] { parse_options(minimal + more, "r", {}); }),
+              HasSubstr("sample_tokens belongs to sample_prompts, which is not given"));
+}
+
+TEST(OptionsTrain, WhatIsGivenIsNotMissing) {
+  EXPECT_THAT(user_error_of([] {
+                parse_options(minimal, "r", {{"learning_rate", "0"}});
+              }),
+              HasSubstr("command line: learning_rate: expected a number above 0, got 0"));
+}
+
 }  // namespace
 }  // namespace inlay::options
