@@ -339,34 +339,40 @@ const std::vector<Entry>& values() {
 
 const std::vector<Entry>& entry_keys() {
   static const std::vector<Entry> table = {
-      {{"type"},
-       [](const YAML::Node& value) -> std::optional<Meaning> {
-         const std::string word = word_of(value);
-         const auto is = [](const char* type, std::string why) {
-           return Meaning{Kind::same, std::move(why), {{"type", type}}};
-         };
-         if (word == "chat_template.default" || word.starts_with("sharegpt")) return is("chat_template", "");
-         if (word == "alpaca.load_no_prompt" || word == "alpaca_w_system") {
-           return refused("write type: alpaca, with format and no_input_format for the prompt");
-         }
-         if (word.starts_with("alpaca:") || word.starts_with("alpaca_") || word == "jeopardy" || word == "oasst" ||
-             word == "gpteacher" || word == "reflection" || word.starts_with("explainchoice") ||
-             word.starts_with("concisechoice") || word == "summarizetldr" || word.starts_with("context_qa") ||
-             word.starts_with("user_defined")) {
-           return refused(
-               "write type: alpaca with field_instruction, field_input, field_output and format, which say the same "
-               "(docs/data.md)");
-         }
-         if (word == "pretrain") return is("completion", "");
-         const std::string style = word.substr(0, word.find('.'));
-         if (style.size() < word.size() && (style == "chatml" || style == "llama3" || style == "zephyr")) {
-           return refused(fmt::format(
-               "write type: preference (for rl: kto, type: judged) and chat_template: {}; rows have a prompt or "
-               "messages, chosen and rejected (docs/objectives.md)",
-               style == "zephyr" ? "FILE.jinja" : style));
-         }
-         return std::nullopt;
-       }},
+// Types of pairs and of judged answers have the name of a template and that of their rows: chatml.intel. Of judged
+// answers rows are told by rl: kto alone.
+std::optional<Meaning> meaning_of_preferences(const std::string& word, bool judged) {
+  const std::string style = word.substr(0, word.find('.'));
+  if (style.size() == word.size()) return std::nullopt;
+  const std::string rows = word.substr(style.size() + 1), type = judged ? "judged" : "preference";
+  if (style == "passthrough") return Meaning{Kind::same, "", {{"type", type}}};
+  const std::string ours = style == "zephyr" ? "FILE.jinja" : style;
+  if (style != "chatml" && style != "llama3" && style != "zephyr") return std::nullopt;
+  Meaning meaning{Kind::same, "", {{"type", type}, {"chat_template", ours}}};
+  const auto refuse = [&](std::string_view what) {
+    meaning.kind = Kind::refused;
+    meaning.why = fmt::format("write type: {}{} and chat_template: {}; {}", type,
+                              judged ? "" : " (for rl: kto, type: judged)", ours, what);
+    return meaning;
+  };
+  if (style == "zephyr") {
+    return refuse("write Zephyr's template into that file, and two of a row's ranked answers as chosen and rejected");
+  }
+  if (rows == "intel") {
+    meaning.keys.emplace_back("field_messages", "question");
+  } else if (rows == "icr") {
+    meaning.keys.emplace_back("field_messages", "input");
+  } else if (rows == "argilla") {
+    meaning.keys.emplace_back("field_messages", "instruction");
+    if (!judged) meaning.why = "where a row has chosen_response, field_chosen and field_rejected name its answers";
+  } else if (rows != "prompt_pairs" && rows != "argilla_chat" && rows != "ultra") {
+    return refuse(judged ? "rows have a prompt or messages, completion and label (docs/objectives.md)"
+                         : "rows have a prompt or messages, chosen and rejected (docs/objectives.md)");
+  }
+  return meaning;
+}
+
+      {{"type"}, [](const YAML::Node& value) { return meaning_of_type(value, ""); }},
       {{"message_field_role"},
        [](const YAML::Node& value) {
          return refused(fmt::format("write message_property_mappings: {{role: {}, content: ...}}", in_one_line(value)));
@@ -406,6 +412,30 @@ std::optional<Meaning> meaning_of_value(const std::string& key, const YAML::Node
 
 std::optional<Meaning> meaning_in_dataset(const std::string& key, const YAML::Node& value) {
   return answer_of(entry_keys(), key, value);
+std::optional<Meaning> meaning_of_type(const YAML::Node& value, const std::string& rl) {
+  const std::string word = word_of(value);
+  const auto is = [](const char* type) { return Meaning{Kind::same, "", {{"type", type}}}; };
+  const bool judged = rl == "kto", pairs = rl == "dpo" || rl == "ipo" || rl == "orpo" || rl == "simpo";
+  if (auto preferences = meaning_of_preferences(word, judged)) return preferences;
+  if (word == "chat_template.argilla_chat") return is(judged ? "judged" : "preference");
+  // Of an objective that compares answers, conversations are those that its answers belong to.
+  if ((judged || pairs) && word.starts_with("chat_template")) return is(judged ? "judged" : "preference");
+  if (word == "chat_template.default" || word.starts_with("sharegpt")) return is("chat_template");
+  if (word == "alpaca.load_no_prompt" || word == "alpaca_w_system") {
+    return refused("write type: alpaca, with format and no_input_format for the prompt");
+  }
+  if (word.starts_with("alpaca:") || word.starts_with("alpaca_") || word == "jeopardy" || word == "oasst" ||
+      word == "gpteacher" || word == "reflection" || word.starts_with("explainchoice") ||
+      word.starts_with("concisechoice") || word == "summarizetldr" || word.starts_with("context_qa") ||
+      word.starts_with("user_defined")) {
+    return refused(
+        "write type: alpaca with field_instruction, field_input, field_output and format, which say the same "
+        "(docs/data.md)");
+  }
+  if (word == "pretrain") return is("completion");
+  return std::nullopt;
+}
+
 }
 
 bool is_absent(const YAML::Node& value) {

@@ -27,6 +27,9 @@ struct Meaning {
 std::optional<Meaning> meaning_of_key(const std::string& key, const YAML::Node& value);
 std::optional<Meaning> meaning_of_value(const std::string& key, const YAML::Node& value);
 std::optional<Meaning> meaning_in_dataset(const std::string& key, const YAML::Node& value);
+// Of an entry's type, in a file with this rl (empty: none): rows that rl learns from are called by the format of their
+// conversations in axolotl.
+std::optional<Meaning> meaning_of_type(const YAML::Node& value, const std::string& rl);
 
 // Null, "", [] and {}: such keys are as good as absent.
 bool is_absent(const YAML::Node& value);

@@ -255,6 +255,33 @@ void note_unused_boards(TrainOptions& options) {
   }
 }
 
+// What an entry's rows are called depends on what is learned from them.
+void read_types_by_objective(TrainOptions& options, const GivenKeys& given, KeyProblems& problems) {
+  if (!options.preference.enabled()) return;
+  const std::string rl = value_text(options, "rl");
+  for (const auto& [key, list] : {std::pair(std::string("datasets"), &options.datasets),
+                                  std::pair(std::string("test_datasets"), &options.test_datasets)}) {
+    for (std::size_t i = 0; i < list->size() && !problems.is_wrong(key); ++i) {
+      const auto entry = given.entry(key, i);
+      if (!entry || !entry->IsMap() || !(*entry)["type"].IsDefined()) continue;
+      const YAML::Node type = (*entry)["type"];
+      const auto meaning = type.IsScalar() ? meaning_of_type(type, rl) : std::nullopt;
+      if (!meaning) continue;
+      const Place place = given.place_of_entry(key, i, "type");
+      if (meaning->kind == Meaning::Kind::refused) {
+        problems.gather([&] { place.fail("{}", meaning->why); });
+        continue;
+      }
+      for (const auto& [ours, text] : meaning->keys) {
+        if (ours != "type" || text == (*list)[i].format.type) continue;
+        (*list)[i].format.type = text;
+        options.notes.push_back(fmt::format("{}: {}: {} is read as {}, which rl: {} learns from", place.where(),
+                                            place.key, type.Scalar(), text, rl));
+      }
+    }
+  }
+}
+
 // What is to be looked at once all keys have been read: its problems come in the same message.
 using Further = std::function<void(TrainOptions& options, const GivenKeys& given, KeyProblems& problems)>;
 
@@ -281,6 +308,7 @@ TrainOptions parse(const YAML::Node& root, const std::string& source, const Over
   wrong.insert(setter.meant().begin(), setter.meant().end());
   KeyProblems together(source, given, std::move(wrong), problems);
   together.stand_in(setter.translated());
+  read_types_by_objective(options, given, together);
   Validation(options, together).run();
   if (further) further(options, given, together);
   problems.sort_by_line(source);

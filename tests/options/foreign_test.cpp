@@ -154,13 +154,54 @@ TEST(OptionsForeign, EntriesOfDatasetsMayBeWrittenAsAxolotlHasThem) {
   EXPECT_EQ(o.datasets[1].format.type, "chat_template");
   EXPECT_EQ(o.datasets[2].format.field_instruction, "q");
   EXPECT_EQ(o.datasets[2].format.format, "Q {instruction}");
-  EXPECT_THAT(user_error_of([] {
-                parse_options(
-                    "base_model: m\noutput_dir: o\nlearning_rate: 1\nrl: dpo\n"
-                    "datasets: [{path: a, type: chatml.intel}]\n",
-                    "r", {});
-              }),
-              HasSubstr("write type: preference (for rl: kto, type: judged) and chat_template: chatml"));
+}
+
+TrainOptions learning_from(const std::string& rl, const std::string& entry) {
+  return parse_options(
+      "base_model: m\noutput_dir: o\nlearning_rate: 1\ndatasets:\n  - {path: a, " + entry + "}\nrl: " + rl + "\n", "r",
+      {});
+}
+
+// In axolotl they are called by the format of the conversations that answers belong to.
+TEST(OptionsForeign, RowsOfAnObjectiveThatComparesAnswersAreThoseThatItLearnsFrom) {
+  for (const char* rl : {"dpo", "ipo", "orpo", "simpo"}) {
+    const TrainOptions o = learning_from(rl, "type: chat_template.default, field_messages: talk");
+    EXPECT_EQ(o.datasets[0].format.type, "preference") << rl;
+    EXPECT_EQ(o.datasets[0].format.field_messages, "talk");
+    EXPECT_THAT(o.notes, Contains(HasSubstr("r, line 5: datasets.type: chat_template.default is read as preference")));
+  }
+  EXPECT_EQ(learning_from("dpo", "type: chat_template.argilla_chat").datasets[0].format.type, "preference");
+  EXPECT_EQ(learning_from("kto", "type: chat_template").datasets[0].format.type, "judged");
+  EXPECT_EQ(learning_from("kto", "type: auto").datasets[0].format.type, "auto");
+  const TrainOptions tested =
+      parse_options(minimal + "rl: dpo\ntest_datasets: [{path: t, type: chat_template}]\n", "r", {});
+  EXPECT_EQ(tested.test_datasets[0].format.type, "preference");
+  EXPECT_EQ(parse_options(minimal + "test_datasets: [{path: t, type: chat_template}]\n", "r", {})
+                .test_datasets[0]
+                .format.type,
+            "chat_template");
+}
+
+TEST(OptionsForeign, ATypeWithATemplateInItsNameIsATypeAndATemplate) {
+  const TrainOptions pairs = learning_from("dpo", "type: chatml.intel");
+  EXPECT_EQ(pairs.datasets[0].format.type, "preference");
+  EXPECT_EQ(pairs.datasets[0].format.chat_template, "chatml");
+  EXPECT_EQ(pairs.datasets[0].format.field_messages, "question");
+  const TrainOptions judged = learning_from("kto", "type: llama3.argilla");
+  EXPECT_EQ(judged.datasets[0].format.type, "judged");
+  EXPECT_EQ(judged.datasets[0].format.chat_template, "llama3");
+  EXPECT_EQ(judged.datasets[0].format.field_messages, "instruction");
+  // What the entry says itself holds.
+  EXPECT_EQ(learning_from("dpo", "type: chatml.icr, chat_template: qwen3").datasets[0].format.chat_template, "qwen3");
+  EXPECT_EQ(learning_from("orpo", "type: llama3.ultra").datasets[0].format.chat_template, "llama3");
+  EXPECT_EQ(learning_from("dpo", "type: passthrough.default").datasets[0].format.type, "preference");
+  const auto refused = [](const std::string& rl, const std::string& type) {
+    return user_error_of([&] { learning_from(rl, "type: " + type); });
+  };
+  EXPECT_THAT(refused("dpo", "zephyr.nectar"), HasSubstr("chat_template: FILE.jinja; write Zephyr's template"));
+  EXPECT_THAT(refused("dpo", "chatml.unheard"), HasSubstr("rows have a prompt or messages, chosen and rejected"));
+  EXPECT_THAT(refused("kto", "chatml.unheard"),
+              HasSubstr("write type: preference (for rl: kto, type: judged) and chat_template: chatml; rows have"));
 }
 
 TEST(OptionsForeign, MuonIsForMatricesThatTrainAsAWhole) {
