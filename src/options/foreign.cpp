@@ -205,8 +205,10 @@ const std::vector<Entry>& keys() {
       // optimizer and schedule
       {{"optim_args", "optim_target_modules", "lr_groups", "loraplus_*", "embedding_lr", "embedding_lr_scale",
         "lr_quadratic_warmup", "eta_min", "cosine_constant_lr_ratio", "lisa_*", "relora", "relora_*", "jagged_*",
-        "neftune_noise_alpha", "noisy_embedding_alpha", "loss_watchdog_*"},
+        "neftune_noise_alpha", "noisy_embedding_alpha"},
        only_off("not supported; leave it out")},
+      {{"loss_watchdog_threshold", "loss_watchdog_patience"},
+       not_needed("a run stops where its loss is no number; early_stopping_patience stops one that gets no better")},
       {{"label_smoothing_factor"}, is_called("loss.label_smoothing")},
       {{"use_dft"}, switched("loss.token_weight", "dft")},
       {{"use_eaft"}, switched("loss.token_weight", "eaft")},
@@ -337,8 +339,6 @@ const std::vector<Entry>& values() {
   return table;
 }
 
-const std::vector<Entry>& entry_keys() {
-  static const std::vector<Entry> table = {
 // Types of pairs and of judged answers have the name of a template and that of their rows: chatml.intel. Of judged
 // answers rows are told by rl: kto alone.
 std::optional<Meaning> meaning_of_preferences(const std::string& word, bool judged) {
@@ -372,6 +372,8 @@ std::optional<Meaning> meaning_of_preferences(const std::string& word, bool judg
   return meaning;
 }
 
+const std::vector<Entry>& entry_keys() {
+  static const std::vector<Entry> table = {
       {{"type"}, [](const YAML::Node& value) { return meaning_of_type(value, ""); }},
       {{"message_field_role"},
        [](const YAML::Node& value) {
@@ -410,8 +412,6 @@ std::optional<Meaning> meaning_of_value(const std::string& key, const YAML::Node
   return answer_of(values(), key, value);
 }
 
-std::optional<Meaning> meaning_in_dataset(const std::string& key, const YAML::Node& value) {
-  return answer_of(entry_keys(), key, value);
 std::optional<Meaning> meaning_of_type(const YAML::Node& value, const std::string& rl) {
   const std::string word = word_of(value);
   const auto is = [](const char* type) { return Meaning{Kind::same, "", {{"type", type}}}; };
@@ -436,6 +436,8 @@ std::optional<Meaning> meaning_of_type(const YAML::Node& value, const std::strin
   return std::nullopt;
 }
 
+std::optional<Meaning> meaning_in_dataset(const std::string& key, const YAML::Node& value) {
+  return answer_of(entry_keys(), key, value);
 }
 
 bool is_absent(const YAML::Node& value) {

@@ -101,12 +101,12 @@ TEST_F(CliImport, WhatCannotBeIsOneMessage) {
                common("vision") +
                    "processor_type: AutoProcessor\nskip_prepare_dataset: true\nremove_unused_columns: false\n"
                    "datasets:\n  - path: rows.jsonl\n    typ: alpaca\noptimizer: adafactor\nfp16: true\n"
-                   "loss_watchdog_threshold: 5.0\nsequence_len: many\n");
+                   "sequence_len: many\n");
   const CommandResult plan = inlay({"plan", folder / "vision.yml"});
   EXPECT_EQ(plan.code, 2);
   for (const char* part :
-       {"6 problems:", "processor_type: only text", "did you mean type?", "expected adamw, muon or schedule_free_adamw",
-        "fp16 is not supported", "loss_watchdog_threshold", "line 30: sequence_len: expected"}) {
+       {"5 problems:", "processor_type: only text", "did you mean type?", "expected adamw, muon or schedule_free_adamw",
+        "fp16 is not supported", "line 29: sequence_len: expected"}) {
     EXPECT_THAT(plan.err, HasSubstr(part));
   }
 }

@@ -79,7 +79,8 @@ TEST(OptionsForeign, WhatIsAlwaysSoIsAcceptedAndSaidInOneLine) {
       "gradient_checkpointing_kwargs: {use_reentrant: false}\npad_to_sequence_len: true\nstrict: false\n"
       "plugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
       "  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\nliger_rope: true\ntorch_compile: auto\n"
-      "optimizer: adamw_torch_fused\nspecial_tokens: {pad_token: <pad>}\neval_batch_size: 2\nload_in_8bit: false\n");
+      "optimizer: adamw_torch_fused\nspecial_tokens: {pad_token: <pad>}\nloss_watchdog_threshold: 5.0\n"
+      "loss_watchdog_patience: 3\neval_batch_size: 2\nload_in_8bit: false\n");
   EXPECT_THAT(o.notes, ElementsAre(AllOf(HasSubstr("not needed here: bf16, tf32, flash_attention"),
                                          HasSubstr("eval_batch_size (docs/migration.md)"))));
 }
