@@ -1,9 +1,12 @@
-#include "options/import.h"
+#include <filesystem>
+#include <optional>
+
 #include "cli/commands.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "io/file.h"
 #include "io/paths.h"
-#include "core/text.h"
+#include "options/import.h"
 
 namespace inlay::cli {
 
@@ -18,14 +21,16 @@ struct ImportArguments {
 int run(const ImportArguments& arguments) {
   const std::vector<std::string>& rest = arguments.rest;
   options::Imported imported;
+  std::optional<std::filesystem::path> to;
+  if (!arguments.output.empty()) to = std::filesystem::path(arguments.output).parent_path();
   if (arguments.from == "mini_trainer") {
     if (rest.empty()) user_error("inlay import mini_trainer -- ARGUMENTS: give its command line behind two dashes");
-    imported = options::import_mini_trainer(rest);
+    imported = options::import_mini_trainer(rest, to);
   } else if (arguments.from == "axolotl" && !io::exists("axolotl") && rest.size() == 1) {
     return run({.from = rest.front(), .output = arguments.output, .rest = {}, .quiet = arguments.quiet});
   } else {
     if (!rest.empty()) user_error("'{}': only the name of a file is expected", rest.front());
-    imported = options::import_axolotl(io::read_file(arguments.from, std::size_t{16} << 20), arguments.from);
+    imported = options::import_axolotl(io::read_file(arguments.from, std::size_t{16} << 20), arguments.from, to);
   }
   if (!arguments.quiet) fmt::print(stderr, "{}", imported.remarks());
   if (arguments.output.empty()) {
@@ -50,7 +55,20 @@ void add_import(Program& program) {
   command->add_option("arguments", arguments->rest, "mini_trainer's arguments, behind --");
   command->add_option("-o,--output", arguments->output, "New file to write (default: standard output)");
   command->add_flag("--quiet", arguments->quiet, "Print errors and the result only");
-  command->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });
+  command->allow_extras();
+  command->callback([&program, command, arguments] {
+    std::vector<std::string> extras = command->remaining();
+    std::erase(extras, "--");
+    if (!extras.empty()) {
+      if (arguments->from != "mini_trainer") {
+        command->allow_extras(false);
+        throw CLI::ExtrasError(command->get_name(), extras);
+      }
+      user_error("'{}': two dashes come before mini_trainer's arguments: inlay import mini_trainer -- {} ...",
+                 extras.front(), extras.front());
+    }
+    program.action = [arguments] { return run(*arguments); };
+  });
 }
 
 }  // namespace inlay::cli

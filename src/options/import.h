@@ -1,5 +1,7 @@
 #pragma once
 
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,10 +17,13 @@ struct Imported {
   std::string remarks() const;  // all of them, a line each
 };
 
-// A file of axolotl. Where its defaults are others than ours, they are written out.
-Imported import_axolotl(const std::string& yaml, const std::string& source);
+// A file of axolotl. Where its defaults are others than ours, they are written out. to: the folder that the result is
+// put into, from which its relative paths are to count; absent: nobody knows.
+Imported import_axolotl(const std::string& yaml, const std::string& source,
+                        const std::optional<std::filesystem::path>& to = {});
 
-// The arguments of mini_trainer's command line.
-Imported import_mini_trainer(const std::vector<std::string>& arguments);
+// mini_trainer's command line, with or without what starts it.
+Imported import_mini_trainer(const std::vector<std::string>& arguments,
+                             const std::optional<std::filesystem::path>& to = {});
 
 }  // namespace inlay::options

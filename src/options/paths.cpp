@@ -62,13 +62,12 @@ constexpr const char* keys_of_paths[] = {"base_model",
 
 bool is_pattern(const std::string& path) { return path.find_first_of("*?[") != path.npos; }
 
-// Folders of patterns are looked for, not the patterns.
+}  // namespace
+
 bool is_found(const std::string& path) {
   return io::exists(is_pattern(path) ? fs::path(path.substr(0, path.find_first_of("*?["))).parent_path()
                                      : fs::path(path));
 }
-
-}  // namespace
 
 std::string with_home(const std::string& path) {
   const auto home = path.starts_with("~/") ? environment("HOME") : std::nullopt;

@@ -16,6 +16,9 @@ std::string located(const std::string& path, PathUse use, const std::filesystem:
 // ~/x as a shell would have it.
 std::string with_home(const std::string& path);
 
+// Whether there is something to read; of a pattern its folder is looked for.
+bool is_found(const std::string& path);
+
 // Makes the relative paths that one key holds relative to a folder, as `located` does; an empty one is the working
 // directory, where they stay as they are.
 void locate(TrainOptions& options, const std::string& key, const std::filesystem::path& folder);

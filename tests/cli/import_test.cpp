@@ -199,6 +199,40 @@ TEST_F(CliImport, TheOtherProgramMayBeNamed) {
   EXPECT_EQ(named.out, inlay({"import", file}).out);
 }
 
+TEST_F(CliImport, PathsCountFromTheNewFile) {
+  std::filesystem::create_directories(folder / "configs");
+  std::filesystem::create_directories(folder / "else where");
+  folder.write("a.yml",
+               "base_model: base\nlearning_rate: 1e-3\noutput_dir: out\nsequence_len: 256\nchat_template: t.jinja\n"
+               "datasets:\n  - path: rows.jsonl\n    type: alpaca\n  - path: json\n    data_files: [rows.jsonl]\n"
+               "  - {path: 'chats*.jsonl', type: sharegpt}\n");
+  folder.write("t.jinja", "{% for m in messages %}{{ m.role }} {{ m.content }}\n{% endfor %}");
+  const std::string moved = folder / "else where/run.yaml";
+  const CommandResult imported = inlay({"import", folder / "a.yml", "-o", moved});
+  ASSERT_EQ(imported.code, 0) << imported.err;
+  EXPECT_THAT(imported.err, AllOf(HasSubstr("datasets.path: rows.jsonl is ../rows.jsonl from the new file's folder"),
+                                  HasSubstr("inlay plan '" + moved + "'\n"), Not(HasSubstr("still to do"))));
+  const CommandResult plan = inlay({"plan", moved, "--device", "cpu"});
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("(by the data)"));
+  // Beside the file nothing changes; without a file nobody knows; what is nowhere is said.
+  ASSERT_EQ(inlay({"import", folder / "a.yml", "-o", folder / "b.yaml"}).code, 0);
+  EXPECT_THAT(inlay({"plan", folder / "b.yaml", "--device", "cpu"}).out, HasSubstr("(by the data)"));
+  EXPECT_THAT(
+      inlay({"import", folder / "a.yml"}).err,
+      HasSubstr("relative paths count from the folder that the new file is put into: base, t.jinja, rows.jsonl"));
+  folder.write("c.yml", "base_model: base\nlearning_rate: 1\noutput_dir: o\ndatasets: [{path: gone.jsonl}]\n");
+  EXPECT_THAT(inlay({"import", folder / "c.yml", "-o", folder / "configs/c.yaml"}).err,
+              HasSubstr("datasets.path: gone.jsonl is not in "));
+}
+
+TEST_F(CliImport, TwoDashesThatAreMissingAreMissed) {
+  const CommandResult result = inlay({"import", "mini_trainer", "--model-name-or-path", "m"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("inlay import mini_trainer -- --model-name-or-path ..."));
+  EXPECT_THAT(inlay({"import", folder / "a.yml", "--outptu", "x"}).err, HasSubstr("did you mean --output?"));
+}
+
 TEST_F(CliImport, ACommandLineIsTranslated) {
   const CommandResult imported = inlay({"import", "mini_trainer", "--", "--model-name-or-path", folder / "base",
                                         "--data-path", folder / "rows.jsonl", "--output-dir", folder / "out",

@@ -10,7 +10,9 @@ namespace inlay::options {
 namespace {
 
 using inlay::testing::user_error_of;
+using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -60,6 +62,106 @@ TEST(OptionsImport, WhatIsLeftToDecideIsSaid) {
   EXPECT_THAT(imported.unneeded, Contains("lora_r: there is no adapter"));
   EXPECT_THAT(user_error_of([] { import_axolotl("a: [", "a.yml"); }), HasSubstr("a.yml, line 1: not valid YAML"));
   EXPECT_THAT(user_error_of([] { import_axolotl("- a", "a.yml"); }), HasSubstr("as axolotl's files have"));
+}
+
+TEST(OptionsImport, PairsOfAnswersKeepTypeAndTemplate) {
+  const auto imported = [](const std::string& rl, const std::string& entry) {
+    return import_axolotl("base_model: org/m\nlearning_rate: 1\noutput_dir: o\nrl: " + rl +
+                              "\ndatasets:\n  - {path: org/d, " + entry + "}\n",
+                          "a.yml");
+  };
+  const auto read = [](const Imported& result) {
+    const auto format = parse_options(result.yaml, "run.yaml", {}).datasets[0].format;
+    return format.type + " " + format.chat_template + " " + format.field_messages;
+  };
+  EXPECT_EQ(read(imported("dpo", "type: chatml.intel")), "preference chatml question");
+  EXPECT_EQ(read(imported("kto", "type: chatml.intel")), "judged chatml question");
+  EXPECT_EQ(read(imported("kto", "type: llama3.ultra")), "judged llama3 ");
+  EXPECT_EQ(read(imported("dpo", "type: chat_template.default, field_messages: talk")),
+            "preference tokenizer_default talk");
+  EXPECT_EQ(read(imported("kto", "type: chat_template")), "judged tokenizer_default ");
+  const Imported ultra = imported("orpo", "type: llama3.ultra");
+  EXPECT_EQ(read(ultra), "preference llama3 ");
+  EXPECT_THAT(ultra.open, IsEmpty());
+  const Imported zephyr = imported("dpo", "type: zephyr.nectar");
+  EXPECT_EQ(read(zephyr), "preference FILE.jinja ");
+  EXPECT_THAT(zephyr.open, ElementsAre(HasSubstr("write Zephyr's template into that file"), HasSubstr("'FILE.jinja'")));
+}
+
+TEST(OptionsImport, WhatEvaluatesNothingIsLeftOut) {
+  const std::string yaml =
+      "base_model: org/m\nlearning_rate: 1\noutput_dir: o\ndatasets: [{path: org/d}]\neval_steps: 10\n"
+      "early_stopping_patience: 3\nload_best_model_at_end: true\nmetric_for_best_model: eval_loss\n"
+      "save_strategy: best\n";
+  const Imported nothing = import_axolotl(yaml + "val_set_size: 0.0\n", "a.yml");
+  EXPECT_THAT(nothing.open, IsEmpty());
+  EXPECT_THAT(nothing.unneeded, Contains("early_stopping_patience: 3: neither test_datasets nor val_set_size gives "
+                                         "something to evaluate on"));
+  const TrainOptions without = parse_options(nothing.yaml, "run.yaml", {});
+  EXPECT_EQ(without.eval_steps, 0);
+  EXPECT_EQ(without.early_stopping_patience, 0);
+  const TrainOptions with = parse_options(import_axolotl(yaml + "val_set_size: 0.1\n", "a.yml").yaml, "run.yaml", {});
+  EXPECT_EQ(with.eval_steps, 10);
+  EXPECT_EQ(with.early_stopping_patience, 3);
+}
+
+TEST(OptionsImport, WhatMayHaveBeenMeantIsSaid) {
+  const Imported imported = import_axolotl(
+      "base_model: org/m\noutput_dir: o\nlearning_rat: 1e-4\nchat_template: lama3\n"
+      "datasets: [{path: org/d, typ: alpaca, chat_template: chatmll}]\nloss_watchdog_threshold: 5\n",
+      "a.yml");
+  EXPECT_THAT(imported.lost, Contains("learning_rat: 1e-4: the key is not known here; did you mean learning_rate?"));
+  EXPECT_THAT(imported.lost, Contains("datasets.typ: the key is not known here; did you mean type?"));
+  EXPECT_THAT(imported.open, Contains(HasSubstr("; did you mean llama3?")));
+  EXPECT_THAT(imported.open, Contains(HasSubstr("; did you mean chatml?")));
+  const Imported other = import_axolotl("base_model: org/m\nchat_template: llama4\n", "a.yml");
+  EXPECT_THAT(other.open, Contains(AllOf(HasSubstr("'llama4' is neither"), Not(HasSubstr("did you mean")))));
+  EXPECT_THAT(imported.unneeded,
+              Contains(HasSubstr("loss_watchdog_threshold: 5: a run stops where its loss is no number")));
+}
+
+// A file without a folder in its name is in the working directory.
+TEST(OptionsImport, PathsCountFromTheNewFileWhereverThatIs) {
+  const inlay::testing::TempFolder folder;
+  folder.write("rows.jsonl", "");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  const auto path = [](const std::string& source, const std::optional<std::filesystem::path>& to) {
+    const std::string yaml = "base_model: org/m\nlearning_rate: 1\noutput_dir: o\ndatasets: [rows.jsonl]\n";
+    return parse_options(import_axolotl(yaml, source, to).yaml, "run.yaml", {}).datasets[0].path;
+  };
+  EXPECT_EQ(path("a.yml", ""), "rows.jsonl");
+  EXPECT_EQ(path(folder / "a.yml", ""), "rows.jsonl");
+  EXPECT_EQ(path("conf/a.yml", "conf"), "../rows.jsonl");
+  EXPECT_EQ(path("a.yml", folder.path() / "else/where"), "../../rows.jsonl");
+  EXPECT_EQ(path("a.yml", std::nullopt), "rows.jsonl");
+  std::filesystem::current_path(before);
+}
+
+TEST(OptionsImport, WhatStartsMiniTrainerIsNoArgumentOfIt) {
+  const std::vector<std::string> own = {"--model-name-or-path=m", "--data-path", "d.jsonl", "--output-dir", "o",
+                                        "--learning-rate",        "1e-5"};
+  const auto imported = [&](std::vector<std::string> words) {
+    words.insert(words.end(), own.begin(), own.end());
+    return import_mini_trainer(words);
+  };
+  const std::string plain = imported({}).yaml;
+  for (const std::vector<std::string>& launcher : std::vector<std::vector<std::string>>{
+           {"torchrun", "--nproc-per-node=8", "train.py"},
+           {"torchrun", "--standalone", "--nproc_per_node", "8", "/opt/mini/train.py"},
+           {"OMP_NUM_THREADS=4", "torchrun", "--nproc-per-node", "8", "-m", "mini_trainer.train"},
+           {"accelerate", "launch", "--num_processes", "8", "train.py"}}) {
+    const Imported result = imported(launcher);
+    EXPECT_EQ(result.yaml, plain);
+    EXPECT_THAT(result.open, IsEmpty());
+    EXPECT_THAT(result.lost, IsEmpty());
+    EXPECT_THAT(result.translated, Contains(HasSubstr("inlay train run.yaml --processes 8, or by mpirun")));
+  }
+  EXPECT_EQ(imported({"python", "train.py"}).yaml, plain);
+  EXPECT_EQ(imported({"python", "-m", "mini_trainer.train"}).yaml, plain);
+  EXPECT_THAT(imported({"torchrun", "--nproc-per-node=gpu", "train.py"}).translated,
+              Contains(HasSubstr("--processes auto")));
+  EXPECT_THAT(user_error_of([] { import_mini_trainer({"--seed", "1", "odd"}); }), HasSubstr("'odd': expected"));
 }
 
 TEST(OptionsImport, ACommandLineOfMiniTrainerBecomesAConfiguration) {
