@@ -272,7 +272,12 @@ const std::vector<Entry>& keys() {
       {{"gptq", "gptq_*"}, only_off("GPTQ models are not supported; give the model that it was made from")},
       {{"processor_type", "freeze_mm_modules", "image_size", "image_resize_algorithm"},
        [](const YAML::Node&) { return refused(text_only); }},
-      {{"chat_template_jinja"}, is_called("chat_template")},
+      {{"chat_template_jinja"},
+       [](const YAML::Node& value) {
+         const bool inline_text = value.IsScalar() && value.Scalar().find_first_of("{\n") != std::string::npos;
+         return inline_text ? refused("write the template to a file, and chat_template: FILE.jinja")
+                            : Meaning{Kind::same, "the key is chat_template", {{"chat_template", in_one_line(value)}}};
+       }},
       {{"added_tokens"}, is_called("tokens")},
       {{"added_tokens_overrides"}, only_off("not supported; tokens adds new ones")},
       {{"default_system_message", "chat_template_kwargs"},
@@ -327,6 +332,11 @@ const std::vector<Entry>& values() {
          return Meaning{Kind::same, "they have names", {{"special_tokens", in_one_line(value)}}};
        }},
       {{"optimizer"}, optimizer},
+      {{"chat_template"},
+       [](const YAML::Node& value) -> std::optional<Meaning> {
+         if (word_of(value) != "jinja") return std::nullopt;
+         return unneeded("chat_template_jinja says which");
+       }},
       {{"lr_scheduler"},
        [](const YAML::Node& value) -> std::optional<Meaning> {
          const std::string word = word_of(value);

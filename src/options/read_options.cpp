@@ -75,7 +75,11 @@ class Setter {
   };
 
   bool is_given(const std::string& key) const {
-    return std::ranges::any_of(given_.keys, [&](const Given& g) { return g.place.key == key; });
+    return std::ranges::any_of(given_.keys, [&](const Given& g) {
+      if (g.place.key != key) return false;
+      const auto meaning = meaning_of_value(key, g.value);
+      return !meaning || meaning->kind != Meaning::Kind::unneeded;  // as good as absent
+    });
   }
 
   void translate(const Place& place, const YAML::Node& value, const Meaning& meaning) {

@@ -145,6 +145,13 @@ TEST(OptionsForeign, WordsOfAxolotlMeanTheSame) {
   EXPECT_EQ(parsed("optimizer: adamw_bnb_8bit\noptimizer_state: fp32\n").optimizer_state, DType::f32);
 }
 
+TEST(OptionsForeign, ATemplateOfOnesOwnHasTwoKeysInAxolotl) {
+  EXPECT_EQ(parsed("chat_template: jinja\nchat_template_jinja: t.jinja\n").chat_template, "t.jinja");
+  EXPECT_EQ(parsed("chat_template_jinja: t.jinja\n").chat_template, "t.jinja");
+  EXPECT_THAT(error_of("chat_template: jinja\nchat_template_jinja: '{{ messages }}'\n"),
+              HasSubstr("run.yaml, line 6: chat_template_jinja: write the template to a file"));
+}
+
 TEST(OptionsForeign, EntriesOfDatasetsMayBeWrittenAsAxolotlHasThem) {
   const auto o = parse_options(
       "base_model: m\noutput_dir: o\nlearning_rate: 1\ndatasets:\n"
