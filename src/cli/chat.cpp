@@ -8,6 +8,7 @@
 
 #include "cli/checks.h"
 #include "cli/commands.h"
+#include "cli/edited_lines.h"
 #include "cli/model_arguments.h"
 #include "cli/prompts.h"
 #include "cli/typed_lines.h"
@@ -126,20 +127,38 @@ class Conversation {
   bool cut_ = false;
 };
 
+// Where messages come from: a person at a prompt, or lines as they are.
+class MessageLines {
+ public:
+  MessageLines() {
+    if (is_terminal(STDIN_FILENO) && is_terminal(STDOUT_FILENO)) edited_.emplace();
+  }
+
+  bool person() const { return edited_.has_value(); }
+  std::optional<std::string> next(std::string_view prompt) { return person() ? edited_->next(prompt) : plain_.next(); }
+  bool lost_some() { return plain_.lost_some(); }
+  void forget() { person() ? edited_->forget() : plain_.forget(); }
+  void remember(const std::string& message) {
+    if (person()) edited_->remember(message);
+  }
+  // A message of what was typed while nobody asked; nothing where no line of it was finished.
+  std::optional<std::string> typed_ahead(std::string_view prompt);
+
+ private:
+  TypedLines plain_;
+  std::optional<EditedLines> edited_;
+};
+
 // A message of several lines stands between these; any other line is a message.
 constexpr std::string_view quotes = "\"\"\"";
 
 // The rest of a message that began with quotes; nothing where the input ends before it does.
-std::optional<std::string> quoted_message(const std::string& first, TypedLines& lines, bool person) {
+std::optional<std::string> quoted_message(const std::string& first, MessageLines& lines) {
   std::string message = first.substr(quotes.size());
   std::size_t end = message.find(quotes);
   while (end == std::string::npos) {
-    if (person) {
-      fmt::print("… ");
-      std::fflush(stdout);
-    }
-    const std::optional<std::string> line = lines.next();
-    if (!line) return person ? std::nullopt : std::optional(message);
+    const std::optional<std::string> line = lines.next("… ");
+    if (!line) return lines.person() ? std::nullopt : std::optional(message);
     const std::size_t from = message.size();
     message += "\n" + *line;
     end = message.find(quotes, from);
@@ -149,49 +168,32 @@ std::optional<std::string> quoted_message(const std::string& first, TypedLines& 
 }
 
 // Whether a line can be part of a message of several.
-bool is_text(std::string_view line) {
-  return !line.starts_with('/') && !line.starts_with(quotes) && line.size() < TypedLines::longest;
-}
+bool is_text(std::string_view line) { return !line.starts_with('/') && !line.starts_with(quotes); }
 
 // Lines that were typed while an answer was printed were not typed in answer to another: they are one message.
-std::optional<std::string> message_typed_ahead(TypedLines& lines) {
-  std::optional<std::string> message = lines.next();
-  if (!message || !is_text(*message)) return message;
-  while (lines.has_line() && is_text(lines.upcoming())) {
-    const std::optional<std::string> line = lines.next();
-    if (!line) return std::nullopt;
-    *message += "\n" + *line;
-  }
+std::optional<std::string> MessageLines::typed_ahead(std::string_view prompt) {
+  if (!person()) return std::nullopt;
+  edited_->take_what_is_there();
+  if (!edited_->has_line()) return std::nullopt;
+  std::optional<std::string> message = next(prompt);
+  if (!is_text(*message)) return message;
+  while (edited_->has_line() && is_text(edited_->upcoming())) *message += "\n" + *next("");
   return message;
 }
 
-int talk(const ChatArguments& arguments, Conversation& conversation, Console& console) {
-  const bool person = is_terminal(STDIN_FILENO) && is_terminal(STDOUT_FILENO);
-  const bool colour = wants_colour(STDOUT_FILENO);
+int talk(const ChatArguments& arguments, Conversation& conversation, MessageLines& lines, Console& console) {
+  const bool person = lines.person();
   const auto note = [&](const std::string& text) { console.line(text); };
   console.status("");  // what was loaded is no part of the conversation
   if (person) {
-    note("/reset begins anew, /exit or Ctrl-D ends, Ctrl-C ends an answer; \"\"\" stands around several lines");
+    note("/reset begins anew, /exit ends, Ctrl-C ends an answer; \"\"\" around several lines");
   }
-  const MarkedPastes marked(person);
-  TypedLines lines;
+  constexpr std::string_view prompt = "> ";
   bool hinted = false;
-  bool answered = true;  // or loaded: what was typed meanwhile is not to be seen any more
   for (;;) {
-    if (person && std::exchange(answered, false)) lines.take_what_is_there();
-    if (person) {
-      fmt::print("{}> {}{}", colour ? "\033[1m" : "", colour ? "\033[0m" : "", lines.begun());
-      std::fflush(stdout);
-    }
-    const bool shown = !lines.begun().empty();
-    std::optional<std::string> line;
-    if (person && !shown && lines.has_line()) {
-      line = message_typed_ahead(lines);
-      if (line) fmt::print("{}\n", *line);
-    } else {
-      line = lines.next();
-    }
-    if (line && line->starts_with(quotes)) line = quoted_message(*line, lines, person);
+    std::optional<std::string> line = lines.typed_ahead(prompt);
+    if (!line) line = lines.next(prompt);
+    if (line && line->starts_with(quotes)) line = quoted_message(*line, lines);
     if (!line && interrupt_requested() && interrupt_exit_code() == 130 && person && !std::exchange(hinted, true)) {
       forget_interrupt();
       lines.forget();
@@ -210,10 +212,7 @@ int talk(const ChatArguments& arguments, Conversation& conversation, Console& co
                       format_count(static_cast<std::int64_t>(TypedLines::longest)), quotes, quotes));
       continue;
     }
-    if (person && line->find('\033') != std::string::npos) {
-      note("(not sent: there are keys in it that do not work here, such as arrows)");
-      continue;
-    }
+    lines.remember(*line);
     if (*line == "/exit" || *line == "/quit") return 0;
     if (*line == "/reset") {
       conversation.reset();
@@ -221,8 +220,6 @@ int talk(const ChatArguments& arguments, Conversation& conversation, Console& co
     } else if (line->starts_with('/') && person) {
       note("(the commands are /reset and /exit)");
     } else if (line->find_first_not_of(" \t") != std::string::npos) {
-      const SilentTerminal silence;
-      answered = true;
       if (!conversation.say(*line)) {
         note(
             fmt::format("the conversation has no room for this within {} tokens: /reset begins anew, and --context "
@@ -239,6 +236,8 @@ int talk(const ChatArguments& arguments, Conversation& conversation, Console& co
 
 int run(ChatArguments arguments) {
   install_interrupt_handler(Heard::silently);
+  // Before the model is loaded, which may take long: what is typed meanwhile is seen at the prompt.
+  MessageLines lines;
   Console console(arguments.quiet);
   const model::ModelConfig config = model::load_config(arguments.model);
   const data::Tokenizer tokenizer = data::Tokenizer::load(arguments.text_folder());
@@ -249,7 +248,7 @@ int run(ChatArguments arguments) {
       std::vector<std::int32_t>(static_cast<std::size_t>(arguments.context))};
   const auto engine = load_generator(arguments, config, longest, 1, "--context", console);
   Conversation conversation(arguments, *engine, tokenizer);
-  return talk(arguments, conversation, console);
+  return talk(arguments, conversation, lines, console);
 }
 
 }  // namespace

@@ -14,6 +14,12 @@ namespace {
 
 std::atomic<int> received = 0;  // the signal, or 0; lock-free, so a handler may set it
 std::atomic<bool> aloud = true;
+std::atomic<void (*)()> last_act = nullptr;
+
+[[noreturn]] void exit_at_once(int code) {
+  if (auto* const last = last_act.load()) last();
+  std::_Exit(code);
+}
 
 }  // namespace
 
@@ -21,7 +27,7 @@ void install_interrupt_handler(Heard heard) {
   aloud = heard == Heard::aloud;
   const auto note = [](int signal) {
     int none = 0;
-    if (!received.compare_exchange_strong(none, signal)) std::_Exit(128 + signal);  // a second time: at once
+    if (!received.compare_exchange_strong(none, signal)) exit_at_once(128 + signal);  // a second time
     // A step may take long; who pressed the keys sees that they were heard. write() is allowed in a handler.
     static constexpr std::string_view answer = "\nstopping as soon as it is safe; press again to stop at once\n";
     if (aloud && ::isatty(STDERR_FILENO) == 1 && ::write(STDERR_FILENO, answer.data(), answer.size()) < 0) return;
@@ -51,6 +57,8 @@ void install_interrupt_handler(Heard heard) {
 }
 
 void request_interrupt() { received = SIGINT; }
+
+void before_exit_at_once(void (*last)()) { last_act = last; }
 
 void forget_interrupt() { received = 0; }
 

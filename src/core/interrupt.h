@@ -22,6 +22,9 @@ void install_interrupt_handler(Heard heard = Heard::aloud);
 // The same for a program that has handlers of its own: as if Ctrl-C had come, and as if nothing had.
 void request_interrupt();
 void forget_interrupt();
+// What is still done where one that comes a second time ends the process at once; it may do no more than a signal's
+// handler may. Null: nothing.
+void before_exit_at_once(void (*last)());
 // Whether one of them has come.
 bool interrupt_requested();
 // What a shell expects of a process that such a signal ended: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP,
