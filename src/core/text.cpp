@@ -100,6 +100,12 @@ std::string format_value(double value) {
   return std::isinf(value) ? "inf" : fmt::format("{}", value);
 }
 
+std::string format_decimals(double value, int decimals) {
+  std::string text = fmt::format("{:.{}f}", value, decimals);
+  if (text.starts_with('-') && text.find_first_not_of("-0.") == std::string::npos) text.erase(0, 1);
+  return text;
+}
+
 std::string format_count(std::int64_t count) {
   std::string digits = std::to_string(count < 0 ? -count : count);
   for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {

@@ -23,6 +23,8 @@ std::string shell_quoted(std::string_view word);
 std::string format_duration(double seconds);
 // For messages: what is not a finite number is "nan" or "inf", whatever its sign bit says.
 std::string format_value(double value);
+// With so many decimals; what is zero in all of them has no sign.
+std::string format_decimals(double value, int decimals);
 // "12,345,678".
 std::string format_count(std::int64_t count);
 // "1 row", "2,000 rows", "2 batches".

@@ -233,7 +233,7 @@ void Loop::report(const StepResult& result, double rate, double seconds, double 
   const std::string share = matmul_share > 0 ? fmt::format("  {:.0f} % of peak", 100 * matmul_share) : "";
   std::string objective;
   for (const auto& [name, value] : result.metrics) {
-    if (shown_in_the_log(name)) objective += fmt::format("  {} {:.4f}", name, value);
+    if (shown_in_the_log(name)) objective += fmt::format("  {} {}", name, format_decimals(value, 4));
   }
   // The remaining time by this run's recent pace, which the first steps (warm-up of caches) do not know yet.
   pace_ = pace_ == 0 ? seconds : 0.9 * pace_ + 0.1 * seconds;
@@ -276,7 +276,7 @@ bool Loop::evaluate_now() {
   std::string line = fmt::format("step {}: eval loss {:.4f}", state_.step, found.loss);
   for (const auto& [name, value] : found.metrics) {
     record["eval_" + name] = value;
-    if (shown_in_the_log(name)) line += fmt::format(", {} {:.4f}", name, value);
+    if (shown_in_the_log(name)) line += fmt::format(", {} {}", name, format_decimals(value, 4));
   }
   if (found.metrics.empty()) {
     record["eval_perplexity"] = std::exp(found.loss);

@@ -109,7 +109,8 @@ std::string model_card(const CardFacts& facts) {
     card += fmt::format("| {} | {} |\n", what, value);
   };
   const auto change = [](const std::optional<double>& before, double after) {
-    return before ? fmt::format("{:.4f} → {:.4f}", *before, after) : fmt::format("{:.4f}", after);
+    const std::string result = format_decimals(after, 4);
+    return before ? fmt::format("{} → {}", format_decimals(*before, 4), result) : result;
   };
   card += "## How it went\n| | |\n|---|---|\n";
   row("loss, first step → last", change(first.loss, number("loss")));

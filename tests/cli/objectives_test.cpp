@@ -92,6 +92,9 @@ TEST_P(CliObjectives, TheReferenceIsComputedOnceAndStays) {
   const auto records = metrics("first");
   EXPECT_NEAR(records.front().at("loss").get<double>(), std::log(2.0), 1e-6);
   EXPECT_NEAR(records.front().at("rewards/margins").get<double>(), 0, 1e-5);
+  // Rounded to what the log shows they are zero, and not less than that.
+  EXPECT_THAT(first.err + first.out, HasSubstr("rewards/rejected 0.0000"));
+  EXPECT_THAT(first.err + first.out, Not(HasSubstr("-0.0000")));
   const CommandResult second = train("second", "pairs.jsonl", dpo);
   ASSERT_EQ(second.code, 0) << second.err;
   EXPECT_THAT(second.err + second.out, HasSubstr("log-probabilities from"));

@@ -6,6 +6,8 @@
 
 #include <cstdlib>
 
+#include "core/text.h"
+
 namespace inlay {
 namespace {
 
@@ -50,6 +52,15 @@ TEST(CoreText, IsCutBetweenCharacters) {
   EXPECT_EQ(first_characters("a━b", 2), "a━");
   EXPECT_EQ(first_characters("━━", 1), "━");
   EXPECT_EQ(first_characters("━", 0), "");
+}
+
+TEST(CoreText, WhatIsZeroInAllDecimalsHasNoSign) {
+  EXPECT_EQ(format_decimals(-0.0, 4), "0.0000");
+  EXPECT_EQ(format_decimals(-0.00004, 4), "0.0000");
+  EXPECT_EQ(format_decimals(-0.00006, 4), "-0.0001");
+  EXPECT_EQ(format_decimals(-0.4, 0), "0");
+  EXPECT_EQ(format_decimals(-10, 1), "-10.0");
+  EXPECT_EQ(format_decimals(1.25, 1), "1.2");
 }
 
 TEST(CoreText, ABarShowsItsShare) {
