@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <optional>
+#include <string>
 
 #include <inlay/version.h>
 
@@ -70,6 +72,12 @@ Failure current_failure() {
   }
 }
 
+// As wide as the terminal that it is for.
+std::string help_for(int descriptor, const CLI::App& app) {
+  const std::optional<std::size_t> width = inlay::terminal_width(descriptor);
+  return width ? inlay::wrapped(app.help(), *width) : app.help();
+}
+
 int run(inlay::cli::Program& program, int argc, char** argv, const inlay::parallel::Place& place) {
   using namespace inlay;
   program.arguments = cli::without_help_word({argv + 1, argv + argc});
@@ -89,7 +97,7 @@ int run(inlay::cli::Program& program, int argc, char** argv, const inlay::parall
   }
   try {
     if (argc < 2) {
-      if (place.rank == 0) fmt::print(stderr, "{}", program.app.help());
+      if (place.rank == 0) fmt::print(stderr, "{}", help_for(STDERR_FILENO, program.app));
       return end_with(user_mistake, Whose::everybody, place);
     }
     if (const std::string valued = cli::switch_with_value(program.app, program.arguments); !valued.empty()) {
@@ -107,7 +115,11 @@ int run(inlay::cli::Program& program, int argc, char** argv, const inlay::parall
         return end_with(user_mistake, Whose::everybody, place);
       }
     }
-    if (error.get_exit_code() == 0) return program.app.exit(error);  // --help, --version
+    if (error.get_name() == "CallForHelp") {
+      fmt::print("{}", help_for(STDOUT_FILENO, program.app));
+      return 0;
+    }
+    if (error.get_exit_code() == 0) return program.app.exit(error);  // --version
     say(Whose::everybody, place, cli::explain(error, program.app, program.arguments));
     return end_with(user_mistake, Whose::everybody, place);
   }

@@ -1,9 +1,16 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/hub_arguments.h"
+#include "core/terminal.h"
 #include "core/text.h"
 #include "data/dataset_files.h"
 #include "train/run_plan.h"
@@ -16,23 +23,38 @@ using train::RunPlan;
 
 constexpr int does_not_fit = 2;  // as the run itself would end
 
-// A row for each phase, a column for each class that has something somewhere.
+// A row for each phase, a column for each class that has something somewhere, and one for all of them. Where a terminal
+// has no room for all columns, those that are left stand below the others.
 void print_timeline(const train::MemoryPlan& memory) {
-  MemoryByClass most{};
-  for (const PhasePeak& phase : memory.phases) {
-    for (std::size_t i = 0; i < memory_class_count; ++i) most[i] = std::max(most[i], phase.classes[i]);
-  }
-  fmt::print("device memory at the peak of each phase\n  {:<20}", "");
+  struct Column {
+    std::string name;
+    std::function<std::string(const PhasePeak&)> cell;
+  };
+  std::vector<Column> columns;
   for (std::size_t i = 0; i < memory_class_count; ++i) {
-    if (most[i] > 0) fmt::print(" {:>11}", name_of(static_cast<MemoryClass>(i)));
+    const auto has_some = [i](const PhasePeak& phase) { return phase.classes[i] > 0; };
+    if (std::ranges::none_of(memory.phases, has_some)) continue;
+    columns.push_back({std::string(name_of(static_cast<MemoryClass>(i))), [i](const PhasePeak& phase) {
+                         return phase.classes[i] > 0 ? format_bytes(phase.classes[i]) : "";
+                       }});
   }
-  fmt::print(" {:>11}\n", "in all");
-  for (const PhasePeak& phase : memory.phases) {
-    fmt::print("  {:<20}", phase.phase);
-    for (std::size_t i = 0; i < memory_class_count; ++i) {
-      if (most[i] > 0) fmt::print(" {:>11}", phase.classes[i] > 0 ? format_bytes(phase.classes[i]) : "");
+  columns.push_back({"in all", [](const PhasePeak& phase) { return format_bytes(phase.bytes); }});
+  constexpr std::string_view mark = "  the peak";
+  constexpr std::size_t names = 22, each = 12;
+  const std::size_t width = terminal_width(STDOUT_FILENO).value_or(std::string::npos);
+  const std::size_t room = width > names + mark.size() ? (width - names - mark.size()) / each : 0;
+  const std::size_t at_once = std::clamp<std::size_t>(room, 1, columns.size());
+  fmt::print("device memory at the peak of each phase\n");
+  for (std::size_t first = 0; first < columns.size(); first += at_once) {
+    const std::size_t end = std::min(first + at_once, columns.size());
+    fmt::print("{}  {:<20}", first > 0 ? "\n" : "", "");
+    for (std::size_t i = first; i < end; ++i) fmt::print(" {:>11}", columns[i].name);
+    fmt::print("\n");
+    for (const PhasePeak& phase : memory.phases) {
+      fmt::print("  {:<20}", phase.phase);
+      for (std::size_t i = first; i < end; ++i) fmt::print(" {:>11}", columns[i].cell(phase));
+      fmt::print("{}\n", end == columns.size() && phase.bytes == memory.device_peak ? mark : "");
     }
-    fmt::print(" {:>11}{}\n", format_bytes(phase.bytes), phase.bytes == memory.device_peak ? "  the peak" : "");
   }
 }
 

@@ -1,8 +1,8 @@
 #include "core/console.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
@@ -20,11 +20,8 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 constexpr int bar_width = 20;
 
-std::size_t terminal_width() {
-  winsize size{};
-  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return 100;
-}
+// Left free at the end of a line that passes by, so that the ^C of whoever presses it does not break it.
+constexpr std::size_t left_free = 4;
 
 }  // namespace
 
@@ -51,14 +48,19 @@ void Console::line(std::string_view text) {
   fmt::print(stderr, "{}\n", text);
 }
 
+bool Console::fits(std::string_view text) const {
+  const std::optional<std::size_t> width = live() ? terminal_width(STDERR_FILENO) : std::nullopt;
+  return !width || first_characters(text, *width).size() == text.size();
+}
+
 void Console::status(std::string_view text, bool important) {
   if (quiet_) return;
   if (!terminal_) {
     if (important && !passing_) line(text);
     return;
   }
-  const std::size_t width = terminal_width();
-  fmt::print(stderr, "\r\033[K{}", first_characters(text, width - 1));
+  const std::size_t width = std::max(terminal_width(STDERR_FILENO).value_or(100), 2 * left_free);
+  fmt::print(stderr, "\r\033[K{}", first_characters(text, width - left_free));
   std::fflush(stderr);
   status_shown_ = true;
 }

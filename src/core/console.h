@@ -18,6 +18,8 @@ class Console {
 
   // Whether a person sees a line that is rewritten.
   bool live() const { return terminal_ && !quiet_; }
+  // Whether a line takes one row where a person sees it; anywhere else any does.
+  bool fits(std::string_view text) const;
   // A line that stays.
   void line(std::string_view text);
   // A line that the next one replaces; off a terminal it is printed only where `important`.

@@ -231,6 +231,7 @@ void Loop::report(const StepResult& result, double rate, double seconds, double 
   for (const auto& [name, value] : result.metrics) record[name] = value;
   write_metrics(record);
   const std::string share = matmul_share > 0 ? fmt::format("  {:.0f} % of peak", 100 * matmul_share) : "";
+  const std::string machine = share + "  " + format_bytes(device_peak);
   std::string objective;
   for (const auto& [name, value] : result.metrics) {
     if (shown_in_the_log(name)) objective += fmt::format("  {} {}", name, format_decimals(value, 4));
@@ -238,18 +239,22 @@ void Loop::report(const StepResult& result, double rate, double seconds, double 
   // The remaining time by this run's recent pace, which the first steps (warm-up of caches) do not know yet.
   pace_ = pace_ == 0 ? seconds : 0.9 * pace_ + 0.1 * seconds;
   const std::string left = "  ETA " + format_duration(pace_ * static_cast<double>(steps_ - state_.step));
-  const auto line = [&](double loss, bool live) {
+  const auto line = [&](double loss, bool live, const std::string& more) {
     // A narrow terminal shows the beginning of the line that passes by, and people watch it for the time that is left.
-    return fmt::format("step {}/{}{}  loss {:.4f}{}  norm {:.3f}  lr {:.2e}  {} tok/s{}  {}{}", state_.step, steps_,
+    return fmt::format("step {}/{}{}  loss {:.4f}{}  norm {:.3f}  lr {:.2e}  {} tok/s{}{}", state_.step, steps_,
                        live ? left : "", loss, objective, result.grad_norm, rate, format_count(std::llround(speed)),
-                       share, format_bytes(device_peak), live ? "" : left);
+                       more, live ? "" : left);
   };
   const double done = static_cast<double>(state_.step) / static_cast<double>(steps_);
   history_.add(result.loss, done, now());
   const bool due = state_.step % options_.logging_steps == 0 || state_.step == steps_;
   // What stays has the mean since the line before it, what passes by the step's own loss.
-  if (due && (history_.due() || !console_.live())) console_.line(line(history_.take(), false));
-  if (console_.live()) console_.status(done, line(result.loss, true));
+  if (due && (history_.due() || !console_.live())) {
+    const double mean = history_.take();
+    const std::string whole = line(mean, false, machine);
+    console_.line(console_.fits(whole) ? whole : line(mean, false, ""));  // metrics.jsonl has the rest of it
+  }
+  if (console_.live()) console_.status(done, line(result.loss, true, machine));
 }
 
 bool Loop::evaluate_now() {

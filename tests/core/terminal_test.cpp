@@ -54,6 +54,17 @@ TEST(CoreText, IsCutBetweenCharacters) {
   EXPECT_EQ(first_characters("━", 0), "");
 }
 
+TEST(CoreText, IsBrokenBetweenWordsBelowItsLastColumn) {
+  EXPECT_EQ(wrapped("one two three", 13), "one two three");
+  EXPECT_EQ(wrapped("one two three", 12), "one two\nthree");
+  EXPECT_EQ(wrapped("one two three\n\nfour\n", 7), "one two\nthree\n\nfour\n");
+  EXPECT_EQ(wrapped("  --name    what this name is for\n", 32), "  --name    what this name is\n            for\n");
+  EXPECT_EQ(wrapped("  --name    what this name is for", 20), "  --name    what\n      this name is\n      for");
+  EXPECT_EQ(wrapped("a incomprehensibilities b", 10), "a\nincomprehensibilities\nb") << "no word is broken";
+  EXPECT_EQ(wrapped("äöü äöü", 7), "äöü äöü");
+  EXPECT_EQ(wrapped("", 10), "");
+}
+
 TEST(CoreText, WhatIsZeroInAllDecimalsHasNoSign) {
   EXPECT_EQ(format_decimals(-0.0, 4), "0.0000");
   EXPECT_EQ(format_decimals(-0.00004, 4), "0.0000");
