@@ -256,7 +256,7 @@ int run(ChatArguments arguments) {
 void add_chat(Program& program) {
   auto arguments = std::make_shared<ChatArguments>();
   CLI::App* command = program.app.add_subcommand("chat", "Talk with a model: a line is a message");
-  command->add_option("model", arguments->model, model_meaning)->required();
+  command->add_option("model", arguments->model, ModelArguments::model_or_adapter_meaning)->required();
   command->add_option("--system", arguments->system, "The system message");
   command->add_option("--chat-template", arguments->chat_template,
                       "A .jinja file, or a name such as chatml, in place of the model's own");
@@ -268,7 +268,7 @@ void add_chat(Program& program) {
   arguments->add_machine_to(*command);
   command->callback([&program, arguments] {
     program.action = [arguments] {
-      arguments->find_model();
+      arguments->find_model_or_base();
       return run(*arguments);
     };
   });

@@ -179,7 +179,7 @@ int run(const GenerateArguments& arguments) {
 void add_generate(Program& program) {
   auto arguments = std::make_shared<GenerateArguments>();
   CLI::App* command = program.app.add_subcommand("generate", "Continue prompts, to see what a model has learned");
-  command->add_option("model", arguments->model, model_meaning)->required();
+  command->add_option("model", arguments->model, ModelArguments::model_or_adapter_meaning)->required();
   arguments->prompts.add_to(*command, "Text to continue, as the tokenizer.json of the model reads it");
   command->add_option("--ids", arguments->ids, "Token ids to continue, separated by commas")->delimiter(',');
   command->add_flag("--bos", arguments->bos,
@@ -197,7 +197,7 @@ void add_generate(Program& program) {
   arguments->add_machine_to(*command);
   command->callback([&program, arguments] {
     program.action = [arguments] {
-      arguments->find_model();
+      arguments->find_model_or_base();
       return run(*arguments);
     };
   });

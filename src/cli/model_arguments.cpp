@@ -3,14 +3,37 @@
 #include <algorithm>
 #include <map>
 
+#include "adapter/config.h"
 #include "cli/checks.h"
 #include "core/error.h"
+#include "io/hub.h"
 #include "io/paths.h"
 
 namespace inlay::cli {
 
 const std::string& ModelArguments::text_folder() const {
   return !adapter.empty() && io::exists(std::filesystem::path(adapter) / "tokenizer.json") ? adapter : model;
+}
+
+void ModelArguments::find_model_or_base() {
+  const std::filesystem::path folder = hub.model_folder(model, quiet);
+  if (!io::exists(folder / adapter::config_file) || io::exists(folder / "config.json")) return find_model();
+  if (!adapter.empty()) {
+    user_error("{}: holds an adapter, and so does {} (--adapter); expected the folder of a model", model, adapter);
+  }
+  const std::string base = adapter::read_adapter_config(folder).base_model;
+  const auto advice = [&] { return fmt::format("give the model's folder, and --adapter {}", model); };
+  if (base.empty()) {
+    user_error("{}: {} does not say whose adapter it is (base_model_name_or_path); {}", model, adapter::config_file,
+               advice());
+  }
+  if (!io::exists(base) && !io::is_hub_name(base)) {
+    user_error("{}: is an adapter of {}, where there is no such folder; {}", model, base, advice());
+  }
+  if (!quiet) fmt::print(stderr, "{} is an adapter of {}\n", model, base);
+  adapter = folder;
+  model = base;
+  find_model();
 }
 
 void ModelArguments::add_products_to(CLI::App& command) {

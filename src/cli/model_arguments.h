@@ -55,6 +55,10 @@ struct ModelArguments {
     if (!io::exists(model)) user_error("{}: no such model folder", model);
     if (io::is_file(model)) user_error("{}: is a file; expected the folder of a model", model);
   }
+  // The same where an adapter may stand in the model's place: it says whose adapter it is.
+  void find_model_or_base();
+  static constexpr const char* model_or_adapter_meaning =
+      "Hugging Face model folder, or a name on the hub (org/name); or an adapter's folder, which names its model";
   void add_machine_to(CLI::App& command) {
     hub.add_to(command);
     command.add_option("--device", device, "auto, cpu or cuda");

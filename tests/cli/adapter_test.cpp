@@ -339,6 +339,35 @@ TEST_P(CliAdapter, AnAdapterIsNoModel) {
               HasSubstr("not an adapter: there is no adapter_config.json"));
 }
 
+TEST_P(CliAdapter, WhoTalksWithAnAdapterTalksWithItsModel) {
+  ASSERT_EQ(train("run", lora).code, 0);
+  const auto said = [&](const std::string& model, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"generate", model, "--device", device(), "--ids", "1,2", "--max-new-tokens", "8"});
+    return inlay(more);
+  };
+  const CommandResult whole = said(path("base"), {"--adapter", path("run")}), alone = said(path("run"));
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  EXPECT_EQ(alone.out, whole.out);
+  EXPECT_NE(alone.out, said(path("base")).out) << "the base by itself says something else";
+  EXPECT_THAT(alone.err, HasSubstr(path("run") + " is an adapter of " + path("base") + "\n"));
+  EXPECT_THAT(said(path("run"), {"--quiet"}).err, Not(HasSubstr("is an adapter of")));
+  EXPECT_THAT(said(path("run"), {"--adapter", path("run")}).err, HasSubstr("holds an adapter, and so does"));
+  const std::string config = read_text(folder / "run/adapter_config.json");
+  const auto with_base = [&](const std::string& base) {
+    nlohmann::json changed = nlohmann::json::parse(config);
+    changed["base_model_name_or_path"] = base.empty() ? nlohmann::json(nullptr) : nlohmann::json(base);
+    folder.write("run/adapter_config.json", changed.dump());
+    const CommandResult result = said(path("run"));
+    EXPECT_EQ(result.code, 2) << base;
+    return result.err;
+  };
+  EXPECT_THAT(with_base(path("elsewhere")),
+              HasSubstr("is an adapter of " + path("elsewhere") + ", where there is no such folder; give the model's " +
+                        "folder, and --adapter " + path("run")));
+  EXPECT_THAT(with_base(""), HasSubstr("does not say whose adapter it is (base_model_name_or_path)"));
+  EXPECT_THAT(with_base("org/none"), HasSubstr("org/none: no such model, neither as a path nor in the Hugging Face"));
+}
+
 TEST_P(CliAdapter, AnotherBaseIsRefused) {
   ASSERT_EQ(train("run", lora).code, 0);
   std::string weights = read_text(folder / "base/model.safetensors");

@@ -4,6 +4,7 @@
 
 #include "support/command.h"
 #include "support/loopback_server.h"
+#include "support/paths.h"
 
 // Models and datasets by the names that they have on the hub.
 namespace inlay::testing {
@@ -102,6 +103,25 @@ TEST_F(CliHub, ADownloadThatDidNotComeToItsEnd) {
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.err, HasSubstr("model.safetensors is a link to a file that is not there: the model's download did "
                                     "not come to its end"));
+}
+
+TEST_F(CliHub, AnAdapterNamesItsModelInTheCache) {
+  put_into_cache("models--org--tiny", folder / "base");
+  const CommandResult trained =
+      inlay_with_cache({"train", folder / "run.yaml", "--adapter", "lora", "--lora_target_linear", "true", "--lora_r",
+                        "8", "--lora_alpha", "8"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  nlohmann::json config = nlohmann::json::parse(read_text(folder / "run/adapter_config.json"));
+  config["base_model_name_or_path"] = "org/tiny";
+  folder.write("run/adapter_config.json", config.dump());
+  const CommandResult said = inlay_with_cache({"generate", folder / "run", "--ids", "1,2", "--max-new-tokens", "2"});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_THAT(said.err, HasSubstr("is an adapter of org/tiny\n"));
+  // With nobody who says anything, chat ends as soon as it has loaded them.
+  const std::string command = "HF_HOME=\"$1\" HF_HUB_CACHE= \"$0\" chat \"$2\" --chat-template chatml < /dev/null";
+  const CommandResult chat = run("bash", {"-c", command, program().string(), folder / "hf", folder / "run"});
+  EXPECT_EQ(chat.code, 0) << chat.err;
+  EXPECT_THAT(chat.err, HasSubstr("is an adapter of org/tiny\n"));
 }
 
 TEST_F(CliHub, WhatIsNotThereSaysHowToGetIt) {
