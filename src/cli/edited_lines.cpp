@@ -27,7 +27,7 @@ TerminalSize terminal_size() {
   return {size.ws_row, size.ws_col};
 }
 
-void put(std::string_view text) {
+void show_at_once(std::string_view text) {
   fmt::print("{}", text);
   std::fflush(stdout);
 }
@@ -83,7 +83,7 @@ std::optional<std::string> EditedLines::next(std::string_view prompt) {
     std::swap(shown, editor_);
     draw(prompt, true);
     std::swap(shown, editor_);
-    put("\n");
+    show_at_once("\n");
     std::string line = std::move(finished_.front());
     finished_.pop_front();
     return line;
@@ -95,12 +95,12 @@ std::optional<std::string> EditedLines::next(std::string_view prompt) {
       const LineEditor::Outcome outcome = editor_.press(*key);
       if (outcome == LineEditor::Outcome::line) {
         draw(prompt, true);
-        put("\n");
+        show_at_once("\n");
         return editor_.take();
       }
       if (outcome == LineEditor::Outcome::ended) ended_ = true;
       if (key->kind == KeyKind::redraw) {
-        put("\033[H\033[2J");
+        show_at_once("\033[H\033[2J");
         drawn_ = {};
       }
       changed = true;
@@ -151,7 +151,7 @@ void EditedLines::draw(std::string_view prompt, bool whole) {
   if (last > all.cursor_row || all.widths[last] != all.cursor_column) {
     out += all.cursor_column > 0 ? fmt::format("\r\033[{}C", all.cursor_column) : "\r";
   }
-  put(out);
+  show_at_once(out);
   drawn_ = {.widths = {all.widths.begin() + static_cast<std::ptrdiff_t>(first),
                        all.widths.begin() + static_cast<std::ptrdiff_t>(all.cursor_row)},
             .column = all.cursor_column,

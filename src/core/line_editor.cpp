@@ -12,7 +12,7 @@ namespace inlay {
 
 namespace {
 
-constexpr char escape = '\033';
+constexpr char escape_byte = '\033';
 constexpr std::string_view paste_begin = "200~", paste_end = "\033[201~";
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
@@ -61,14 +61,14 @@ std::optional<Key> sequence_key(std::string_view parameters, char last) {
 // Characters join the one before them where they take no column of their own.
 bool joins(std::string_view text, std::size_t at) { return columns_of(code_point_at(text.data() + at).value) == 0; }
 
-std::size_t before(std::string_view text, std::size_t at) {
+std::size_t character_before(std::string_view text, std::size_t at) {
   if (at == 0) return 0;
   at = previous_character(text, at);
   while (at > 0 && text[at] != '\n' && joins(text, at)) at = previous_character(text, at);
   return at;
 }
 
-std::size_t behind(std::string_view text, std::size_t at) {
+std::size_t character_behind(std::string_view text, std::size_t at) {
   if (at >= text.size()) return text.size();
   do at += code_point_at(text.data() + at).bytes;
   while (at < text.size() && text[at] != '\n' && joins(text, at));
@@ -81,7 +81,7 @@ std::optional<Key> KeyReader::next() {
   while (!bytes_.empty()) {
     if (pasting_) return pasted();
     std::optional<Key> key;
-    if (bytes_.front() == escape) {
+    if (bytes_.front() == escape_byte) {
       if (!take_escape(key)) return std::nullopt;
     } else if (is_control(bytes_.front())) {
       key = control_key(bytes_.front());
@@ -95,7 +95,7 @@ std::optional<Key> KeyReader::next() {
 }
 
 void KeyReader::settle() {
-  if (!pasting_ && bytes_.size() == 1 && bytes_.front() == escape) bytes_.clear();
+  if (!pasting_ && bytes_.size() == 1 && bytes_.front() == escape_byte) bytes_.clear();
 }
 
 std::optional<Key> KeyReader::pasted() {
@@ -148,16 +148,16 @@ LineEditor::Outcome LineEditor::press(const Key& key) {
   switch (key.kind) {
     case KeyKind::text: insert(key.text); break;
     case KeyKind::enter: return Outcome::line;
-    case KeyKind::backspace: erase(before(text_, cursor_), cursor_); break;
+    case KeyKind::backspace: erase(character_before(text_, cursor_), cursor_); break;
     case KeyKind::remove_or_end:
       if (text_.empty()) return Outcome::ended;
       [[fallthrough]];
-    case KeyKind::remove: erase(cursor_, behind(text_, cursor_)); break;
+    case KeyKind::remove: erase(cursor_, character_behind(text_, cursor_)); break;
     case KeyKind::remove_word: erase(word_begin(), cursor_); break;
     case KeyKind::remove_to_begin: erase(row_begin(), cursor_); break;
     case KeyKind::remove_to_end: erase(cursor_, row_end()); break;
-    case KeyKind::left: cursor_ = before(text_, cursor_); break;
-    case KeyKind::right: cursor_ = behind(text_, cursor_); break;
+    case KeyKind::left: cursor_ = character_before(text_, cursor_); break;
+    case KeyKind::right: cursor_ = character_behind(text_, cursor_); break;
     case KeyKind::begin: cursor_ = row_begin(); break;
     case KeyKind::end: cursor_ = row_end(); break;
     case KeyKind::earlier:
