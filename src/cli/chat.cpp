@@ -27,7 +27,7 @@ namespace {
 struct ChatArguments : ModelArguments {
   ChatArguments() { dtype = "auto"; }
 
-  std::string system, chat_template;
+  std::string system;
   DrawingArguments drawing;
   std::int64_t count = 1024, context = 4096;
 };
