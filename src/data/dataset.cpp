@@ -87,6 +87,9 @@ class Reading {
     check_vocabulary_ = tokenizer.vocab_size() > context_.vocab;
     const std::unique_ptr<RowFormat> format = make_format(options, tokenizer, context_.model);
     read_as_ = options;
+    if (const std::string remark = format->remark(); context_.notice && !remark.empty()) {
+      context_.notice(fmt::format("{}: {}", dataset_.path, remark));
+    }
     return rows(options.field, false, [&](const RowBlocks& blocks, RawRow& raw, std::vector<Doubt>& doubts) {
       const io::Value value = blocks.value(raw);
       const Row row(value, blocks.where(raw), &doubts);

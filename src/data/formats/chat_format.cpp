@@ -324,6 +324,34 @@ std::vector<std::int32_t> ChatFormat::make_shown(const Row& row) const {
   return tokenizer_.encode(render(row, conversation, std::move(messages), options).text, false);
 }
 
+std::string ChatFormat::remark() const {
+  if (options_.train_on_eos == "none") return {};
+  const io::Value nothing;
+  const Row nowhere(nothing, "the chat template");
+  const auto turn = [&](const char* role, const char* text) {
+    return Turn{.message = jinja::message(role, text), .role = role, .source = nowhere, .trained = true};
+  };
+  const Conversation probe{.turns = {turn("user", "Is it?"), turn("assistant", "It is.")}, .render = {}};
+  const std::vector<jinja::Value> messages = {probe.turns[0].message, probe.turns[1].message};
+  std::string closing;
+  try {
+    const RenderedChat rendered = chat_->render(jinja::make_list(nullptr, messages), probe.render);
+    const std::vector<std::int32_t> ids = tokenizer_.encode(rendered.text, false);
+    const std::vector<TokenSpan> found = spans(probe, rendered, ids);
+    if (found.empty() || find_end(ids, found.back())) return {};
+    const auto answer = TurnFinder(*chat_, messages, probe.render, rendered.text).find(1);
+    if (answer && answer->closing) closing = trimmed(*answer->closing);
+  } catch (const UserError&) {  // rows may say more than this one, and if they do not, they have the same error
+    return {};
+  }
+  const std::string what = "the end of an answer is not learned, so that the model may not know where to stop: ";
+  if (closing.empty()) return what + "the chat template writes nothing behind an answer";
+  return what + fmt::format(
+                    "the chat template writes '{}' there, which is no token of this tokenizer's; special_tokens: "
+                    "{{eos_token: \"{}\"}} adds it, or name a chat_template that ends answers by a token",
+                    closing, closing);
+}
+
 Document ChatFormat::make(const Row& row) const {
   const Conversation conversation = read(row);
   std::vector<jinja::Value> messages;

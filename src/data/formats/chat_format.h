@@ -14,6 +14,8 @@ class ChatFormat final : public RowFormat {
   ChatFormat(FormatOptions options, Tokenizer tokenizer, std::shared_ptr<const ChatTemplate> chat);
   Document make(const Row& row) const override;
   std::vector<std::int32_t> make_shown(const Row& row) const override;
+  // Where an answer's end is asked for, and is no token that could be learned.
+  std::string remark() const override;
 
   struct Turn {
     jinja::Value message;

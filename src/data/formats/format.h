@@ -88,6 +88,8 @@ class RowFormat {
   // The prompt of the row's last answer with FormatOptions::shown in the place of what was asked. Empty where the
   // answer is not a text. A UserError for types that have no prompts and answers.
   virtual std::vector<std::int32_t> make_shown(const Row& row) const;
+  // What people should know of all rows, whatever they hold; empty: nothing.
+  virtual std::string remark() const { return {}; }
 };
 
 // The types of text: chat_template, alpaca, completion, input_output, prompt_completion,

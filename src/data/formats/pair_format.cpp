@@ -55,6 +55,9 @@ std::optional<Value> PairFormat::conversation_of(const Row& row) const {
   return Value(std::move(conversation));
 }
 
+// Of texts the template writes nothing.
+std::string PairFormat::remark() const { return chat_ && options_.type == "question_answer" ? chat_->remark() : ""; }
+
 Document PairFormat::make(const Row& row) const {
   const auto conversation = conversation_of(row);
   return conversation ? chat_->make(row.meaning(*conversation)) : texts_->make(row);

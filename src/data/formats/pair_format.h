@@ -16,6 +16,7 @@ class PairFormat final : public RowFormat {
   PairFormat(FormatOptions options, std::unique_ptr<RowFormat> chat, std::unique_ptr<RowFormat> texts);
   Document make(const Row& row) const override;
   std::vector<std::int32_t> make_shown(const Row& row) const override;
+  std::string remark() const override;
 
  private:
   // The row as a conversation; nothing where it is texts.

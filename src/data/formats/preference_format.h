@@ -13,6 +13,7 @@ class PreferenceFormat final : public RowFormat {
   // chat: how conversations are rendered; null where the model has no template.
   PreferenceFormat(const FormatOptions& options, Tokenizer tokenizer, std::unique_ptr<RowFormat> chat);
   Document make(const Row& row) const override;
+  std::string remark() const override { return chat_ ? chat_->remark() : ""; }
 
  private:
   Document pair(const Row& row) const;
@@ -29,6 +30,7 @@ class JudgedFormat final : public RowFormat {
  public:
   JudgedFormat(const FormatOptions& options, Tokenizer tokenizer, std::unique_ptr<RowFormat> chat);
   Document make(const Row& row) const override;
+  std::string remark() const override { return chat_ ? chat_->remark() : ""; }
 
  private:
   Document answer(const Row& row) const;

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 
 #include "data/formats/format.h"
@@ -70,6 +71,26 @@ TEST(DataChatFormat, LearnsTheAssistantsTurnsAndTheirEnds) {
 }
 
 // The model's tokens are bytes here: its characters take up to four.
+// A template of another family's closes answers with what is only text to this tokenizer.
+TEST(DataChatFormat, AnEndThatIsNoTokenIsSaid) {
+  const ChatModel model;
+  const auto remark = [&](const std::string& closing, const std::string& ends = "turn") {
+    const std::filesystem::path file = model.path() / "other.jinja";
+    std::ofstream(file) << "{% for m in messages %}[{{ m.role }}]{{ m.content }}" << closing << "{% endfor %}";
+    FormatOptions options{.type = "chat_template"};
+    options.chat_template = file.string();
+    options.train_on_eos = ends;
+    return make_format(options, Tokenizer::load(model.path()), model.path())->remark();
+  };
+  EXPECT_EQ(remark("<|im_end|>"), "");
+  EXPECT_THAT(remark("<end>\n"), HasSubstr("the end of an answer is not learned"));
+  EXPECT_THAT(remark("<end>\n"), HasSubstr("writes '<end>' there, which is no token"));
+  EXPECT_THAT(remark(""), HasSubstr("writes nothing behind an answer"));
+  EXPECT_EQ(remark("<end>", "none"), "");
+  FormatOptions own{.type = "chat_template"};
+  EXPECT_EQ(make_format(own, Tokenizer::load(model.path()), model.path())->remark(), "");
+}
+
 TEST(DataChatFormat, ALastCharacterOfSeveralTokensIsLearnedWhole) {
   const ChatModel model;
   for (const std::string end : {"é", "龘", "🦜", "🦜🦜", "🦜\\n"}) {
