@@ -162,15 +162,18 @@ bool is_of_this_rank() {
 }
 
 // Before the minutes that directions, or a reference's predictions, may take: room for what the plan says. Adaptive
-// ranks are not known yet.
+// ranks are not known yet. What is wrong with the options is so on all ranks.
 void require_planned_room(const options::TrainOptions& options, const model::ModelConfig& config,
-                          const RunDocuments& documents, int ranks) {
+                          const RunDocuments& documents, parallel::Communicator& ranks) {
   if (options.finds_directions() && options.osft.ranks == osft::Ranks::adaptive) return;
-  EngineOptions engine = engine_options(options, documents.bounds());
-  plan_weights(options, config, documents.bounds(), engine);
-  const std::int64_t micro_batches = step_micro_batches(batching_of(options, ranks));
-  const Ahead ahead{.steps = total_steps(options, documents.sampler(), micro_batches)};
-  require_room(disk_need(options, config, engine, ahead), options);
+  DiskNeed need;
+  parallel::together(ranks, "what is written to the disk", [&] {
+    EngineOptions engine = engine_options(options, documents.bounds());
+    plan_weights(options, config, documents.bounds(), engine);
+    const std::int64_t micro_batches = step_micro_batches(batching_of(options, ranks.size()));
+    need = disk_need(options, config, engine, {.steps = total_steps(options, documents.sampler(), micro_batches)});
+  });
+  by_leader(ranks, "room on the disk", [&] { require_room(need, options); });
 }
 
 // The folder first, so that no work is done in vain; then what is learned, what learns it, and the steps. What goes
@@ -194,9 +197,7 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
     parallel::agree_on(*ranks,
                        {{"data", documents->train().fingerprint()}, {"test data", documents->test_fingerprint()}});
   }
-  if (!resume) {
-    by_leader(*ranks, "room on the disk", [&] { require_planned_room(options, *config, *documents, ranks->size()); });
-  }
+  if (!resume) require_planned_room(options, *config, *documents, *ranks);
   RunEngine engine = make_run_engine(options, *config, documents->bounds(), console, ranks);
   add_reference(options, engine, *documents, console, ranks);
   TrainerState state;
