@@ -1,8 +1,11 @@
 #include "core/utf8.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
+
+#include <fmt/format.h>
 
 namespace inlay {
 
@@ -88,6 +91,15 @@ void append_utf8(std::string& text, char32_t value) {
     text += static_cast<char>(0xF0 | (value >> 18));
     tail(12), tail(6), tail(0);
   }
+}
+
+// Of a text of one line, the column is enough.
+std::string not_utf8(std::string_view before, unsigned char byte) {
+  const auto lines = std::ranges::count(before, '\n');
+  const std::size_t column = before.size() - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0
+  return fmt::format(
+      "{}column {} is the byte 0x{:02X}, which is not UTF-8; iconv -f LATIN1 -t UTF-8 FILE makes text in Latin-1 so",
+      lines > 0 ? fmt::format("line {}, ", lines + 1) : "", column, byte);
 }
 
 }  // namespace inlay

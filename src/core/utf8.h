@@ -42,6 +42,8 @@ std::size_t whole_utf8_prefix(std::string_view text);
 // Text with U+FFFD in place of what is not UTF-8: one for the longest beginning of a character that is broken off, one
 // for every other byte. Unicode recommends this, and Python's errors="replace" and Rust's lossy strings do the same.
 std::string repaired_utf8(std::string_view text);
+// For a message: "line 2, column 5 is the byte 0xE9, which is not UTF-8; ...", of what follows valid text.
+std::string not_utf8(std::string_view before, unsigned char byte);
 
 void append_utf8(std::string& text, char32_t value);
 

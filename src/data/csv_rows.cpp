@@ -26,7 +26,7 @@ class CsvRows final : public RowBlocks {
     }
     std::set<std::string_view> seen;
     for (std::string& name : names_) {
-      name = repaired_utf8(name);
+      check_utf8(name, path_ + ":1: the name of a column");
       if (!seen.insert(name).second) user_error("{}:1: two columns are called '{}'", path_, name);
     }
   }
@@ -44,7 +44,7 @@ class CsvRows final : public RowBlocks {
       io::Value::Map map;
       for (std::size_t i = 0; i < values.size(); ++i) {
         block.bytes += values[i].size();
-        map.push_back({names_[i], io::Value(repaired_utf8(values[i]))});
+        map.push_back({names_[i], io::Value(values[i])});
       }
       block.bytes += sizeof(RawRow);
       block.rows.push_back({.number = record_line_, .content = io::Value(std::move(map))});
@@ -55,7 +55,13 @@ class CsvRows final : public RowBlocks {
   }
 
   std::string where(const RawRow& row) const override { return fmt::format("{}:{}", path_, row.number); }
-  io::Value value(RawRow& row) const override { return std::move(std::get<io::Value>(row.content)); }
+  io::Value value(RawRow& row) const override {
+    io::Value value = std::move(std::get<io::Value>(row.content));
+    for (const io::Value::Member& member : *value.map()) {
+      check_utf8(*member.value.text(), fmt::format("{}: {}", where(row), member.key));
+    }
+    return value;
+  }
 
  private:
   // Of the byte order that spreadsheets begin a file with; a name in quotes may follow it.

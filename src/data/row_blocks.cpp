@@ -20,11 +20,22 @@ namespace {
 
 constexpr std::size_t max_json_bytes = std::size_t{4} << 30;
 
+}  // namespace
+
+void check_utf8(std::string_view text, const std::string& where) {
+  const std::size_t valid = valid_utf8_prefix(text);
+  if (valid == text.size()) return;
+  user_error("{}: {}", where, not_utf8(text.substr(0, valid), static_cast<unsigned char>(text[valid])));
+}
+
+namespace {
+
 // A byte order mark, which only the first line can have, and the half of a line's end that Windows adds are no text.
-io::Value text_row(const std::string& field, std::string_view text) {
+io::Value text_row(const std::string& field, std::string_view text, const std::string& where) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   if (text.ends_with('\r')) text.remove_suffix(1);
-  return io::Value(io::Value::Map{{field, io::Value(repaired_utf8(text))}});
+  check_utf8(text, where);
+  return io::Value(io::Value::Map{{field, io::Value(std::string(text))}});
 }
 
 class LineRows final : public RowBlocks {
@@ -65,7 +76,7 @@ class LineRows final : public RowBlocks {
           "named *.json",
           where(row));
     }
-    return text_field_.empty() ? io::read_value(line, where(row)) : text_row(text_field_, line);
+    return text_field_.empty() ? io::read_value(line, where(row)) : text_row(text_field_, line, where(row));
   }
 
  private:

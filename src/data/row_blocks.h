@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -47,6 +48,9 @@ class RowBlocks {
   // What the row holds, which is taken out of it. A row that cannot be parsed is a UserError. Not of token arrays.
   virtual io::Value value(RawRow& row) const = 0;
 };
+
+// Text of a row that is not UTF-8 is a UserError. where: of the row.
+void check_utf8(std::string_view text, const std::string& where);
 
 // For rows of type tokens a Parquet file gives token arrays, where its columns are lists of integers. ds_type says what
 // a file is whose name does not (json, csv, parquet, text). A file of another kind is a UserError.

@@ -411,6 +411,14 @@ TEST_F(DataDataset, TextInAnotherEncodingSaysHowToConvertIt) {
   EXPECT_THAT(error_of(folder_.write("l.jsonl", "{\"text\": \"a\"}\n" + latin + "\n")),
               EndsWith("l.jsonl:2: not valid JSON: column 14 is the byte 0xE9, which is not UTF-8; iconv -f LATIN1 -t "
                        "UTF-8 FILE makes text in Latin-1 so"));
+  EXPECT_THAT(
+      error_of(folder_.write("l.txt", "a\ncaf\xe9 au lait\n")),
+      EndsWith("l.txt:2: column 4 is the byte 0xE9, which is not UTF-8; iconv -f LATIN1 -t UTF-8 FILE makes text "
+               "in Latin-1 so"));
+  EXPECT_THAT(error_of(folder_.write("l.csv", "text,more\na,b\nc,caf\xe9\n")),
+              HasSubstr("l.csv:3: more: column 4 is the byte 0xE9, which is not UTF-8"));
+  EXPECT_THAT(error_of(folder_.write("n.csv", "text,caf\xe9\na,b\n")),
+              HasSubstr("n.csv:1: the name of a column: column 4 is the byte 0xE9"));
   EXPECT_THAT(error_of(folder_.write("l.json", "[{\"text\": \"a\"},\n" + latin + "]")),
               HasSubstr("l.json: not valid JSON: line 2, column 14 is the byte 0xE9, which is not UTF-8"));
 }
