@@ -413,7 +413,8 @@ inline Task task_of(const ConstView& offsets, std::size_t groups, bool accumulat
 inline bool whole_sixteens(std::int64_t elements, std::size_t size) {
   return elements * static_cast<std::int64_t>(size) % 16 == 0;
 }
-// Elements from one matrix to the next, or 0 where they are not evenly spaced. The copy engine wants whole sixteen bytes.
+// Elements from one matrix to the next, or 0 where they are not evenly spaced. The copy engine wants whole sixteen
+// bytes.
 template <class At>
 std::int64_t even_stride(std::size_t count, std::size_t size, std::int64_t of_one, const At& at) {
   if (count == 1) return of_one;
