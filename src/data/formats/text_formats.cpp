@@ -37,9 +37,8 @@ std::string alpaca_prompt(const std::string& instruction, const std::string& inp
   const char* const first =
       input.empty()
           ? "Below is an instruction that describes a task. Write a response that appropriately completes the request."
-          : "Below is an instruction that describes a task, paired with an input that provides further context. Write "
-            "a "
-            "response that appropriately completes the request.";
+          : "Below is an instruction that describes a task, paired with an input that provides further context. "
+            "Write a response that appropriately completes the request.";
   return fmt::format("{}\n\n{}", system.empty() ? first : system, alpaca_turn(instruction, input));
 }
 
