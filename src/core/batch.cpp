@@ -54,7 +54,35 @@ void pack_kept(PackedBatch& batch, const Document& document) {
   }
 }
 
+// The documents as another model sees them. Rows before the first label's predict no target, so any row will do for
+// them.
+void pack_others(PackedBatch& batch, std::span<const Document> documents) {
+  std::vector<Document> seen;
+  std::int32_t offset = 0;
+  for (const Document& document : documents) {
+    const auto& ids = document.input_ids;
+    const auto first = std::ranges::find_if(document.labels, is_label) - document.labels.begin();
+    Document& other = seen.emplace_back();
+    other.input_ids = document.others_prompt;
+    const bool same = other.input_ids.empty();
+    other.input_ids.insert(other.input_ids.end(), same ? ids.begin() : ids.begin() + first, ids.end());
+    other.labels.assign(other.input_ids.size(), ignore_label);
+    const auto longer = static_cast<std::int32_t>(std::ssize(other.input_ids) - std::ssize(ids));
+    for (std::int32_t i = 0; i < std::ssize(ids); ++i) {
+      batch.others_rows.push_back(offset + (i + 1 < first ? 0 : i + longer));
+    }
+    offset += static_cast<std::int32_t>(other.input_ids.size());
+  }
+  batch.others.push_back(pack(seen));
+}
+
 }  // namespace
+
+std::int64_t Document::others_length() const {
+  const auto length = std::ssize(input_ids);
+  if (others_prompt.empty()) return length;
+  return std::ssize(others_prompt) + length - (std::ranges::find_if(labels, is_label) - labels.begin());
+}
 
 PackedBatch pack(std::span<const Document> documents) {
   PackedBatch batch;
@@ -94,6 +122,9 @@ PackedBatch pack(std::span<const Document> documents) {
     if (batch.kept.per_token > 0) pack_kept(batch, document);
     batch.cu_seqlens.push_back(static_cast<std::int32_t>(batch.tokens.size()));
   }
+  const bool differently = std::ranges::any_of(documents, [](const Document& d) { return !d.others_prompt.empty(); });
+  INLAY_ASSERT(!differently || !roles, "documents of several sequences have one prompt");
+  if (differently) pack_others(batch, documents);
   return batch;
 }
 

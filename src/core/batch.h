@@ -33,6 +33,10 @@ struct Document {
   std::vector<float> weights = {};    // one a token; empty: all of them are 1
   std::vector<float> reference = {};  // of each sequence, its log-probability by the reference model; empty: unknown
   KeptPredictions kept = {};          // at a token's position, of that token: like its label
+  // What another model sees in place of the tokens before the first label, to predict what follows; empty: the same.
+  std::vector<std::int32_t> others_prompt = {};
+
+  std::int64_t others_length() const;  // tokens that it sees
 };
 
 // Cuts off what is beyond so many tokens; whether there was any.
@@ -50,6 +54,10 @@ struct PackedBatch {
   std::vector<std::int32_t> roles;       // SequenceRole of every sequence; empty: all are plain
   std::vector<float> reference;          // of every sequence; empty: unknown
   KeptPredictions kept;                  // of the targets
+  // As another model sees the documents, where their prompts are others to it: one batch, without targets, and for each
+  // token here the row there that predicts the same target.
+  std::vector<PackedBatch> others;
+  std::vector<std::int32_t> others_rows;
 
   std::int64_t token_count() const { return static_cast<std::int64_t>(tokens.size()); }
   std::int64_t document_count() const { return static_cast<std::int64_t>(cu_seqlens.size()) - 1; }

@@ -68,9 +68,12 @@ class Decoder {
   // Bytes that a step has put on a disk.
   std::uint64_t disk_bytes() const { return stash_place_.bytes; }
   const Objective& objective() const { return *objective_; }
-  // Whose prediction the objective learns as well. May be this decoder itself, without what it has learned, where
-  // nothing but adapters trains (learns_beside); else it must outlive this one.
-  void set_other(Decoder* other);
+  // Whose prediction the objective learns as well: another decoder's, which must outlive this one; this one's without
+  // what it has learned, where nothing but adapters trains (learns_beside); or this one's as it is, which makes sense
+  // where batches show it other prompts (PackedBatch::others).
+  void set_other(Decoder& other) { other_ = &other; }
+  void set_base_as_other();
+  void set_itself_as_other() { other_ = this; }
   // Whether its base model is all there still, whatever it learns.
   bool learns_beside();
   const std::vector<weights::Weight*>& weights() const { return weights_; }  // of all matrices
@@ -157,7 +160,7 @@ class Decoder {
   void remake_input(Exec& exec, std::int64_t layer, View out, ConstView in, const LayerContext& context);
   // The final hidden state without keeping anything, in scratch.
   View forward_only(Exec& exec, const DeviceBatch& batch, bool base = false);
-  // The other model's final hidden state of a batch, kept; absent where there is none.
+  // The other model's final hidden state of a batch's rows, kept; absent where there is none.
   View other_hidden(Exec& exec, const PackedBatch& batch);
   // What an objective gets of them; the other's head is acquired here, and released where the objective is done.
   ops::OtherModel open_other(Exec& exec, ConstView hidden, const DeviceBatch& batch);
@@ -182,7 +185,8 @@ class Decoder {
   View head_bias_;
   std::unique_ptr<Objective> objective_;
   Decoder* other_ = nullptr;
-  RouterBalance balance_;  // of the micro-batch at hand
+  bool base_is_other_ = false;  // other_ is this decoder, without what it has learned
+  RouterBalance balance_;       // of the micro-batch at hand
 };
 
 }  // namespace inlay::model

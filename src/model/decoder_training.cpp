@@ -65,9 +65,10 @@ bool Decoder::learns_beside() {
   return beside;
 }
 
-void Decoder::set_other(Decoder* other) {
-  INLAY_ASSERT(other != this || learns_beside(), "the base model was overwritten");
-  other_ = other;
+void Decoder::set_base_as_other() {
+  INLAY_ASSERT(learns_beside(), "the base model was overwritten");
+  other_ = this;
+  base_is_other_ = true;
 }
 
 View Decoder::other_hidden(Exec& exec, const PackedBatch& packed) {
@@ -78,7 +79,16 @@ View Decoder::other_hidden(Exec& exec, const PackedBatch& packed) {
   const std::size_t mark = arena.mark();
   {
     const ScratchScope scope(arena);
-    ops::cast(exec, kept, other_->forward_only(exec, other_->to_device(exec, packed), other_ == this));
+    const bool otherwise = !packed.others.empty();
+    const DeviceBatch seen = other_->to_device(exec, otherwise ? packed.others.front() : packed);
+    const View hidden = other_->forward_only(exec, seen, base_is_other_);
+    if (otherwise) {
+      const View rows = arena.scratch("rows of the other model", DType::i32, {packed.token_count()});
+      exec.upload(rows, packed.others_rows.data());
+      ops::gather_rows(exec, kept, hidden, rows);
+    } else {
+      ops::cast(exec, kept, hidden);
+    }
   }
   arena.release_to(mark);
   return kept;
@@ -88,7 +98,7 @@ ops::OtherModel Decoder::open_other(Exec& exec, ConstView hidden, const DeviceBa
   if (other_ == nullptr) return {.ids = batch.kept_ids, .log_probs = batch.kept_log_probs};
   if (other_ != this) other_->acquire_head(exec, Pass::forward);
   ops::Linear& head = other_->head();
-  return {.head = other_ == this ? &this->head().base() : &head,
+  return {.head = base_is_other_ ? &this->head().base() : &head,
           .hidden = hidden,
           .softcap = other_->config_.logit_softcap};
 }
