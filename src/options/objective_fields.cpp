@@ -117,6 +117,16 @@ const std::vector<Field>& objective_fields() {
       boolean("sdft.on_policy", INLAY_MEMBER(sdft.on_policy),
               "the model in training writes the answers of every step anew before it, instead of the base model all of "
               "them before the first"),
+      choice("sdft.learn", INLAY_MEMBER(sdft.learn),
+             {{"answers", SdftLearn::answers}, {"predictions", SdftLearn::predictions}},
+             "answers: what the model wrote, shown the data's answer, is learned as any text; predictions (on policy): "
+             "it answers the prompt alone, and learns to predict each token as one does that is shown the data's"),
+      choice("sdft.teacher", INLAY_MEMBER(sdft.teacher), {{"base", SdftTeacher::base}, {"itself", SdftTeacher::itself}},
+             "for predictions, who is shown the data's answer: the model that the run starts from, or the one in "
+             "training, which takes no second copy of the weights"),
+      number("sdft.beta", INLAY_MEMBER(sdft.beta), 0, 1,
+             "for predictions: 0: KL(teacher, model); 1: KL(model, teacher); between: the generalised Jensen-Shannon "
+             "divergence"),
       optional_text("sdft.template", INLAY_MEMBER(sdft.shown), "text with {instruction} and {response}",
                     "what it is asked; empty: as in the method's paper"),
       choice("sdft.match", INLAY_MEMBER(sdft.match),
@@ -129,7 +139,7 @@ const std::vector<Field>& objective_fields() {
       optional_text("sdft.marker", INLAY_MEMBER(sdft.marker), "text",
                     "what follows the last of these is what counts for sdft.match, in both answers"),
       integer("sdft.max_new_tokens", INLAY_MEMBER(sdft.max_new_tokens), 1,
-              "longest answer; of longer ones the data's own is learned"),
+              "longest answer; of longer ones the data's own is learned, or with predictions the beginning"),
       number("sdft.temperature", INLAY_MEMBER(sdft.temperature), 0, 1e6, "0: always the likeliest token"),
       number("sdft.top_p", INLAY_MEMBER(sdft.top_p), 0.0001, 1,
              "sample from the fewest likeliest tokens that have this much probability"),
@@ -145,6 +155,35 @@ bool serves_objective(const TrainOptions& options, const std::string& key) {
   if (key.starts_with("sdft.")) return options.sdft.enabled || key == "sdft.enabled";
   return !key.starts_with("kd_") || key == "kd_trainer" || options.distillation.enabled;
 }
+
+namespace {
+
+// sdft.learn: predictions has no labels of its own, and one teacher.
+template <class Refuse>
+void validate_predictions(const TrainOptions& o, const Refuse& refuse) {
+  if (!o.sdft.predictions()) {
+    refuse(o.sdft.teacher != SdftTeacher::base, "sdft.teacher", "is for sdft.learn: predictions");
+    refuse(o.sdft.beta != 1, "sdft.beta", "is for sdft.learn: predictions");
+    return;
+  }
+  constexpr std::string_view labels =
+      "is for a loss of labels, and sdft.learn: predictions has none; leave one of them out";
+  refuse(!o.sdft.on_policy, "sdft.learn",
+         "predictions is for answers of the model in training; add sdft.on_policy: true");
+  refuse(o.sdft.match.has_value(), "sdft.match",
+         "is for sdft.learn: answers; predictions are learned whatever the answer says");
+  refuse(o.loss.token_weight != TokenWeight::none, "loss.token_weight", labels);
+  refuse(o.loss.label_smoothing > 0, "loss.label_smoothing", labels);
+  refuse(o.loss.z_loss > 0, "loss.z_loss", labels);
+  refuse(o.loss.kl_to_base > 0, "loss.kl_to_base",
+         "does not go with sdft.learn: predictions: one model is learned from at a time");
+  refuse(o.distillation.enabled, "kd_trainer",
+         "does not go with sdft.learn: predictions: one model is learned from at a time");
+  refuse(o.excess_length_strategy == data::Oversized::split, "excess_length_strategy",
+         "split does not go with sdft.learn: predictions: parts have no prompts; use truncate, drop or raise");
+}
+
+}  // namespace
 
 void validate_objective(const TrainOptions& o, KeyProblems& problems) {
   for (const Field& field : objective_fields()) {
@@ -194,6 +233,7 @@ void validate_objective(const TrainOptions& o, KeyProblems& problems) {
              fmt::format("must have {} in it", word));
     }
     refuse(!o.sdft.marker.empty() && !o.sdft.match, "sdft.marker", "needs sdft.match");
+    validate_predictions(o, refuse);
     refuse(o.sdft.temperature > 0 && o.sdft.temperature < 1e-6, "sdft.temperature", "must be 0, or 1e-6 or more");
     refuse(o.sdft.top_p < 1 && o.sdft.temperature == 0, "sdft.top_p", "is for sampling: sdft.temperature above 0");
     const bool learns_prompts = o.train_on_inputs || std::ranges::any_of(o.datasets, [](const auto& dataset) {

@@ -52,15 +52,25 @@ struct DistillationOptions {
   double beta = 0;  // 0: forward, 1: reverse, between: Jensen-Shannon
 };
 
+// Of what the model itself has written: the text, or what it would predict there if it saw the data's answer.
+enum class SdftLearn : std::uint8_t { answers, predictions };
+// Who sees the data's answer: the model that the run starts from, or the one in training.
+enum class SdftTeacher : std::uint8_t { base, itself };
+
 // Learning the data's answers in the model's own words.
 struct SdftOptions {
   bool enabled = false;
-  bool on_policy = false;                  // by the model in training, before each step
+  bool on_policy = false;  // by the model in training, before each step
+  SdftLearn learn = SdftLearn::answers;
+  SdftTeacher teacher = SdftTeacher::base;
+  double beta = 1;                         // as DistillationOptions::beta
   std::string shown;                       // with {instruction} and {response}; empty: as published
   std::optional<data::AnswerMatch> match;  // absent: whatever is said
   std::string marker;
   std::int64_t max_new_tokens = 512;
   double temperature = 1, top_p = 1;
+
+  bool predictions() const { return enabled && learn == SdftLearn::predictions; }
 };
 
 }  // namespace inlay::options

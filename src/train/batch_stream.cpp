@@ -11,7 +11,7 @@ namespace inlay::train {
 
 namespace {
 
-// Each into the first micro-batch that has room.
+// Each into the first micro-batch that has room, for what another model sees of it too.
 std::vector<std::vector<Document>> in_micro_batches(const std::vector<Document>& documents,
                                                     const data::BatchOptions& options) {
   const std::int64_t room =
@@ -19,7 +19,8 @@ std::vector<std::vector<Document>> in_micro_batches(const std::vector<Document>&
   std::vector<std::vector<Document>> result;
   std::vector<std::int64_t> left;
   for (const Document& document : documents) {
-    const std::int64_t size = options.sample_packing ? std::ssize(document.input_ids) : 1;
+    const std::int64_t size =
+        options.sample_packing ? std::max(std::ssize(document.input_ids), document.others_length()) : 1;
     const auto found = std::ranges::find_if(left, [&](std::int64_t free) { return free >= size; });
     const std::size_t at = static_cast<std::size_t>(found - left.begin());
     if (found == left.end()) {

@@ -8,11 +8,10 @@ namespace inlay::train {
 
 namespace {
 
-// A batch as large as any that may come: documents as long as allowed, every label counted.
-PackedBatch largest_batch(const EngineOptions& options) {
+PackedBatch largest_batch(const EngineOptions& options, std::int64_t tokens, std::int64_t longest) {
   std::vector<Document> documents;
-  for (std::int64_t left = options.max_tokens; left > 0;) {
-    const auto length = static_cast<std::size_t>(std::min(left, options.max_document));
+  for (std::int64_t left = tokens; left > 0;) {
+    const auto length = static_cast<std::size_t>(std::min(left, longest));
     Document document;
     document.input_ids.assign(length, 0);
     document.labels.assign(length, 0);
@@ -29,6 +28,16 @@ PackedBatch largest_batch(const EngineOptions& options) {
     left -= static_cast<std::int64_t>(length);
   }
   return pack(documents);
+}
+
+// A batch as large as any that may come: documents as long as allowed, every label counted.
+PackedBatch largest_batch(const EngineOptions& options) {
+  PackedBatch batch = largest_batch(options, options.max_tokens, options.max_document);
+  if (options.others_tokens > 0) {
+    batch.others.push_back(largest_batch(options, options.others_tokens, options.others_document));
+    batch.others_rows.assign(batch.tokens.size(), 0);
+  }
+  return batch;
 }
 
 // A token and nothing to learn: what a process does while others have a micro-batch and it has none.
@@ -48,7 +57,7 @@ model::DecoderOptions plain_decoder_options(const EngineOptions& options) {
           .mlp_tile = options.mlp_tile,
           .loss = options.loss,
           .objective = options.objective,
-          .max_positions = std::max(options.max_document, options.decode_length),
+          .max_positions = std::max({options.max_document, options.decode_length, options.others_document}),
           .stash = {.on_disk = !options.spill_folder.empty(), .file = nullptr},
           .host_layers = options.host_layers,
           .deterministic_attention = options.deterministic,
@@ -61,7 +70,7 @@ model::DecoderOptions other_options(const EngineOptions& options, const model::M
   return {.compute = options.compute,
           .fp8 = options.fp8,
           .mlp_tile = options.mlp_tile,
-          .max_positions = options.max_document,
+          .max_positions = std::max(options.max_document, options.others_document),
           .host_layers = options.other.on_host ? config.layer_count() : 0,
           .deterministic_attention = options.deterministic,
           .mesh = options.mesh};
@@ -96,12 +105,14 @@ Engine::Engine(Exec exec, const model::ModelConfig& config, const EngineOptions&
     : exec_(std::move(exec)), options_(options), decoder_(exec_, config, decoder_options(options, std::move(spill))) {
   exec_.set_messages(options.messages);
   if (options.training && options.other.wanted) {
-    if (!options.other.config && decoder_.learns_beside()) {
-      decoder_.set_other(&decoder_);
+    if (options.other.itself) {
+      decoder_.set_itself_as_other();
+    } else if (!options.other.config && decoder_.learns_beside()) {
+      decoder_.set_base_as_other();
     } else {
       const model::ModelConfig& other = options.other.config ? *options.other.config : config;
       other_ = std::make_unique<model::Decoder>(exec_, other, other_options(options, other));
-      decoder_.set_other(other_.get());
+      decoder_.set_other(*other_);
     }
   }
   if (options.training && options.optimizer_state) {

@@ -13,11 +13,12 @@
 
 namespace inlay::train {
 
-// Another model, whose prediction is learned as well: never changed.
+// Another model, whose prediction is learned as well: never changed by that.
 struct OtherModelOptions {
   bool wanted = false;
   std::optional<model::ModelConfig> config;  // absent: the base model itself
   bool on_host = false;                      // its layers live there
+  bool itself = false;                       // it is the model in training, as it is by then
 };
 
 struct EngineOptions {
@@ -40,7 +41,9 @@ struct EngineOptions {
   bool optimizer_state = true;    // false: gradients only (inlay grad, benchmarks of the passes alone)
   std::int64_t max_tokens = 0;    // of the largest micro-batch
   std::int64_t max_document = 0;  // of the longest document
-  std::int64_t logit_rows = 0;    // rows whose logits are asked for at once; 0: never
+  // The same of what another model sees, where that is not what the model sees; 0: it is.
+  std::int64_t others_tokens = 0, others_document = 0;
+  std::int64_t logit_rows = 0;  // rows whose logits are asked for at once; 0: never
   // Which matrix is of which kind; absent: everything trains as a whole.
   std::shared_ptr<const weights::WeightPlan> weights;
   bool saves_adapter = false;       // what is saved is an adapter, of the model only what trains as a whole

@@ -138,7 +138,7 @@ RunEnd Loop::run(TrainerState state, std::int64_t steps) {
     state_.seconds = now() - began;
     host_peak_ = std::max(host_peak_, resident_bytes());
     check_finite(result);
-    if (answers_) result.metrics.emplace_back("rewritten", answers_->share());
+    if (answers_ && answers_->share()) result.metrics.emplace_back("rewritten", *answers_->share());
     const double seconds = now() - step_began;
     const double reached = model_flops(plan_, share.micro_batches) / seconds;
     if (peak_ > 0) peak_ = std::max(peak_, reached);  // it may have been measured on a busy machine

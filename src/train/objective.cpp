@@ -52,15 +52,18 @@ ops::TokenRule rule_of(TokenWeight weight) {
   INLAY_ASSERT(false, "an unknown weight of tokens");
 }
 
-ops::DivergenceSpec distillation_spec(const options::DistillationOptions& o) {
+// beta: 0 and 1 are the two directions, what lies between is a mixture of them.
+ops::DivergenceSpec divergence_spec(double beta, ops::DivergenceSpec spec) {
   using Kind = ops::DivergenceKind;
-  return {.kind = o.beta == 0   ? Kind::forward
-                  : o.beta == 1 ? Kind::reverse
-                                : Kind::jensen_shannon,
-          .beta = static_cast<float>(o.beta),
-          .temperature = static_cast<float>(o.temperature),
-          .weight = static_cast<float>(o.alpha),
-          .ce_weight = static_cast<float>(o.ce_alpha)};
+  spec.kind = beta == 0 ? Kind::forward : beta == 1 ? Kind::reverse : Kind::jensen_shannon;
+  spec.beta = static_cast<float>(beta);
+  return spec;
+}
+
+ops::DivergenceSpec distillation_spec(const options::DistillationOptions& o) {
+  return divergence_spec(o.beta, {.temperature = static_cast<float>(o.temperature),
+                                  .weight = static_cast<float>(o.alpha),
+                                  .ce_weight = static_cast<float>(o.ce_alpha)});
 }
 
 // Heads of a family are padded to different sizes. Of a larger one only the rows that the model has too are read; the
@@ -131,6 +134,10 @@ void set_objective(const options::TrainOptions& o, EngineOptions& engine) {
         ops::DivergenceSpec{.kind = o.loss.kl_direction, .weight = static_cast<float>(o.loss.kl_to_base)},
         "kl_to_base");
     engine.other.wanted = true;
+  } else if (o.sdft.predictions()) {
+    engine.objective =
+        std::make_shared<objective::DivergenceKind>(divergence_spec(o.sdft.beta, {.ce_weight = 0}), "divergence");
+    engine.other = {.wanted = true, .itself = o.sdft.teacher == options::SdftTeacher::itself};
   } else if (o.distillation.enabled) {
     engine.objective = std::make_shared<objective::DivergenceKind>(distillation_spec(o.distillation), "kd_loss");
     if (o.distillation.teacher.empty()) return;
@@ -165,6 +172,11 @@ std::string objective_text(const options::TrainOptions& o) {
     return fmt::format("objective: distillation from {}, beta {}, temperature {}{}",
                        o.distillation.teacher.empty() ? "log-probabilities in the data" : o.distillation.teacher,
                        o.distillation.beta, o.distillation.temperature, changed_keys(o, {"kd_alpha", "kd_ce_alpha"}));
+  }
+  if (o.sdft.predictions()) {
+    return fmt::format("objective: predictions of {} that is shown the answers, beta {}",
+                       o.sdft.teacher == options::SdftTeacher::itself ? "the model itself" : "the base model",
+                       o.sdft.beta);
   }
   std::string text;
   if (o.loss.token_weight != TokenWeight::none) {

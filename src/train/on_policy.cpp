@@ -9,12 +9,23 @@ namespace inlay::train {
 
 namespace {
 
+// The longest prompts: of the documents, and those that show their answers.
+struct Prompts {
+  std::int64_t own = 1, shown = 1;
+};
+
 BatchBounds with_room(const options::TrainOptions& options, const model::ModelConfig& config, std::size_t answers,
-                      std::int64_t prompt) {
+                      const Prompts& longest) {
+  const bool predictions = options.sdft.predictions();
   BatchBounds bounds = bounds_of(options);
-  bounds.answer_length = prompt + options.sdft.max_new_tokens;
+  bounds.answer_length = (predictions ? longest.own : longest.shown) + options.sdft.max_new_tokens;
   bounds.answers =
       answers_at_once(resolve_machine(options.device, options.dtype), config, answers, bounds.answer_length);
+  if (predictions) {
+    bounds.others_document = longest.shown + options.sdft.max_new_tokens + 1;  // and what ends the answer
+    bounds.others_tokens = options.sample_packing ? std::max(bounds.tokens, bounds.others_document)
+                                                  : options.micro_batch_size * bounds.others_document;
+  }
   return bounds;
 }
 
@@ -23,18 +34,26 @@ BatchBounds with_room(const options::TrainOptions& options, const model::ModelCo
 std::vector<Document> OnPolicyAnswers::write(Engine& engine, std::int64_t step,
                                              std::span<const data::BatchSampler::Piece> pieces,
                                              std::vector<Document> documents) {
+  const std::uint64_t seed =
+      static_cast<std::uint64_t>(options_.seed) * 0x9E3779B97F4A7C15ull + static_cast<std::uint64_t>(step);
   std::vector<ShownDocument> shown;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     ShownDocument whole = apart(shown_.read(pieces[i].document));
+    if (options_.sdft.predictions()) {
+      shown.push_back(std::move(whole));
+      continue;
+    }
     // One that was cut is learned as the data has it: its answer may be missing.
     if (pieces[i].begin != 0 || pieces[i].length != std::ssize(whole.document.input_ids)) whole.prompt.clear();
     shown.push_back({.document = std::move(documents[i]), .prompt = std::move(whole.prompt)});
   }
-  const std::uint64_t seed =
-      static_cast<std::uint64_t>(options_.seed) * 0x9E3779B97F4A7C15ull + static_cast<std::uint64_t>(step);
-  const std::int64_t rewritten = rewriter_.rewrite(shown, engine, options_.sequence_len, seed, console_);
-  share_ = static_cast<double>(rewritten) / static_cast<double>(shown.size());
-  say_where_none(rewritten);
+  if (options_.sdft.predictions()) {
+    rewriter_.respond(shown, engine, options_.sequence_len, seed, console_);
+  } else {
+    const std::int64_t rewritten = rewriter_.rewrite(shown, engine, options_.sequence_len, seed, console_);
+    share_ = static_cast<double>(rewritten) / static_cast<double>(shown.size());
+    say_where_none(rewritten);
+  }
   for (std::size_t i = 0; i < shown.size(); ++i) documents[i] = std::move(shown[i].document);
   return documents;
 }
@@ -52,16 +71,22 @@ void OnPolicyAnswers::say_where_none(std::int64_t rewritten) {
 
 BatchBounds on_policy_bounds(const options::TrainOptions& options, const model::ModelConfig& config,
                              const data::Documents& shown) {
-  std::size_t longest = 1;
+  Prompts longest;
   for (std::int64_t i = 0; i < shown.size(); ++i) {
-    longest = std::max(longest, apart(shown.read(i)).prompt.size());
+    const ShownDocument each = apart(shown.read(i));
+    longest.shown = std::max(longest.shown, std::ssize(each.prompt));
+    if (const auto exchange = data::last_exchange(each.document)) {
+      longest.own = std::max(longest.own, std::ssize(exchange->prompt));
+    }
   }
-  return with_room(options, config, static_cast<std::size_t>(shown.size()), static_cast<std::int64_t>(longest));
+  return with_room(options, config, static_cast<std::size_t>(shown.size()), longest);
 }
 
 BatchBounds on_policy_bounds(const options::TrainOptions& options, const model::ModelConfig& config) {
   constexpr std::size_t many = 1024;
-  return with_room(options, config, many, 2 * options.sequence_len);  // a document, and the answer once more
+  const std::int64_t length = options.sequence_len;
+  return with_room(options, config, many,
+                   {.own = length, .shown = 2 * length});  // a document, and the answer once more
 }
 
 void check_on_policy(const options::TrainOptions& options, int processes) {

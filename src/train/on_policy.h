@@ -1,11 +1,13 @@
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "train/self_distillation.h"
 
-// Self-distillation on policy: before each step the model, as it is by then, writes the answers of the step's documents
-// in its own words.
+// Self-distillation on policy: before each step the model, as it is by then, answers the prompts of the step's
+// documents: shown the data's answers, to learn them in its own words; or without, to learn what it would predict if it
+// were.
 namespace inlay::train {
 
 class OnPolicyAnswers {
@@ -18,8 +20,8 @@ class OnPolicyAnswers {
   // weights has the same answers. Ctrl-C throws Interrupted.
   std::vector<Document> write(Engine& engine, std::int64_t step, std::span<const data::BatchSampler::Piece> pieces,
                               std::vector<Document> documents);
-  // Of the last step's documents, the share that the model's own words are in.
-  double share() const { return share_; }
+  // Of the last step's documents, the share that the model's own words are in; absent where all of them are.
+  std::optional<double> share() const { return share_; }
 
  private:
   void say_where_none(std::int64_t rewritten);
@@ -28,7 +30,7 @@ class OnPolicyAnswers {
   const data::Documents& shown_;
   Console& console_;
   Rewriter rewriter_;
-  double share_ = 0;
+  std::optional<double> share_;
   bool any_ = false;
   int steps_without_ = 0;
 };

@@ -37,6 +37,8 @@ struct BatchBounds {
   std::int64_t kept = 0;  // predictions of another model, for each token
   // Answers that the model writes at once before a step, and the longest with its prompt; 0: it writes none.
   std::int64_t answers = 0, answer_length = 0;
+  // Where another model sees other prompts: the tokens that it sees of a micro-batch and of a document.
+  std::int64_t others_tokens = 0, others_document = 0;
 };
 BatchBounds bounds_of(const data::BatchSampler& sampler);
 // Without documents at hand: by the configuration alone.

@@ -92,6 +92,8 @@ BatchBounds RunDocuments::bounds() const {
   bounds.tokens = std::max({bounds.tokens, bounds.document, written_.tokens});
   bounds.answers = written_.answers;
   bounds.answer_length = written_.answer_length;
+  bounds.others_tokens = written_.others_tokens;
+  bounds.others_document = written_.others_document;
   bounds.kept = data_.train.kept();
   if (longest_sequence_ > 0) bounds.document = std::min(bounds.document, longest_sequence_);
   return bounds;

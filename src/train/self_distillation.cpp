@@ -36,6 +36,30 @@ void check_any_asked(const data::Documents& documents) {
       format_count(documents.size()));
 }
 
+// Where answers are all that is learned, those rows that the model can answer within sequence_len.
+void keep_what_asks(data::Documents& documents, std::int64_t sequence_len, Console& console) {
+  data::Corpus::Builder builder = data::Corpus::Builder::in_memory("documents");
+  const std::int64_t all = documents.size();
+  std::int64_t kept = 0;
+  for (std::int64_t i = 0; i < all; ++i) {
+    const Document shown = documents.read(i);
+    const ShownDocument each = train::apart(shown);
+    if (!Rewriter::asks(each) || std::ssize(data::last_exchange(each.document)->prompt) >= sequence_len) continue;
+    builder.add(shown);
+    ++kept;
+  }
+  if (kept == all) return;
+  if (kept == 0) {
+    user_error("sdft: no prompt leaves room for an answer within sequence_len ({}); raise it", sequence_len);
+  }
+  console.line(
+      fmt::format("sdft: {} left out: they have no answer that somebody asked for, or a prompt that leaves no "
+                  "room for one within sequence_len",
+                  counted(all - kept, "document was", "documents were")));
+  documents = {};
+  documents.add(std::make_shared<const data::Corpus>(std::move(builder).finish({.rows = kept})));
+}
+
 // One by one: there may be more of them than memory holds as documents.
 data::Documents without_prompts(const data::Documents& shown) {
   data::Documents documents;
@@ -45,12 +69,6 @@ data::Documents without_prompts(const data::Documents& shown) {
   documents.add(std::make_shared<const data::Corpus>(std::move(builder).finish({.rows = shown.size()})));
   return documents;
 }
-
-// What ends an answer, and whether that is learned.
-struct AnswerEnd {
-  std::int32_t token;
-  bool learned;
-};
 
 // As the data ends its own answer, in which train_on_eos may leave the end unlearned. A chat template may end its turns
 // by a special token that is none of the stops.
@@ -207,51 +225,87 @@ Rewriter::Rewriter(const options::TrainOptions& options)
   }
 }
 
-std::int64_t Rewriter::rewrite(std::vector<ShownDocument>& documents, Engine& engine, std::int64_t longest,
-                               std::uint64_t seed, Console& console) const {
-  struct Asked {
-    Document& document;
-    std::size_t prompt = 0;            // tokens of the document before its answer
-    std::vector<std::int32_t> answer;  // the data's own
-    AnswerEnd end;
-  };
-  std::vector<Asked> asked;
-  std::vector<std::vector<std::int32_t>> prompts;
-  std::vector<std::int32_t> stops = stops_;  // and what ends these answers
+struct Rewriter::Asked {
+  ShownDocument& shown;
+  std::vector<std::int32_t> prompt, answer;  // of the document: before its answer, and the data's own
+  AnswerEnd end;
+};
+
+std::vector<Rewriter::Asked> Rewriter::asked(std::vector<ShownDocument>& documents) const {
+  std::vector<Asked> result;
   for (ShownDocument& shown : documents) {
     if (!asks(shown)) continue;
     data::Exchange exchange = *data::last_exchange(shown.document);
     const AnswerEnd end = end_of(shown.document, exchange, stops_, tokenizer_);
-    if (std::ranges::find(stops, end.token) == stops.end()) stops.push_back(end.token);
-    asked.push_back({shown.document, exchange.prompt.size(), std::move(exchange.answer), end});
-    prompts.push_back(std::move(shown.prompt));  // there may be many of them: one copy is enough
+    result.push_back({shown, std::move(exchange.prompt), std::move(exchange.answer), end});
   }
-  if (asked.empty()) return 0;
+  return result;
+}
+
+std::vector<std::vector<std::int32_t>> Rewriter::answers(const std::vector<Asked>& asked,
+                                                         const std::vector<std::vector<std::int32_t>>& prompts,
+                                                         Engine& engine, std::uint64_t seed, Console& console) const {
+  std::vector<std::int32_t> stops = stops_;  // and what ends these answers
+  for (const Asked& each : asked) {
+    if (std::ranges::find(stops, each.end.token) == stops.end()) stops.push_back(each.end.token);
+  }
   const options::SdftOptions& sdft = options_.sdft;
-  const auto answers = answer_all(engine, prompts,
-                                  {.count = sdft.max_new_tokens,
-                                   .stops = stops,
-                                   .drawing = {.temperature = static_cast<float>(sdft.temperature),
-                                               .top_p = static_cast<float>(sdft.top_p),
-                                               .seed = seed}},
-                                  console);
+  return answer_all(engine, prompts,
+                    {.count = sdft.max_new_tokens,
+                     .stops = stops,
+                     .drawing = {.temperature = static_cast<float>(sdft.temperature),
+                                 .top_p = static_cast<float>(sdft.top_p),
+                                 .seed = seed}},
+                    console);
+}
+
+std::int64_t Rewriter::rewrite(std::vector<ShownDocument>& documents, Engine& engine, std::int64_t longest,
+                               std::uint64_t seed, Console& console) const {
+  std::vector<Asked> asking = asked(documents);
+  if (asking.empty()) return 0;
+  std::vector<std::vector<std::int32_t>> prompts;
+  for (Asked& each : asking) prompts.push_back(std::move(each.shown.prompt));  // there may be many: one copy is enough
+  const auto said = answers(asking, prompts, engine, seed, console);
   std::int64_t rewritten = 0;
-  for (std::size_t i = 0; i < asked.size(); ++i) {
-    auto& [document, prompt, right, end] = asked[i];
-    const std::size_t length = prompt + answers[i].size() + 1;
+  for (std::size_t i = 0; i < asking.size(); ++i) {
+    auto& [shown, prompt, right, end] = asking[i];
+    const std::size_t length = prompt.size() + said[i].size() + 1;
     if (static_cast<std::int64_t>(length) > longest) continue;
     if (right.back() == end.token) right.pop_back();
-    if (!is_good(answers[i], right)) continue;
-    document = with_answer(document, prompt, answers[i], end);
+    if (!is_good(said[i], right)) continue;
+    shown.document = with_answer(shown.document, prompt.size(), said[i], end);
     ++rewritten;
   }
   return rewritten;
 }
 
+void Rewriter::respond(std::vector<ShownDocument>& documents, Engine& engine, std::int64_t longest, std::uint64_t seed,
+                       Console& console) const {
+  const std::vector<Asked> asking = asked(documents);
+  INLAY_ASSERT(asking.size() == documents.size(), "{} of {} documents ask", asking.size(), documents.size());
+  std::vector<std::vector<std::int32_t>> prompts;
+  for (const Asked& each : asking) prompts.push_back(each.prompt);
+  const auto said = answers(asking, prompts, engine, seed, console);
+  for (std::size_t i = 0; i < asking.size(); ++i) {
+    const auto& [shown, prompt, right, end] = asking[i];
+    Document document = with_answer(shown.document, prompt.size(), said[i], end);
+    std::int64_t most = longest;
+    if (!ended(said[i])) most = std::min(most, std::ssize(document.input_ids) - 1);  // nothing ended it
+    truncate(document, static_cast<std::size_t>(most));
+    document.others_prompt = std::move(shown.prompt);
+    shown.document = std::move(document);
+  }
+}
+
+// Within max_new_tokens.
+bool Rewriter::ended(const std::vector<std::int32_t>& answer) const {
+  return std::ssize(answer) < options_.sdft.max_new_tokens;
+}
+
 // It came to an end, and says what the data's answer says.
 bool Rewriter::is_good(const std::vector<std::int32_t>& answer, const std::vector<std::int32_t>& right) const {
   const options::SdftOptions& sdft = options_.sdft;
-  if (answer.empty() || static_cast<std::int64_t>(answer.size()) >= sdft.max_new_tokens) return false;
+  if (answer.empty() || !ended(answer)) return false;
   if (!sdft.match) return true;
   const auto end = std::ranges::find_first_of(right, stops_);
   return data::agrees(tokenizer_.decode(answer), tokenizer_.decode(std::span(right.begin(), end)),
@@ -277,6 +331,7 @@ RunData read_rewritten(const options::TrainOptions& options, const model::ModelC
 RunData read_to_rewrite(const options::TrainOptions& options, std::int64_t vocab, Console& console) {
   RunData read = read_run_data(options, vocab, console, true);
   check_any_asked(read.train);
+  if (options.sdft.predictions()) keep_what_asks(read.train, options.sequence_len, console);
   return {.train = without_prompts(read.train), .test = without_prompts(read.test), .shown = std::move(read.train)};
 }
 

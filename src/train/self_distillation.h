@@ -17,6 +17,12 @@ struct ShownDocument {
 };
 ShownDocument apart(Document document);
 
+// What ends an answer, and whether that is learned.
+struct AnswerEnd {
+  std::int32_t token;
+  bool learned;
+};
+
 class Rewriter {
  public:
   explicit Rewriter(const options::TrainOptions& options);  // which must outlive it
@@ -25,6 +31,10 @@ class Rewriter {
   // many tokens would make a document too long, and are not taken. Ctrl-C throws Interrupted.
   std::int64_t rewrite(std::vector<ShownDocument>& documents, Engine& engine, std::int64_t longest, std::uint64_t seed,
                        Console& console) const;
+  // Gives the documents the engine's answers to their own prompts, as long as so many tokens leave room for, to be
+  // predicted as they would be behind the prompts that show the data's (Document::others_prompt). All of them must ask.
+  void respond(std::vector<ShownDocument>& documents, Engine& engine, std::int64_t longest, std::uint64_t seed,
+               Console& console) const;
   // That end any answer, beside what the data ends its own by.
   const std::vector<std::int32_t>& stops() const { return stops_; }
   // Whether an answer is asked for.
@@ -33,6 +43,13 @@ class Rewriter {
   }
 
  private:
+  struct Asked;
+  // Those that ask, which must outlive the result.
+  std::vector<Asked> asked(std::vector<ShownDocument>& documents) const;
+  std::vector<std::vector<std::int32_t>> answers(const std::vector<Asked>& asked,
+                                                 const std::vector<std::vector<std::int32_t>>& prompts, Engine& engine,
+                                                 std::uint64_t seed, Console& console) const;
+  bool ended(const std::vector<std::int32_t>& answer) const;
   bool is_good(const std::vector<std::int32_t>& answer, const std::vector<std::int32_t>& right) const;
 
   const options::TrainOptions& options_;

@@ -230,6 +230,8 @@ EngineOptions engine_options(const options::TrainOptions& o, const BatchBounds& 
   set_objective(o, engine);
   engine.decode_sequences = bounds.answers;
   engine.decode_length = bounds.answer_length;
+  engine.others_tokens = bounds.others_tokens;
+  engine.others_document = bounds.others_document;
   if (!o.sample_prompts.empty()) Samples(o).announce(engine);
   engine.kept_predictions = bounds.kept;
   engine.deterministic = o.deterministic;

@@ -97,6 +97,49 @@ TEST_P(CliOnPolicy, ResumesToTheLastBit) {
   EXPECT_EQ(read_text(folder / "broken/model.safetensors"), read_text(folder / "whole/model.safetensors"));
 }
 
+// The same of predictions; and a step takes what was planned, of all that the teacher sees.
+TEST_P(CliOnPolicy, PredictionsAreLearnedPlannedAndResumed) {
+  for (const std::string teacher : {"base", "itself"}) {
+    const std::string keys =
+        "learning_rate: 1.0e-3\nsave_steps: 4\nsdft: {enabled: true, on_policy: true, learn: "
+        "predictions, max_new_tokens: 24, teacher: " +
+        teacher + "}\n";
+    const auto whole = train("whole-" + teacher, keys);
+    const std::string name = "broken-" + teacher;
+    train(name, keys);
+    fs::remove_all(folder / name / "checkpoint-8");
+    fs::remove(folder / name / "summary.json");
+    fs::remove(folder / name / "model.safetensors");
+    const auto resumed = train(name, keys, {"--resume"});
+    ASSERT_EQ(whole.size(), 8u);
+    ASSERT_EQ(resumed.size(), 8u);
+    for (std::size_t i = 0; i < 8; ++i) {
+      EXPECT_EQ(resumed[i].at("loss"), whole[i].at("loss")) << i;
+      EXPECT_GT(whole[i].at("divergence").get<double>(), 0) << i;
+      EXPECT_FALSE(whole[i].contains("rewritten"));
+    }
+    EXPECT_EQ(read_text(folder / name / "model.safetensors"),
+              read_text(folder / ("whole-" + teacher) / "model.safetensors"));
+    const auto summary = nlohmann::json::parse(read_text(folder / ("whole-" + teacher) / "summary.json"));
+    EXPECT_LE(summary.at("device_peak_bytes").get<std::int64_t>(),
+              summary.at("planned_device_peak_bytes").get<std::int64_t>());
+  }
+}
+
+// Towards what it says when it is shown the answers: to learn them, without having been given one as a text.
+TEST_P(CliOnPolicy, PredictionsBringTheModelNearerToItsTeacher) {
+  const auto steps = train("run",
+                           "learning_rate: 2.0e-3\nsdft: {enabled: true, on_policy: true, learn: predictions, "
+                           "max_new_tokens: 24, beta: 0}\n",
+                           {"--max_steps", "40"});
+  double first = 0, last = 0;
+  for (std::size_t i = 0; i < 5; ++i) {
+    first += steps[i].at("divergence").get<double>();
+    last += steps[steps.size() - 1 - i].at("divergence").get<double>();
+  }
+  EXPECT_LT(last, 0.6 * first);
+}
+
 TEST_P(CliOnPolicy, IsPlannedAndRefusedWhereItCannotBe) {
   const std::string keys = "learning_rate: 1.0e-3\nsdft: {enabled: true, on_policy: true, max_new_tokens: 300}\n";
   write_config("run", keys);

@@ -69,6 +69,34 @@ TEST(CoreBatch, LabelsAreAsManyAsTokens) {
   EXPECT_THROW(pack(documents), InternalError);
 }
 
+// A row here and its row there predict the same token. Documents without another prompt look the same to both.
+TEST(CoreBatch, AnotherModelSeesOtherPrompts) {
+  constexpr std::int32_t none = ignore_label;
+  const std::vector<Document> documents = {
+      {.input_ids = {1, 2, 3, 4}, .labels = {none, none, 3, 4}, .others_prompt = {7, 8, 9}},
+      {.input_ids = {5, 6}, .labels = {none, 6}},
+      {.input_ids = {1, 2, 3}, .labels = {none, none, 3}, .others_prompt = {8}}};
+  const PackedBatch batch = pack(documents);
+  EXPECT_EQ(batch.tokens, (Ints{1, 2, 3, 4, 5, 6, 1, 2, 3}));
+  ASSERT_EQ(batch.others.size(), 1u);
+  const PackedBatch& others = batch.others[0];
+  EXPECT_EQ(others.tokens, (Ints{7, 8, 9, 3, 4, 5, 6, 8, 3}));
+  EXPECT_EQ(others.cu_seqlens, (Ints{0, 5, 7, 9}));
+  EXPECT_EQ(others.positions, (Ints{0, 1, 2, 3, 4, 0, 1, 0, 1}));
+  EXPECT_EQ(others.valid_count(), 0);
+  ASSERT_EQ(batch.others_rows.size(), batch.tokens.size());
+  for (const std::int32_t row : batch.valid_rows) {
+    const auto here = static_cast<std::size_t>(row);
+    const auto there = static_cast<std::size_t>(batch.others_rows[here]);
+    EXPECT_EQ(others.tokens[there + 1], batch.tokens[here + 1]) << row;
+  }
+  EXPECT_EQ(batch.others_rows[1], 2);  // the last token of either prompt
+  for (std::size_t d = 0; d < documents.size(); ++d) {
+    EXPECT_EQ(documents[d].others_length(), others.cu_seqlens[d + 1] - others.cu_seqlens[d]);
+  }
+  EXPECT_TRUE(pack(std::span(documents).subspan(1, 1)).others.empty());
+}
+
 TEST(CoreBatch, TruncatingCutsAllThatADocumentHas) {
   Document plain{{1, 2, 3}, {-100, 2, 3}}, weighted{{1, 2, 3}, {-100, 2, 3}, {1, 2, 3}};
   EXPECT_FALSE(truncate(plain, 3));

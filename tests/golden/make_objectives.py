@@ -7,7 +7,7 @@ For models of tests/golden/models, in fp64 from the stored weights:
   MODEL/cases.json             documents, and for every case its settings, loss and metrics
   MODEL/CASE.safetensors       grad.<parameter in the checkpoint>, rounded to fp32
   teacher/                     a random Llama with the vocabulary of llama_linear_sharded
-Formulas are written out below, from the papers. Those that TRL has (dpo, ipo, hinge, kto, orpo, simpo) are run through
+Formulas are written out below, from the papers. Those that TRL has (dpo, ipo, hinge, kto, orpo, simpo, sdft) are run through
 TRL's own trainers as well, in fp32: the script fails where loss, metrics or gradients differ by more than 1e-5.
 """
 
@@ -170,6 +170,18 @@ def other_loss(model, teacher, documents, spec, kept=None):
     return torch.stack(losses).mean(), float(torch.stack(parts).mean())
 
 
+def demonstrated_loss(model, rows, spec):
+    """The model's predictions of its answers against those that it makes behind prompts which show more."""
+    losses = []
+    for row in rows:
+        answer = row["answer"]
+        with torch.no_grad():
+            q = F.log_softmax(logits_of(model, row["shown"] + answer).double(), -1)[len(row["shown"]) - 1:-1]
+        p = F.log_softmax(logits_of(model, row["prompt"] + answer).double(), -1)[len(row["prompt"]) - 1:-1]
+        losses += [divergence(spec["kind"], p[i], q[i].detach(), spec["beta"]) for i in range(len(answer))]
+    return torch.stack(losses).mean()
+
+
 # ---- TRL ----
 
 def word_tokenizer(vocab):
@@ -226,7 +238,34 @@ def run_trl(kind, model, reference, rows, spec):
     return float(loss), logged, {name: p.grad.clone() for name, p in model.named_parameters()}
 
 
-def compare(kind, ours, theirs):
+def run_trl_sdft(model, rows, spec):
+    """Loss and gradients by TRL's trainer, answer by answer: its mean is one of answers' means, ours one of tokens."""
+    from datasets import Dataset
+    from trl.experimental.sdft import SDFTConfig, SDFTTrainer
+    model.zero_grad()
+    alpha = {"forward": 0.0, "reverse": 1.0}.get(spec["kind"], spec["beta"])
+    count = sum(len(row["answer"]) for row in rows)
+    with tempfile.TemporaryDirectory() as folder:
+        config = SDFTConfig(output_dir=folder, per_device_train_batch_size=1, num_generations=1, report_to=[], use_cpu=True,
+                            bf16=False, gradient_checkpointing=False, disable_tqdm=True, seed=0,
+                            teacher_model_kind="live", distillation_mode="full_logits", distillation_alpha=alpha)
+        trainer = SDFTTrainer(model=model, args=config, processing_class=word_tokenizer(model.config.vocab_size),
+                              train_dataset=Dataset.from_list([dict(prompt="t5", privileged_context="t6")]))
+        model.eval()
+        total = 0.0
+        for row in rows:
+            ids = lambda name: torch.tensor([row[name]])
+            seen = torch.tensor([row["shown"] + row["answer"]])
+            loss = trainer.compute_loss(model, dict(
+                prompt_ids=ids("prompt"), prompt_mask=torch.ones_like(ids("prompt")), completion_ids=ids("answer"),
+                completion_mask=torch.ones_like(ids("answer")), teacher_input_ids=seen,
+                teacher_attention_mask=torch.ones_like(seen))) * (len(row["answer"]) / count)
+            loss.backward()
+            total += float(loss)
+    return total, {}, {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+def compare(kind, ours, theirs, least_metrics=2):
     loss, metrics, gradients = ours
     their_loss, their_metrics, their_gradients = theirs
     assert abs(loss - their_loss) <= 1e-5 * abs(their_loss), (kind, loss, their_loss)
@@ -235,7 +274,7 @@ def compare(kind, ours, theirs):
         if name in their_metrics:
             seen += 1
             assert abs(value - their_metrics[name]) <= 1e-5 * max(1.0, abs(value)), (kind, name, value, their_metrics[name])
-    assert seen >= 2, (kind, their_metrics)
+    assert seen >= least_metrics, (kind, their_metrics)
     for name, gradient in gradients.items():
         other = their_gradients[name].double()
         error = float((gradient - other).norm() / max(other.norm(), 1e-12))
@@ -326,6 +365,22 @@ def make(name, wanted):
             loss = token_loss(wide, documents, rule)
             keep(case, dict(rule=case), loss, {}, gradients(wide, loss))
 
+    demonstrated = {
+        "sdft_forward": dict(kind="forward", beta=0.0),
+        "sdft_reverse": dict(kind="reverse", beta=1.0),
+        "sdft_jsd": dict(kind="jensen_shannon", beta=0.3),
+    }
+    generator.manual_seed(21)
+    result["demonstrated"] = [dict(prompt=tokens(generator, vocab, 2, 9), shown=tokens(generator, vocab, 1, 15),
+                                   answer=tokens(generator, vocab, 1, 12) + [EOS]) for _ in range(5)]
+    for case, spec in demonstrated.items():
+        if case in wanted:
+            loss = demonstrated_loss(wide, result["demonstrated"], spec)
+            grads = gradients(wide, loss)
+            compare(case, (float(loss), {}, grads), run_trl_sdft(model, result["demonstrated"], spec), 0)
+            keep(case, dict(shown=True, temperature=1.0, weight=1.0, ce_weight=0.0, **spec), loss,
+                 {"divergence": float(loss)}, grads)
+
     if not any(case.startswith("kd") for case in wanted):
         (folder / "cases.json").write_text(json.dumps(result) + "\n")
         return
@@ -372,10 +427,11 @@ def main():
     shutil.rmtree(OUT, ignore_errors=True)
     torch.set_num_threads(1)
     every = ["dpo", "dpo_smooth", "dpo_rpo", "dpo_hinge", "ipo", "simpo", "simpo_cpo", "orpo", "kto", *RULES,
-             "kd_forward", "kd_reverse", "kd_jsd", "kd_forward_hot", "kd_jsd_hot", "kd_kept", "kd_kept_jsd"]
+             "kd_forward", "kd_reverse", "kd_jsd", "kd_forward_hot", "kd_jsd_hot", "kd_kept", "kd_kept_jsd",
+             "sdft_forward", "sdft_reverse", "sdft_jsd"]
     make("llama_linear_sharded", every)
     # Tied, with softcaps.
-    make("gemma2_softcaps", ["dpo", "orpo", "dft", "eaft", "talr", "kd_forward", "kd_jsd_hot"])
+    make("gemma2_softcaps", ["dpo", "orpo", "dft", "eaft", "talr", "kd_forward", "kd_jsd_hot", "sdft_reverse"])
 
 
 if __name__ == "__main__":

@@ -75,6 +75,66 @@ TEST_P(ObjectiveBase, ACopyStaysWhereItWas) {
   EXPECT_LT(kept, 0.7 * further);
 }
 
+// Σ q (ln q - ln p) over a batch's labels, a mean; p and q by the engine's logits of two batches' rows.
+double divergence_by_logits(train::Engine& engine, const PackedBatch& batch, const std::vector<std::int32_t>& rows,
+                            const PackedBatch& others, const std::vector<std::int32_t>& others_rows) {
+  const std::vector<float> ours = engine.decoder().logits(engine.exec(), batch, rows);
+  const std::vector<float> theirs = engine.decoder().logits(engine.exec(), others, others_rows);
+  const std::size_t vocab = ours.size() / rows.size();
+  double sum = 0;
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    const auto log_sum = [&](const float* x) {
+      double total = 0;
+      for (std::size_t v = 0; v < vocab; ++v) total += std::exp(static_cast<double>(x[v]));
+      return std::log(total);
+    };
+    const float *z = ours.data() + row * vocab, *u = theirs.data() + row * vocab;
+    const double a = log_sum(z), b = log_sum(u);
+    for (std::size_t v = 0; v < vocab; ++v) sum += std::exp(u[v] - b) * ((u[v] - b) - (z[v] - a));
+  }
+  return sum / static_cast<double>(rows.size());
+}
+
+// What it says of other prompts, by the weights of the moment, adapters among them.
+TEST_P(ObjectiveBase, ItselfIsTheModelAsItIsByThen) {
+  const auto check = [&](train::Engine& engine, const PackedBatch& same, const PackedBatch& batch) {
+    EXPECT_EQ(engine.other(), nullptr);
+    for (int step = 1; step <= 3; ++step) {
+      std::vector<std::int32_t> rows;
+      for (const std::int32_t row : batch.valid_rows) rows.push_back(batch.others_rows[static_cast<std::size_t>(row)]);
+      const double expected = divergence_by_logits(engine, batch, batch.valid_rows, batch.others[0], rows);
+      EXPECT_GT(expected, 1e-6);
+      EXPECT_NEAR(divergence_of(engine.train_step({batch}, step, 1e-2)), expected, 1e-4 * expected + 1e-6) << step;
+    }
+    // Where it sees the same prompts it differs from itself by nothing, wherever it has gone.
+    EXPECT_NEAR(divergence_of(engine.train_step({same}, 4, 0.0)), 0, 1e-9);
+  };
+  const auto shown = [](std::vector<Document> documents) {
+    for (std::size_t d = 0; d < documents.size(); ++d) {
+      documents[d].others_prompt.assign(3 + d, static_cast<std::int32_t>(5 + d));
+    }
+    return pack(documents);
+  };
+  train::EngineOptions made = options(1.0);
+  made.other.itself = true;
+  made.logit_rows = 256;
+  const Fixture fixture(model_fixtures().front());
+  const PackedBatch batch = shown(fixture.documents);
+  made.others_tokens = made.others_document = batch.others[0].token_count();
+  made.max_tokens = made.others_tokens;  // its logits are asked for as well
+  const auto whole = fixture.engine(made);
+  check(*whole, pack(fixture.documents), batch);
+  int checked = 0;
+  for (const std::filesystem::path& folder : adapter_fixtures()) {
+    train::EngineOptions of_adapter = made;
+    of_adapter.others_tokens = of_adapter.others_document = of_adapter.max_tokens = 1024;
+    AdapterRun run(folder, of_adapter);
+    if (!run.trains() || ++checked > 3) continue;
+    check(*run.engine, run.batch()[0], shown(run.fixture.documents));
+  }
+  EXPECT_GT(checked, 2);
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, ObjectiveBase, ::testing::ValuesIn(devices()),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 

@@ -62,6 +62,14 @@ void add_sequence(Document& document, SequenceRole role, const std::vector<std::
   document.labels[begin] = sequence_mark(role);
 }
 
+std::int64_t longest(const PackedBatch& batch) {
+  std::int64_t most = 0;
+  for (std::size_t s = 1; s < batch.cu_seqlens.size(); ++s) {
+    most = std::max<std::int64_t>(most, batch.cu_seqlens[s] - batch.cu_seqlens[s - 1]);
+  }
+  return most;
+}
+
 }  // namespace
 
 ObjectiveFixture::ObjectiveFixture(const std::string& name)
@@ -87,6 +95,16 @@ std::vector<Document> ObjectiveFixture::documents(const std::string& name) const
                    row.at("answer"), false);
       add_sequence(document, SequenceRole::mismatched, row.at("prompt"), row.at("mismatched"), false);
       document.reference = {row.at("reference"), row.at("mismatched_reference")};
+      documents.push_back(std::move(document));
+    }
+  } else if (settings.contains("shown")) {
+    for (const json& row : cases.at("demonstrated")) {
+      Document document{.input_ids = row.at("prompt"), .labels = {}, .others_prompt = row.at("shown")};
+      document.labels.assign(document.input_ids.size(), ignore_label);
+      for (const std::int32_t token : row.at("answer")) {
+        document.input_ids.push_back(token);
+        document.labels.push_back(token);
+      }
       documents.push_back(std::move(document));
     }
   } else if (!settings.contains("rule") && !settings.contains("temperature")) {
@@ -128,6 +146,8 @@ std::unique_ptr<train::Engine> ObjectiveFixture::engine(const std::string& name,
     options.objective = std::make_shared<objective::DivergenceKind>(divergence_of(settings), "divergence");
     if (name.starts_with("kd_kept")) {
       options.kept_predictions = 7;
+    } else if (settings.contains("shown")) {
+      options.other.wanted = true;
     } else {
       teacher = folder / fmt::format("teacher_{}", model.config.vocab);
       options.other = {.wanted = true, .config = inlay::model::load_config(teacher), .on_host = options.other.on_host};
@@ -138,17 +158,18 @@ std::unique_ptr<train::Engine> ObjectiveFixture::engine(const std::string& name,
     options.roles = settings.at("kind") == "kto" ? std::vector{SequenceRole::desirable, SequenceRole::mismatched}
                                                  : std::vector{SequenceRole::chosen, SequenceRole::rejected};
   }
-  std::int64_t tokens = 0, longest = 0;
   const PackedBatch batch = pack(documents(name));
-  for (std::size_t s = 1; s < batch.cu_seqlens.size(); ++s) {
-    longest = std::max<std::int64_t>(longest, batch.cu_seqlens[s] - batch.cu_seqlens[s - 1]);
+  options.max_tokens = std::max(options.max_tokens, batch.token_count());
+  options.max_document = std::max(options.max_document, longest(batch));
+  for (const PackedBatch& others : batch.others) {
+    options.others_tokens = others.token_count();
+    options.others_document = longest(others);
   }
-  tokens = batch.token_count();
-  options.max_tokens = std::max(options.max_tokens, tokens);
-  options.max_document = std::max(options.max_document, longest);
   auto engine = train::Engine::create(model.config, options);
   engine->load(io::Checkpoint(model.folder));
-  if (!teacher.empty()) engine->load_other(io::Checkpoint(teacher));
+  if (engine->other() != nullptr) {
+    engine->load_other(io::Checkpoint(teacher.empty() ? std::filesystem::path(model.folder) : teacher));
+  }
   return engine;
 }
 

@@ -81,9 +81,24 @@ TEST_P(ObjectiveParity, PlanIsWhatAStepTakes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, ObjectiveParity, ::testing::ValuesIn(objective_cases()), [](const auto& info) {
+std::string case_name(const ::testing::TestParamInfo<ObjectiveCase>& info) {
   return info.param.model + "_" + info.param.name + "_" + std::string(name_of(info.param.device));
-});
+}
+INSTANTIATE_TEST_SUITE_P(, ObjectiveParity, ::testing::ValuesIn(objective_cases()), case_name);
+
+// The model itself in place of a copy of it: before the first step both are the same.
+class ObjectiveParityItself : public ObjectiveParity {};
+
+TEST_P(ObjectiveParityItself, LossMetricsAndGradients) { check({.other = {.itself = true}}); }
+
+std::vector<ObjectiveCase> demonstrated_cases() {
+  std::vector<ObjectiveCase> cases = objective_cases();
+  std::erase_if(cases, [](const ObjectiveCase& c) {
+    return !ObjectiveFixture(c.model).at(c.name).at("settings").contains("shown");
+  });
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(, ObjectiveParityItself, ::testing::ValuesIn(demonstrated_cases()), case_name);
 
 }  // namespace
 }  // namespace inlay::testing

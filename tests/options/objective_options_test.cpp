@@ -47,6 +47,27 @@ TEST(OptionsObjective, KeysOfAnotherLossAreRefused) {
   EXPECT_THAT(error_of("rl: dpo\ndpo_beta: 0.1\n"), "<no error>");
 }
 
+// Where predictions are learned there are no labels, and one teacher.
+TEST(OptionsObjective, PredictionsStandAlone) {
+  const std::string keys = "sdft: {enabled: true, on_policy: true, learn: predictions, ";
+  const TrainOptions read = parsed(keys + "teacher: itself, beta: 0.5}\n");
+  EXPECT_TRUE(read.sdft.predictions());
+  EXPECT_EQ(read.sdft.teacher, SdftTeacher::itself);
+  EXPECT_EQ(to_yaml(parse_options(to_yaml(read), "config.yaml", {})), to_yaml(read));
+  EXPECT_THAT(error_of("sdft: {enabled: true, learn: predictions}\n"),
+              HasSubstr("sdft.learn predictions is for answers of the model in training; add sdft.on_policy: true"));
+  EXPECT_THAT(error_of("sdft: {enabled: true, teacher: itself}\n"), HasSubstr("sdft.teacher is for sdft.learn"));
+  EXPECT_THAT(error_of("sdft: {enabled: true, beta: 0.5}\n"), HasSubstr("sdft.beta is for sdft.learn"));
+  EXPECT_THAT(error_of("sdft: {learn: predictions}\n"), HasSubstr("sdft.learn is for self-distillation"));
+  EXPECT_THAT(error_of(keys + "match: number}\n"), HasSubstr("sdft.match is for sdft.learn: answers"));
+  EXPECT_THAT(error_of(keys + "beta: 2}\n"), HasSubstr("sdft.beta"));
+  for (const char* loss : {"token_weight: dft", "label_smoothing: 0.1", "z_loss: 0.1", "kl_to_base: 0.1"}) {
+    EXPECT_THAT(error_of(keys + fmt::format("}}\nloss: {{{}}}\n", loss)), HasSubstr("sdft.learn: predictions")) << loss;
+  }
+  EXPECT_THAT(error_of(keys + "}\nkd_trainer: true\nkd_teacher: t\n"), HasSubstr("one model is learned from"));
+  EXPECT_THAT(error_of(keys + "}\nexcess_length_strategy: split\n"), HasSubstr("parts have no prompts"));
+}
+
 // Each with its own line, together with what other groups of keys have to say.
 TEST(OptionsObjective, AllContradictionsAreToldAtOnce) {
   const std::string error = error_of(

@@ -52,6 +52,7 @@ class TrainSelfDistillation : public ::testing::TestWithParam<Device> {
   std::unique_ptr<Engine> engine() {
     std::size_t longest = 0;
     for (const std::vector<std::int32_t>& prompt : prompts()) longest = std::max(longest, prompt.size());
+    for (const Document& document : plain_) longest = std::max(longest, document.input_ids.size());
     EngineOptions made =
         engine_options(Purpose::generation, {.device = GetParam(), .compute = DType::f32},
                        {.tokens = 1, .document = static_cast<std::int64_t>(longest) + options_.sdft.max_new_tokens});
@@ -139,6 +140,64 @@ TEST_P(TrainSelfDistillation, AnEndThatIsNotLearnedIsNotLearned) {
   EXPECT_EQ(document.input_ids.back(), data::ByteTokenizer::eos);
   EXPECT_EQ(document.labels.back(), ignore_label);
   EXPECT_EQ(*(document.labels.end() - 2), *(document.input_ids.end() - 2)) << "what it says is learned";
+}
+
+// For predictions it answers the prompt alone, and the prompt that shows the answer is what the teacher sees.
+TEST_P(TrainSelfDistillation, RespondsToThePromptAndLeavesTheAnswerToTheTeacher) {
+  options_.sdft.on_policy = true;
+  options_.sdft.learn = options::SdftLearn::predictions;
+  options_.sdft.temperature = 0;
+  std::vector<std::vector<std::int32_t>> own;
+  for (const Document& document : plain_) own.push_back(data::last_exchange(document)->prompt);
+  const auto model = engine();
+  const auto texts = generate(*model, own, {.count = options_.sdft.max_new_tokens});
+  const auto responded = [&](std::int64_t longest) {
+    std::vector<ShownDocument> shown;
+    for (std::size_t i = 0; i < plain_.size(); ++i) shown.push_back({plain_[i], prompts()[i]});
+    Rewriter(options_).respond(shown, *model, longest, 0, console_);
+    return shown;
+  };
+  const auto whole = responded(options_.sequence_len);
+  for (std::size_t i = 0; i < plain_.size(); ++i) {
+    std::vector<std::int32_t> ids = own[i];
+    ids.insert(ids.end(), texts[i].begin(), texts[i].end());  // which nothing ended
+    EXPECT_EQ(whole[i].document.input_ids, ids) << i;
+    for (std::size_t t = 0; t < ids.size(); ++t) {
+      EXPECT_EQ(whole[i].document.labels[t], t < own[i].size() ? ignore_label : ids[t]) << i;
+    }
+    EXPECT_EQ(whole[i].document.others_prompt, prompts()[i]);
+    // Cut where there is no more room.
+    const auto most = std::ssize(own[i]) + 2;
+    ids.resize(static_cast<std::size_t>(most));
+    EXPECT_EQ(responded(most)[i].document.input_ids, ids) << i;
+  }
+  // A token that it does say ends its answer, as the data ends its own.
+  const std::int32_t stop = texts[0][2];
+  const auto end = std::ranges::find(texts[0], stop);
+  folder_.write("base/generation_config.json", "{\"eos_token_id\": " + std::to_string(stop) + "}");
+  std::vector<std::int32_t> ids = own[0];
+  ids.insert(ids.end(), texts[0].begin(), end);
+  ids.push_back(data::ByteTokenizer::eos);
+  EXPECT_EQ(responded(options_.sequence_len)[0].document.input_ids, ids);
+}
+
+// Rows that leave no room for an answer would teach nothing.
+TEST_P(TrainSelfDistillation, PromptsThatLeaveNoRoomAreLeftOutOfPredictions) {
+  options_.sdft.on_policy = true;
+  options_.sdft.learn = options::SdftLearn::predictions;
+  std::vector<std::int64_t> lengths;
+  for (const Document& document : plain_) lengths.push_back(std::ssize(data::last_exchange(document)->prompt));
+  ASSERT_LT(lengths[0], lengths[1]);
+  const auto kept = [&](std::int64_t length) {
+    options_.sequence_len = length;
+    return read_to_rewrite(options_, config_.vocab, console_);
+  };
+  EXPECT_EQ(kept(lengths[1] + 1).train.size(), 2);
+  const RunData one = kept(lengths[1]);
+  ASSERT_EQ(one.train.size(), 1);
+  EXPECT_EQ(one.shown.size(), 1);
+  EXPECT_EQ(one.train.read(0).input_ids, plain_[0].input_ids);
+  EXPECT_THAT(inlay::testing::user_error_of([&] { kept(lengths[0]); }), HasSubstr("no prompt leaves room"));
 }
 
 // A chat template may end turns by a token that neither the tokenizer nor generation_config.json names.
