@@ -11,26 +11,50 @@ namespace inlay::train {
 
 namespace {
 
-// Each into the first micro-batch that has room, for what another model sees of it too.
-std::vector<std::vector<Document>> in_micro_batches(const std::vector<Document>& documents,
-                                                    const data::BatchOptions& options) {
+// What a document takes of a micro-batch, whoever sees more of it.
+std::int64_t room_of(const Document& document, const data::BatchOptions& options) {
+  return options.sample_packing ? std::max(std::ssize(document.input_ids), document.others_length()) : 1;
+}
+
+// Documents by micro-batch, and each one's.
+struct Replaced {
+  std::vector<Document> documents;
+  std::vector<std::size_t> batch_of;
+};
+
+// Each into the first micro-batch that has room.
+Replaced in_micro_batches(std::vector<Document> documents, const data::BatchOptions& options) {
   const std::int64_t room =
       options.sample_packing ? options.micro_batch_size * options.sequence_len : options.micro_batch_size;
-  std::vector<std::vector<Document>> result;
+  std::vector<std::vector<Document>> batches;
   std::vector<std::int64_t> left;
-  for (const Document& document : documents) {
-    const std::int64_t size =
-        options.sample_packing ? std::max(std::ssize(document.input_ids), document.others_length()) : 1;
+  for (Document& document : documents) {
+    const std::int64_t size = room_of(document, options);
     const auto found = std::ranges::find_if(left, [&](std::int64_t free) { return free >= size; });
     const std::size_t at = static_cast<std::size_t>(found - left.begin());
     if (found == left.end()) {
       left.push_back(room);
-      result.emplace_back();
+      batches.emplace_back();
     }
     left[at] -= size;
-    result[at].push_back(document);
+    batches[at].push_back(std::move(document));
+  }
+  Replaced result;
+  for (std::size_t batch = 0; batch < batches.size(); ++batch) {
+    for (Document& document : batches[batch]) {
+      result.documents.push_back(std::move(document));
+      result.batch_of.push_back(batch);
+    }
   }
   return result;
+}
+
+Deal deal_of(std::span<const DealItem> items, std::span<const std::size_t> batch_of, const data::BatchSampler& sampler,
+             const StepTeam& team) {
+  if (team.size == 1 || team.whole_batches) return deal_whole(items, batch_of, team.size);
+  const data::BatchOptions& options = sampler.options();
+  const std::int64_t capacity = options.sample_packing ? sampler.max_tokens() : options.micro_batch_size;
+  return deal_items(items, batch_of, capacity, team.size, team.cost.pass);
 }
 
 }  // namespace
@@ -45,9 +69,7 @@ TeamStep BatchStream::next_step(std::int64_t micro_batches) {
   batch_ += count;
   if (replace_) return replaced(step.pieces);
 
-  TeamStep share{.first_micro_batch = step.deal.before(team_.rank),
-                 .passes = step.deal.passes(),
-                 .imbalance = step.deal.imbalance()};
+  TeamStep share = share_of(step.deal);
   for (const std::int64_t number : step.pieces) {
     share.tokens += sampler_.length_of(number);
     share.valid += sampler_.labels_of(number);
@@ -58,26 +80,45 @@ TeamStep BatchStream::next_step(std::int64_t micro_batches) {
     for (const std::size_t place : places) numbers.push_back(step.pieces[place]);
     share.micro_batches.push_back(pack(data::read_pieces(sampler_, documents_, numbers)));
   }
-  if (team_.size == 1) {  // as it always was, to the last bit
-    share.weight = 0;
-    for (const PackedBatch& batch : share.micro_batches) share.weight += batch.valid_weight();
-  }
+  weigh_alone(share);
   return share;
+}
+
+TeamStep BatchStream::share_of(const Deal& deal) const {
+  return {.first_micro_batch = deal.before(team_.rank), .passes = deal.passes(), .imbalance = deal.imbalance()};
+}
+
+// As it always was, to the last bit.
+void BatchStream::weigh_alone(TeamStep& share) const {
+  if (team_.size > 1) return;
+  share.weight = 0;
+  for (const PackedBatch& batch : share.micro_batches) share.weight += batch.valid_weight();
 }
 
 TeamStep BatchStream::replaced(const std::vector<std::int64_t>& numbers) const {
   std::vector<data::BatchSampler::Piece> pieces;
   for (const std::int64_t number : numbers) pieces.push_back(sampler_.piece(number));
-  const std::vector<Document> documents = replace_(pieces, data::read_pieces(sampler_, documents_, numbers));
-  TeamStep step;
-  for (const std::vector<Document>& together : in_micro_batches(documents, sampler_.options())) {
-    const PackedBatch& batch = step.micro_batches.emplace_back(pack(together));
-    step.tokens += batch.token_count();
-    step.valid += batch.valid_count();
-    step.weight += batch.valid_weight();
+  const data::BatchOptions& options = sampler_.options();
+  const Replaced step = in_micro_batches(replace_(pieces, data::read_pieces(sampler_, documents_, numbers)), options);
+  std::vector<DealItem> items;
+  for (const Document& document : step.documents) {
+    items.push_back({.size = room_of(document, options), .cost = team_.cost.of(std::ssize(document.input_ids))});
   }
-  step.passes = std::ssize(step.micro_batches);
-  return step;
+  const Deal deal = deal_of(items, step.batch_of, sampler_, team_);
+  TeamStep share = share_of(deal);
+  for (const Document& document : step.documents) {
+    const PackedBatch alone = pack(std::span(&document, 1));
+    share.tokens += alone.token_count();
+    share.valid += alone.valid_count();
+    share.weight += alone.valid_weight();
+  }
+  for (const std::vector<std::size_t>& places : deal.ranks[static_cast<std::size_t>(team_.rank)]) {
+    std::vector<Document> together;
+    for (const std::size_t place : places) together.push_back(step.documents[place]);
+    share.micro_batches.push_back(pack(together));
+  }
+  weigh_alone(share);
+  return share;
 }
 
 DealtStep deal_step(const data::BatchSampler& sampler, std::int64_t epoch, std::int64_t first, std::int64_t count,
@@ -93,10 +134,7 @@ DealtStep deal_step(const data::BatchSampler& sampler, std::int64_t epoch, std::
       items.push_back({.size = options.sample_packing ? length : 1, .cost = team.cost.of(length)});
     }
   }
-  const std::int64_t capacity = options.sample_packing ? sampler.max_tokens() : options.micro_batch_size;
-  step.deal = team.size == 1 || team.whole_batches
-                  ? deal_whole(items, step.batch_of, team.size)
-                  : deal_items(items, step.batch_of, capacity, team.size, team.cost.pass);
+  step.deal = deal_of(items, step.batch_of, sampler, team);
   return step;
 }
 

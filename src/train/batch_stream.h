@@ -32,7 +32,7 @@ struct TeamStep {
   double imbalance = 0;  // expected: the dearest rank over the mean, less one
 };
 
-// Documents in place of those that were read as these pieces.
+// Documents in place of those that were read as these pieces; the same on all ranks.
 using ReplaceDocuments = std::function<std::vector<Document>(std::span<const data::BatchSampler::Piece> pieces,
                                                              std::vector<Document> documents)>;
 
@@ -57,8 +57,10 @@ class BatchStream {
   std::int64_t batch() const { return batch_; }
 
  private:
-  // Of one process: a step's documents were replaced by others, of other lengths.
+  // A step's documents were replaced by others, of other lengths.
   TeamStep replaced(const std::vector<std::int64_t>& numbers) const;
+  TeamStep share_of(const Deal& deal) const;
+  void weigh_alone(TeamStep& share) const;
 
   const data::BatchSampler& sampler_;
   const data::Documents& documents_;

@@ -34,8 +34,9 @@ std::int64_t answers_at_once(const Machine& machine, const model::ModelConfig& c
                              std::int64_t longest);
 // Gives an engine the memory for them.
 void plan_answers(EngineOptions& engine, const model::ModelConfig& config, std::size_t count, std::int64_t longest);
-// Any number of prompts, as many at once as the engine has memory for; `made` and `ended` of the options are not
-// called. Ctrl-C throws Interrupted.
+// Any number of prompts, as many at once as the engine has memory for; `ranks`, `made` and `ended` of the options are
+// not used. All processes of the engine's mesh call it with the same prompts and get all answers: they divide them, or
+// where they share the weights write each together. Ctrl-C throws Interrupted, on all of them.
 std::vector<std::vector<std::int32_t>> answer_all(Engine& engine, const std::vector<std::vector<std::int32_t>>& prompts,
                                                   const GenerateOptions& options, Console& console);
 

@@ -89,12 +89,4 @@ BatchBounds on_policy_bounds(const options::TrainOptions& options, const model::
                    {.own = length, .shown = 2 * length});  // a document, and the answer once more
 }
 
-void check_on_policy(const options::TrainOptions& options, int processes) {
-  if (!options.sdft.on_policy || processes == 1) return;
-  user_error(
-      "sdft.on_policy is for one process, and there are {}; leave it out: the base model then writes all answers "
-      "before the first step",
-      processes);
-}
-
 }  // namespace inlay::train

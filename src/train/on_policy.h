@@ -17,7 +17,7 @@ class OnPolicyAnswers {
       : options_(options), shown_(shown), console_(console), rewriter_(options) {}
 
   // The documents of a step that were read as these pieces, with the engine's answers. The same step of the same
-  // weights has the same answers. Ctrl-C throws Interrupted.
+  // weights has the same answers, on every process, of which each writes a part. Ctrl-C throws Interrupted.
   std::vector<Document> write(Engine& engine, std::int64_t step, std::span<const data::BatchSampler::Piece> pieces,
                               std::vector<Document> documents);
   // Of the last step's documents, the share that the model's own words are in; absent where all of them are.
@@ -39,8 +39,5 @@ class OnPolicyAnswers {
 BatchBounds on_policy_bounds(const options::TrainOptions& options, const model::ModelConfig& config,
                              const data::Documents& shown);
 BatchBounds on_policy_bounds(const options::TrainOptions& options, const model::ModelConfig& config);
-
-// UserError where so many processes cannot do it.
-void check_on_policy(const options::TrainOptions& options, int processes);
 
 }  // namespace inlay::train

@@ -183,7 +183,6 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
   check_same_everywhere(options, *ranks);
   std::optional<model::ModelConfig> config;
   parallel::together(*ranks, "reading the model's configuration", [&] {
-    check_on_policy(options, ranks->size());
     check_shared_answers(options, ranks->size());
     check_boards(options);
     config = config_of(options);
@@ -222,13 +221,12 @@ RunEnd run(const options::TrainOptions& options, bool resume, Console& console,
     load_checkpoint(*ranks, *engine.engine, *output.checkpoint());
     console.line(fmt::format("resuming after step {} from {}", resumed.state.step, output.checkpoint()->string()));
     if (resumed.state.compute != state.compute) {
-      console.line(
-          fmt::format("so far it was trained in {}, from here on in {}", resumed.state.compute, state.compute));
+      console.line(fmt::format("trained in {} so far, from here on in {}", resumed.state.compute, state.compute));
       resumed.state.compute = state.compute;
     }
     if (resumed.state.objective && resumed.state.objective != state.objective) {
       const auto named = [](const std::string& text) { return text.empty() ? "objective: next tokens" : text; };
-      console.line(fmt::format("so far it learned by another {}", named(*resumed.state.objective)));
+      console.line(fmt::format("so far it learned with another {}", named(*resumed.state.objective)));
     }
     resumed.state.objective = state.objective;
     if (resumed.state.run.empty()) {  // by a version that gave runs no names

@@ -174,7 +174,6 @@ RunPlan plan_run(const options::TrainOptions& options, const PlanRequest& reques
   p.options = options;
   p.team = team_of(request, p.options);
   p.config = config_of(p.options);
-  check_on_policy(p.options, p.team.processes);
   check_shared_answers(p.options, p.team.processes);
   check_teacher(p.options, p.config);
   std::size_t document_bytes = 0;

@@ -506,7 +506,6 @@ TEST_F(CliManyProcesses, OneProcessNeedsNeitherMpiNorNccl) {
 // Also where it shows only when the model, the machine and the number of processes are known.
 TEST_F(CliManyProcesses, WhatAllOfThemRefuseIsSaidOnce) {
   const std::pair<Words, std::string> mistakes[] = {
-      {{"--sdft.enabled", "true", "--sdft.on_policy", "true"}, "sdft.on_policy is for one process, and there are 3"},
       {{"--sdft.enabled", "true", "--dataset_prepared_path", "off"},
        "sdft: 3 processes share the answers that the model writes through a folder"},
       {{"--matmul_dtype", "bf16"}, "matmul_dtype: bf16 needs dtype: bf16"},
