@@ -288,7 +288,9 @@ void Rewriter::respond(std::vector<ShownDocument>& documents, Engine& engine, st
   const auto said = answers(asking, prompts, engine, seed, console);
   for (std::size_t i = 0; i < asking.size(); ++i) {
     const auto& [shown, prompt, right, end] = asking[i];
-    Document document = with_answer(shown.document, prompt.size(), said[i], end);
+    // Where nothing was said, that it ended is all there is to predict.
+    const bool learned = end.learned || said[i].empty();
+    Document document = with_answer(shown.document, prompt.size(), said[i], {end.token, learned});
     std::int64_t most = longest;
     if (!ended(said[i])) most = std::min(most, std::ssize(document.input_ids) - 1);  // nothing ended it
     truncate(document, static_cast<std::size_t>(most));
