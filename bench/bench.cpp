@@ -20,9 +20,9 @@ void add_common(CLI::App& command, Common& common) {
 }
 
 void add_products(CLI::App& command, Products& products) {
-  command.add_option("--matmul-dtype", products.matmul, "What the layers multiply in: auto (--dtype) or fp8")
+  command.add_option("--matmul-dtype", products.matmul, "Type of the layers' matrix products: auto (--dtype) or fp8")
       ->check(CLI::IsMember({"auto", "fp8"}));
-  command.add_option("--fp8-recipe", products.recipe, "What has a scale of its own; by default what training takes")
+  command.add_option("--fp8-recipe", products.recipe, "What has its own scale; by default what training takes")
       ->check(CLI::IsMember({"block", "row", "tensor"}));
   command.add_option("--fp8-gradients", products.gradients, "e4m3 (default) or e5m2")
       ->check(CLI::IsMember({"e4m3", "e5m2"}));

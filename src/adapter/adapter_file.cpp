@@ -25,7 +25,7 @@ io::SafetensorsFile open_tensors(const fs::path& folder) {
   const fs::path file = folder / tensors_file, pickled = folder / "adapter_model.bin";
   if (!fs::exists(file, error) && fs::exists(pickled, error)) {
     user_error(
-        "{}: pickled tensors are not read, since they can run code; convert them, where you trust the file: "
+        "{}: pickled tensors are not read, since they can run code; convert them, if you trust the file: "
         "python -c \"import torch, safetensors.torch as s; s.save_file({{k: v.contiguous() for k, v in "
         "torch.load('{}', weights_only=True).items()}}, '{}', {{'format': 'pt'}})\"",
         pickled.string(), pickled.string(), file.string());
@@ -85,7 +85,7 @@ void AdapterFile::check_tensors() const {
       const bool turned = part != nullptr && part->stacked > 0 && info->shape.size() == 2 &&
                           info->shape[tensor.kind == TensorKind::a ? 1 : 0] == other;
       problems.add("{}: {} is {}, expected {}{}", where, tensor.name, info->shape_text(), shape_text(tensor.shape),
-                   turned ? " (in and out are exchanged, as old versions of PEFT have them for stacked experts)" : "");
+                   turned ? " (in and out are exchanged, as in old versions of PEFT for stacked experts)" : "");
     }
     if (info->dtype != DType::f32 && info->dtype != DType::bf16 && info->dtype != DType::f16) {
       problems.add("{}: {} is {}, expected F32, BF16 or F16", where, tensor.name, info->format_dtype);
@@ -93,7 +93,7 @@ void AdapterFile::check_tensors() const {
     if (again && info->shape == tensor.shape) {
       const io::TensorInfo* embedding = file_.find("base_model.model." + targets_.saved[tensor.index].tensor);
       if (embedding != nullptr && !std::ranges::equal(file_.bytes(*info), file_.bytes(*embedding))) {
-        problems.add("{}: {} differs from {}, but is the same tensor of this model", where, tensor.name,
+        problems.add("{}: {} differs from {}, but they are the same tensor in this model", where, tensor.name,
                      embedding->name);
       }
     }

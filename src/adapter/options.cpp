@@ -86,7 +86,7 @@ void check_agreement(const AdapterOptions& options, const model::ModelConfig& mo
       find_targets(config_of(named, model, config), model, {.file = source, .options = true});
   if (names_of(targets) != names_of(found.targets)) {
     user_error(
-        "{}: {}: this names other targets than the adapter in lora_model_dir has; leave {} out, or begin a new adapter",
+        "{}: {}: these targets are not those of the adapter in lora_model_dir; leave {} out, or begin a new adapter",
         source, join(keys, ", "), keys.size() == 1 ? "it" : "them");
   }
 }

@@ -210,7 +210,7 @@ class Finder {
     embedding.module = without(text_model_name(parameters_.embedding.parts.front().checkpoint_name), ".weight");
     head.module = "lm_head";
     if (names(targets, pattern, embedding)) {
-      problems_.add("{}: {}: low-rank changes of embeddings are not supported; name it under {} to train it whole",
+      problems_.add("{}: {}: low-rank changes of embeddings are not supported; name it under {} to train it in full",
                     place("target_modules"), embedding.module, key("modules_to_save"));
     }
     if (tied_ && names(targets, pattern, head)) {
@@ -287,12 +287,10 @@ class Finder {
     if (by_parameter_.empty()) return;
     // PEFT has neither, and would refuse to load such an adapter.
     if (config_.dora) {
-      problems_.add("{}: works on modules alone, and not together with {}", place("use_dora"),
-                    key("target_parameters"));
+      problems_.add("{}: works only on modules, not together with {}", place("use_dora"), key("target_parameters"));
     }
     if (config_.dropout > 0) {
-      problems_.add("{}: works on modules alone; with {} it must be 0", place("lora_dropout"),
-                    key("target_parameters"));
+      problems_.add("{}: works only on modules; with {} it must be 0", place("lora_dropout"), key("target_parameters"));
     }
     for (const std::size_t i : by_parameter_) {
       if (candidates_[i].experts == nullptr) continue;
@@ -301,7 +299,7 @@ class Finder {
         return p != nullptr && p->expert >= 0 && p->layer == candidates_[i].layer;
       });
       if (both) {
-        problems_.add("{}: {}: experts have adapters of their own already, by {}", place("target_parameters"),
+        problems_.add("{}: {}: experts already have adapters of their own, from {}", place("target_parameters"),
                       candidates_[i].tensor, key("target_modules"));
         return;
       }
@@ -391,7 +389,7 @@ class Finder {
       }
       if (found.empty()) return;
       if (p.expert >= 0 || p.vectors) {
-        problems_.add("{}: {}: training experts whole beside adapters is not supported; adapt them with {}",
+        problems_.add("{}: {}: training experts in full beside adapters is not supported; adapt them with {}",
                       place("modules_to_save"), p.parts.front().label(), key("target_parameters"));
       } else if (found.size() != p.parts.size()) {
         std::vector<std::string> all;
@@ -456,8 +454,8 @@ void check_trains(const AdapterTargets& targets, const std::string& source) {
   const auto is_head = [](const AdaptedPart& part) { return part.is_head; };
   if (!targets.dora || std::ranges::none_of(targets.parts, is_head)) return;
   user_error(
-      "{}: the head ({}) cannot train with DoRA: the loss scales the head's gradients as it makes them, which those of "
-      "magnitudes do not follow; leave it out, or name it under lora_modules_to_save to train it whole",
+      "{}: the head ({}) cannot train with DoRA: the loss scales the head's gradients as it computes them, but not "
+      "those of magnitudes; leave it out, or name it under lora_modules_to_save to train it in full",
       source, std::ranges::find_if(targets.parts, is_head)->module);
 }
 

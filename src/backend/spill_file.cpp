@@ -15,7 +15,7 @@ namespace inlay::backend {
 SpillFile::SpillFile(const std::filesystem::path& folder, std::uint64_t bytes) : folder_(folder), bytes_(bytes) {
   std::string name = (folder / "inlay-spill-XXXXXX").string();
   file_ = ::mkostemp(name.data(), O_CLOEXEC);
-  if (file_ < 0) user_error("memory.disk: {}: no file can be made there: {}", folder.string(), std::strerror(errno));
+  if (file_ < 0) user_error("memory.disk: {}: no file can be created there: {}", folder.string(), std::strerror(errno));
   ::unlink(name.c_str());
   if (const int error = ::posix_fallocate(file_, 0, static_cast<off_t>(bytes)); error != 0) {
     ::close(file_);

@@ -30,10 +30,10 @@ struct Kind {
 constexpr std::array kinds = {Kind{"data", "data", "prepared datasets"},
                               Kind{"directions", "osft-", "directions that OSFT found"},
                               Kind{"kernels", "kernels", "attention kernels that were compiled at run time"},
-                              Kind{"models", "models", "models with further tokens, or other special ones"},
-                              Kind{"products", "matmul-", "choices of the fastest products"},
+                              Kind{"models", "models", "models with added tokens or changed special ones"},
+                              Kind{"products", "matmul-", "which matrix products are fastest"},
                               Kind{"rates", "rates-", "measured rates of this machine"},
-                              Kind{"other", "", "what nothing here knows"}};
+                              Kind{"other", "", "files that Inlay does not know"}};
 
 const Kind& kind_of(const std::string& name) {
   return *std::find_if(kinds.begin(), kinds.end(), [&](const Kind& kind) { return name.starts_with(kind.begins); });
@@ -149,11 +149,11 @@ void add_cache(Program& program) {
   CLI::App* listing = command->add_subcommand("list", "The same as inlay cache alone");
   listing->add_flag("--json", arguments->json, "Print one JSON object");
   listing->callback([&program, arguments] { program.action = [arguments] { return list(arguments->json); }; });
-  CLI::App* one = command->add_subcommand("clear", "Remove it; all of it can be made again");
+  CLI::App* one = command->add_subcommand("clear", "Remove cached files; all of them can be made again");
   std::vector<std::string> names;
   for (const Kind& kind : kinds) names.emplace_back(kind.name);
   one->add_option("what", arguments->what, any_of(names) + "; by default everything")->check(one_of(names));
-  one->add_flag("--yes", arguments->yes, "Without asking");
+  one->add_flag("--yes", arguments->yes, "Do not ask first");
   one->callback(
       [&program, arguments] { program.action = [arguments] { return clear(arguments->what, arguments->yes); }; });
 }

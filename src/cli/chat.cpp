@@ -186,7 +186,7 @@ int talk(const ChatArguments& arguments, Conversation& conversation, MessageLine
   const auto note = [&](const std::string& text) { console.line(text); };
   console.status("");  // what was loaded is no part of the conversation
   if (person) {
-    note("/reset begins anew, /exit ends, Ctrl-C ends an answer; \"\"\" around several lines");
+    note("/reset starts over, /exit ends, Ctrl-C ends an answer; \"\"\" around several lines");
   }
   constexpr std::string_view prompt = "> ";
   bool hinted = false;
@@ -197,7 +197,7 @@ int talk(const ChatArguments& arguments, Conversation& conversation, MessageLine
     if (!line && interrupt_requested() && interrupt_exit_code() == 130 && person && !std::exchange(hinted, true)) {
       forget_interrupt();
       lines.forget();
-      note("\n(/exit or Ctrl-D ends, and so does Ctrl-C once more)");
+      note("\n(/exit or Ctrl-D ends, as does another Ctrl-C)");
       continue;
     }
     if (!line) {
@@ -207,8 +207,8 @@ int talk(const ChatArguments& arguments, Conversation& conversation, MessageLine
     hinted = false;
     if (lines.lost_some()) {
       note(
-          fmt::format("(not sent: a terminal passes on {} bytes of a line, and the rest of this one was lost; break "
-                      "it into several lines between {} and {}, or use a pipe)",
+          fmt::format("(not sent: a terminal passes on only {} bytes of a line, and the rest of this one was lost; "
+                      "break it into several lines between {} and {}, or use a pipe)",
                       format_count(static_cast<std::int64_t>(TypedLines::longest)), quotes, quotes));
       continue;
     }
@@ -222,12 +222,12 @@ int talk(const ChatArguments& arguments, Conversation& conversation, MessageLine
     } else if (line->find_first_not_of(" \t") != std::string::npos) {
       if (!conversation.say(*line)) {
         note(
-            fmt::format("the conversation has no room for this within {} tokens: /reset begins anew, and --context "
+            fmt::format("this does not fit into the conversation's {} tokens: /reset starts over, and --context "
                         "gives it more",
                         arguments.context));
         if (!person) return 2;
       } else if (person && conversation.was_cut() && !interrupt_requested()) {
-        note("(cut: --max-new-tokens and --context say how long an answer may be)");
+        note("(cut: --max-new-tokens and --context limit the length of an answer)");
       }
       if (interrupt_requested() && interrupt_exit_code() == 130) forget_interrupt();
     }
@@ -255,13 +255,16 @@ int run(ChatArguments arguments) {
 
 void add_chat(Program& program) {
   auto arguments = std::make_shared<ChatArguments>();
-  CLI::App* command = program.app.add_subcommand("chat", "Talk with a model: a line is a message");
+  CLI::App* command = program.app.add_subcommand("chat", "Talk with a model: each line is a message");
   command->add_option("model", arguments->model, ModelArguments::model_or_adapter_meaning)->required();
   command->add_option("--system", arguments->system, "The system message");
   command->add_option("--chat-template", arguments->chat_template,
                       "A .jinja file, or a name such as chatml, in place of the model's own");
-  command->add_option("--max-new-tokens", arguments->count, "Most tokens of an answer (1024)")->check(whole(1));
-  command->add_option("--context", arguments->context, "Most tokens of the conversation that the model sees (4096)")
+  command->add_option("--max-new-tokens", arguments->count, "Maximum number of tokens of an answer (1024)")
+      ->check(whole(1));
+  command
+      ->add_option("--context", arguments->context,
+                   "Maximum number of tokens of the conversation that the model sees (4096)")
       ->check(whole(1));
   arguments->drawing.add_to(*command);
   arguments->add_adapter_to(*command);

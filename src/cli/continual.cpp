@@ -46,7 +46,7 @@ pid_t start_helper(const ContinualArguments& arguments, const std::string& study
   argv.push_back(nullptr);
   const std::string threads = std::to_string(std::max(1, granted_processors() / arguments.jobs));
   const pid_t child = ::fork();
-  if (child < 0) user_error("--jobs: a process cannot be made: {}", std::strerror(errno));
+  if (child < 0) user_error("--jobs: a process cannot be started: {}", std::strerror(errno));
   if (child > 0) return child;
   ::setpgid(0, 0);  // Ctrl-C comes to the first process, which passes it on
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -145,10 +145,10 @@ void add_continual(Program& program) {
   CLI::Option* resume = command->add_flag("--resume", arguments->resume, "Complete the study in output_dir");
   command
       ->add_option("--jobs", arguments->jobs,
-                   "Do so many sequences at once, each in a process of its own: for small models, which leave most of "
-                   "the device idle")
+                   "Run this many sequences at once, each in a process of its own: for small models, which leave most "
+                   "of the device idle")
       ->check(whole(1, 256));
-  command->add_option("--study", arguments->study, "Of a file with several studies only the one of this name");
+  command->add_option("--study", arguments->study, "Only the study of this name, of a file with several");
   command->add_flag("--helping", arguments->helping)->group("");  // a process that --jobs has started
   command->add_flag("--quiet", arguments->quiet, "Print errors and results only");
   command->add_flag("--json", arguments->json, "Print results.json instead of the table");

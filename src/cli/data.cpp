@@ -96,7 +96,7 @@ void print_report(const report::DataReport& r) {
                counted(f.documents, "document"), counted(f.tokens, "token"),
                100.0 * static_cast<double>(f.learned) / static_cast<double>(std::max<std::int64_t>(f.tokens, 1)),
                f.weight == 1 ? "" : fmt::format(", weight {:g}", f.weight));
-    if (f.counts.skipped > 0) fmt::print("  {} skipped as wrong\n", counted(f.counts.skipped, "row"));
+    if (f.counts.skipped > 0) fmt::print("  {} skipped because of errors\n", counted(f.counts.skipped, "row"));
     if (f.counts.unlabelled > 0) fmt::print("  {} with nothing to learn\n", counted(f.counts.unlabelled, "row"));
   }
   fmt::print("\nlengths in tokens (shortest {}, median {}, longest {})\n", format_count(r.shortest),

@@ -91,7 +91,7 @@ Finding cores() {
   if (quota) finding.values["quota"] = *quota;
   if (usable < static_cast<double>(all)) {
     finding.state = Finding::State::limits;
-    finding.cost = fmt::format("work on the CPU has {:g} of {} cores", usable, all);
+    finding.cost = fmt::format("work on the CPU can use {:g} of {} cores", usable, all);
   }
   return finding;
 }
@@ -102,7 +102,7 @@ Finding memory() {
   total *= 1024;
   const std::size_t usable = train::host_memory_budget();
   return {.name = "memory",
-          .text = fmt::format("{}, of which a run would use up to {} (by what is free and by control groups)",
+          .text = fmt::format("{}, of which a run would use up to {} (limited by free memory and control groups)",
                               format_bytes(total), format_bytes(usable)),
           .values = {{"bytes", total}, {"usable_bytes", usable}}};
 }
@@ -116,7 +116,7 @@ Finding disk(const std::string& name, const std::filesystem::path& folder, const
   }
   const bool is_folder = io::is_folder(there);
   if (!is_folder || ::access(there.c_str(), W_OK) != 0) {
-    const std::string why = is_folder ? io::reason(errno) : there.string() + " is no folder";
+    const std::string why = is_folder ? io::reason(errno) : there.string() + " is not a folder";
     return {.name = name,
             .state = Finding::State::missing,
             .text = fmt::format("nothing can be written to {}: {}", folder.string(), why),
@@ -140,7 +140,7 @@ Finding gpu() {
     const bool driver = ::dlopen("libcuda.so.1", RTLD_LAZY) != nullptr;
     return {.name = "GPU",
             .state = Finding::State::missing,
-            .text = driver ? "the driver is there, but no GPU answers (nvidia-smi says more)" : "no driver, no GPU",
+            .text = driver ? "the driver is installed, but no GPU responds (see nvidia-smi)" : "no driver, no GPU",
             .cost = "everything runs on the CPU"};
   }
   return {.name = "GPU",
@@ -187,7 +187,7 @@ std::vector<Finding> examine() {
   findings.push_back(mpi());
   findings.push_back(disk("disk", ".", "a run whose output_dir is here cannot begin"));
   findings.push_back(disk("cache", cache_folder(),
-                          "prepared data and measured rates are made anew for every run; set HOME or XDG_CACHE_HOME"));
+                          "every run prepares its data and measures rates again; set HOME or XDG_CACHE_HOME"));
   return findings;
 }
 

@@ -59,7 +59,7 @@ void add_eval(Program& program) {
   auto arguments = std::make_shared<ModelArguments>();
   CLI::App* command = program.app.add_subcommand(
       "eval",
-      "Loss, perplexity and token accuracy of a model on a JSONL file; choice accuracy where its lines have choices");
+      "Loss, perplexity and token accuracy of a model on a JSONL file; choice accuracy if its lines have choices");
   arguments->add_to(*command);
   command->add_option("--max-tokens", arguments->max_tokens, "Tokens per batch")->check(whole(1));
   command->callback([&program, arguments] {

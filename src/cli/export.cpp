@@ -43,7 +43,7 @@ int run(const ExportArguments& arguments) {
   if (!arguments.name.empty()) options.title = arguments.name;
   const gguf::ExportReport report = gguf::export_model(options, console);
   for (const std::string& note : report.notes) console.line(note);
-  console.line(fmt::format("exported: {} in {}, {} tensors, {}; {} has it", report.architecture, name_of(report.type),
+  console.line(fmt::format("exported: {} in {}, {} tensors, {}, to {}", report.architecture, name_of(report.type),
                            report.tensors, format_bytes(report.bytes), arguments.output));
   return 0;
 }
@@ -57,15 +57,14 @@ void add_export(Program& program) {
   CLI::App* one = command->add_subcommand("gguf", "One file for llama.cpp, Ollama and what is built on them");
   one->add_option("model", arguments->model, model_meaning)->required();
   one->add_option("output", arguments->output, "The file to write, such as model.gguf")->required();
-  one->add_option(
-         "--type", arguments->type,
-         "What matrices are stored in: f32, f16, bf16, q8_0 or mxfp4; auto: what the checkpoint has. mxfp4: the "
-         "experts of a mixture, the rest in q8_0")
+  one->add_option("--type", arguments->type,
+                  "Type of the matrices: f32, f16, bf16, q8_0 or mxfp4; auto: as in the checkpoint. mxfp4: the "
+                  "experts of a mixture, the rest in q8_0")
       ->check(one_of({"auto", "f32", "f16", "bf16", "q8_0", "mxfp4"}));
-  one->add_option("--adapter", arguments->adapter, "Folder of an adapter of the model, whose changes join the weights");
+  one->add_option("--adapter", arguments->adapter, "Folder of an adapter of the model, to be merged into the weights");
   one->add_option("--name", arguments->name, "The model's name in the file (by default the folder's)");
   one->add_option("--pre", arguments->pre,
-                  "llama.cpp's name of how the tokenizer cuts texts, where it is not recognised");
+                  "llama.cpp's name for how the tokenizer splits texts, if it is not recognised");
   arguments->hub.add_to(*one);
   one->add_flag("--quiet", arguments->quiet, "Print errors and results only");
   one->callback([&program, arguments] { program.action = [arguments] { return run(*arguments); }; });

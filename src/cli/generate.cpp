@@ -184,15 +184,16 @@ void add_generate(Program& program) {
   command->add_option("--ids", arguments->ids, "Token ids to continue, separated by commas")->delimiter(',');
   command->add_flag("--bos", arguments->bos,
                     "Start each prompt with the model's bos_token_id, as its training documents did");
-  command->add_option("--max-new-tokens", arguments->count, "Most tokens to generate (256)")
+  command->add_option("--max-new-tokens", arguments->count, "Maximum number of tokens to generate (256)")
       ->check(whole(1, 100'000'000));  // more would fill the memory before anything is planned
   command
       ->add_option("--stop", arguments->stop,
-                   "Token id that ends the continuation (with --prompt, by default eos_token, and what "
-                   "generation_config.json names)")
+                   "Token id that ends the continuation (with --prompt, by default eos_token, and those "
+                   "in generation_config.json)")
       ->check(whole(0));
   arguments->drawing.add_to(*command);
-  command->add_flag("--json", arguments->json, "Print a JSON object on a line for each prompt, when it has ended");
+  command->add_flag("--json", arguments->json,
+                    "Print one JSON object on a line for each prompt, when its text has ended");
   arguments->add_adapter_to(*command);
   arguments->add_machine_to(*command);
   command->callback([&program, arguments] {

@@ -24,7 +24,7 @@ int run(const ImportArguments& arguments) {
   std::optional<std::filesystem::path> to;
   if (!arguments.output.empty()) to = std::filesystem::path(arguments.output).parent_path();
   if (arguments.from == "mini_trainer") {
-    if (rest.empty()) user_error("inlay import mini_trainer -- ARGUMENTS: give its command line behind two dashes");
+    if (rest.empty()) user_error("inlay import mini_trainer -- ARGUMENTS: give its command line after two dashes");
     imported = options::import_mini_trainer(rest, to);
   } else if (arguments.from == "axolotl" && !io::exists("axolotl") && rest.size() == 1) {
     return run({.from = rest.front(), .output = arguments.output, .rest = {}, .quiet = arguments.quiet});
@@ -50,9 +50,9 @@ void add_import(Program& program) {
   auto arguments = std::make_shared<ImportArguments>();
   CLI::App* command = program.app.add_subcommand(
       "import", "Translate a configuration of axolotl, or a command line of mini_trainer, and say what was left out");
-  command->add_option("from", arguments->from, "axolotl's YAML file, or mini_trainer with its arguments behind --")
+  command->add_option("from", arguments->from, "axolotl's YAML file, or mini_trainer with its arguments after --")
       ->required();
-  command->add_option("arguments", arguments->rest, "mini_trainer's arguments, behind --");
+  command->add_option("arguments", arguments->rest, "mini_trainer's arguments, after --");
   command->add_option("-o,--output", arguments->output, "New file to write (default: standard output)");
   command->add_flag("--quiet", arguments->quiet, "Print errors and the result only");
   command->allow_extras();

@@ -72,7 +72,7 @@ bool may_be_config(const std::filesystem::path& file) {
 // People ask about data and configurations as well.
 void refuse_other_files(const std::filesystem::path& file) {
   const auto refuse = [&](std::string_view who_tells) {
-    user_error("{}: is no model: expected a model folder, its config.json, or a name on the hub; {}", file.string(),
+    user_error("{}: is not a model: expected a model folder, its config.json, or a name on the hub; {}", file.string(),
                who_tells);
   };
   const std::string kind = data::content_extension(file);

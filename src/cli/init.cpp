@@ -25,7 +25,7 @@ int run(const std::string& preset_name, const std::filesystem::path& folder, std
     if (preset.name == preset_name) chosen = &preset;
     known += (known.empty() ? "" : ", ") + preset.name;
   }
-  if (chosen == nullptr) user_error("--preset: '{}' is unknown; known are {}", preset_name, known);
+  if (chosen == nullptr) user_error("--preset: '{}' is unknown; expected one of {}", preset_name, known);
   if (io::exists(folder) && (!io::is_folder(folder) || !io::entries_of(folder).empty())) {
     user_error("{}: is not empty; init writes into a new folder only", folder.string());
   }

@@ -28,11 +28,11 @@ int run(const MergeArguments& arguments) {
   Console console(arguments.quiet);
   const train::MergeReport report = train::merge(options, console);
   console.line(
-      fmt::format("merged: {} matrices; the weights hold {:.2f} % of what was learned, and rounding of {:.2f} % of it; "
-                  "the model is in {}",
+      fmt::format("merged: {} matrices; the weights hold {:.2f} % of what was learned, and rounding errors of {:.2f} % "
+                  "of it; the model is in {}",
                   report.matrices, 100 * report.kept, 100 * report.noise, arguments.output));
   if (report.noise > 0.5 && arguments.dtype != "fp32") {
-    console.line("small changes are lost to rounding here: --dtype fp32 keeps them, and so does the adapter itself");
+    console.line("small changes are lost to rounding here; --dtype fp32 keeps them, as does the adapter itself");
   }
   return 0;
 }
@@ -48,7 +48,7 @@ void add_merge(Program& program) {
   command->add_option("adapter", arguments->adapter, "Adapter folder, of inlay train or PEFT")->required();
   command->add_option("output", arguments->output, "New model folder")->required();
   command->add_option("--dtype", arguments->dtype,
-                      "base: each tensor as the base model has it, experts in MXFP4 as bf16; fp32, bf16, fp16; mxfp4: "
+                      "base: each tensor as in the base model, experts in MXFP4 as bf16; fp32, bf16, fp16; mxfp4: "
                       "experts packed again");
   command->add_flag("--quiet", arguments->quiet, "Print errors and results only");
   command->callback([&program, arguments] {

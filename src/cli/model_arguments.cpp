@@ -28,7 +28,7 @@ void ModelArguments::find_model_or_base() {
                advice());
   }
   if (!io::exists(base) && !io::is_hub_name(base)) {
-    user_error("{}: is an adapter of {}, where there is no such folder; {}", model, base, advice());
+    user_error("{}: is an adapter of {}, but there is no such folder; {}", model, base, advice());
   }
   if (!quiet) fmt::print(stderr, "{} is an adapter of {}\n", model, base);
   adapter = folder;
@@ -42,7 +42,8 @@ void ModelArguments::add_products_to(CLI::App& command) {
   const std::map<std::string, ops::Fp8Recipe> recipes = {
       {"block", ops::Fp8Recipe::block}, {"row", ops::Fp8Recipe::row}, {"tensor", ops::Fp8Recipe::tensor}};
   const std::map<std::string, DType> formats = {{"e4m3", DType::e4m3}, {"e5m2", DType::e5m2}};
-  add_choice(command, "--matmul-dtype", matmul_dtype, dtypes, "What the layers multiply in: auto (--dtype) or fp8");
+  add_choice(command, "--matmul-dtype", matmul_dtype, dtypes,
+             "Type of the layers' matrix products: auto (--dtype) or fp8");
   add_choice(command, "--fp8-recipe", fp8.recipe, recipes, "As fp8.recipe of a configuration: block, row or tensor");
   add_choice(command, "--fp8-gradients", fp8.gradients, formats, "As fp8.gradients of a configuration: e4m3 or e5m2");
   const std::map<std::string, ops::Fp8Sums> sums = {{"fp32", ops::Fp8Sums::fp32}, {"fast", ops::Fp8Sums::fast}};

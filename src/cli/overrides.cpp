@@ -15,7 +15,7 @@ std::vector<std::pair<std::string, std::string>> parse_overrides(const CLI::App&
       const CLI::Option* const resume = command.get_option_no_throw("--resume");
       const bool resumes = resume != nullptr && resume->count() > 0;
       user_error("unexpected argument '{}'; expected --key value{}", key,
-                 resumes ? "; --resume takes none, and continues from the latest checkpoint" : "");
+                 resumes ? "; --resume takes no value, and continues from the latest checkpoint" : "");
     }
     key.erase(0, 2);
     std::string value;

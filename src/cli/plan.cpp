@@ -62,17 +62,17 @@ void print_team(const RunPlan& p) {
   const train::TeamEstimate& e = p.together;
   const auto bytes = [](double count) { return format_bytes(static_cast<std::size_t>(count)); };
   const auto per_process = e.tokens_per_second / p.team.processes;
-  fmt::print("\n{} processes on {} node{}, ZeRO {}, cut among {}; memory is that of the first of them\n",
-             p.team.processes, p.team.nodes, p.team.nodes > 1 ? "s" : "", static_cast<int>(p.engine.mesh.zero),
+  fmt::print("\n{} processes on {} node{}, ZeRO {}, divided among {}; memory is that of the first\n", p.team.processes,
+             p.team.nodes, p.team.nodes > 1 ? "s" : "", static_cast<int>(p.engine.mesh.zero),
              p.team.shards_in_node ? "those of a node" : "all");
   fmt::print("each sends {} per step ({} in groups that span nodes), {} per layer with one micro-batch\n",
              bytes(e.sent_bytes), bytes(e.sent_far_bytes), bytes(e.layer_bytes));
   fmt::print(
-      "a step of {} micro-batch{} each: {:.3g} s, of which kernels {:.3g} s; exchanging takes {:.3g} s, of which "
-      "{:.3g} s does not hide behind kernels\n",
+      "a step of {} micro-batch{} each: {:.3g} s, of which kernels {:.3g} s; exchanges take {:.3g} s, of which "
+      "{:.3g} s is not hidden behind kernels\n",
       p.options.gradient_accumulation_steps, p.options.gradient_accumulation_steps > 1 ? "es" : "", e.step_seconds,
       e.compute_seconds, e.network_seconds, e.exposed_seconds());
-  fmt::print("about {} tokens/s in all, {} per process: {:.0f} % of what it does without waiting (rates: {}; {})\n",
+  fmt::print("about {} tokens/s in all, {} per process: {:.0f} % of the rate without waiting (rates: {}; {})\n",
              format_count(std::llround(e.tokens_per_second)), format_count(std::llround(per_process)),
              100 * e.compute_seconds / e.step_seconds, p.ceilings.source, p.network.source);
   if (p.budget.device == Arena::unlimited) {
@@ -111,7 +111,7 @@ void print_plan(const RunPlan& p) {
              name_of(engine.compute), name_of(engine.device));
   if (const auto adapter = train::adapter_of(p.options, p.config)) fmt::print("{}, ", train::adapter_text(*adapter));
   fmt::print("{}\n", train::trainable_text(memory, p.config));
-  fmt::print("micro-batches of up to {} tokens, documents of up to {} (by {})\n", format_count(engine.max_tokens),
+  fmt::print("micro-batches of up to {} tokens, documents of up to {} (from {})\n", format_count(engine.max_tokens),
              format_count(engine.max_document),
              p.from_data ? "the data" : "the configuration, because " + missing_data(p.options) + " does not exist");
   fmt::print("activations: {}; MLP tiles: {}; logits: {} rows at once; layers on the host: {}\n", engine.policy.str(),
@@ -121,7 +121,7 @@ void print_plan(const RunPlan& p) {
   print_timeline(memory);
   if (p.search_peak > 0) fmt::print("\nfinding directions, before training: {}\n", format_bytes(p.search_peak));
   if (memory.host_peak > 0) {
-    fmt::print("\n{} memory of the host:", engine.device == Device::cuda ? "pinned" : "further");
+    fmt::print("\n{} memory of the host:", engine.device == Device::cuda ? "pinned" : "additional");
     for (std::size_t i = 0; i < memory_class_count; ++i) {
       if (memory.host_classes[i] > 0)
         fmt::print(" {} {},", name_of(static_cast<MemoryClass>(i)), format_bytes(memory.host_classes[i]));
@@ -180,8 +180,9 @@ void add_plan(Program& program) {
   CLI::App* command =
       program.app.add_subcommand("plan", "Where every byte of a run will go; needs no GPU and no weights");
   command->add_option("config", arguments->config, "YAML file")->required();
-  command->add_option("--processes", arguments->request.processes, "Plan for so many, one per GPU")->check(whole(1));
-  command->add_option("--nodes", arguments->request.nodes, "That they are on; 8 on each unless told")->check(whole(1));
+  command->add_option("--processes", arguments->request.processes, "Plan for this many, one per GPU")->check(whole(1));
+  command->add_option("--nodes", arguments->request.nodes, "Nodes that these run on; by default 8 processes on each")
+      ->check(whole(1));
   command->add_option("--link", arguments->request.link,
                       "What connects them: nvlink or pcie, ib400 or eth100, GB/s, or one within and one between nodes");
   command->add_flag("--json", arguments->json, "Print one JSON object");

@@ -25,7 +25,7 @@ namespace {
 int count_of(const std::string& processes) {
   if (processes == "auto") {
     const int gpus = backend::cuda::device_count();
-    if (gpus == 0) user_error("--processes auto is one per GPU, and there is no GPU here; give a number");
+    if (gpus == 0) user_error("--processes auto is one per GPU, but there is no GPU here; give a number");
     return gpus;
   }
   int count = 0;
@@ -65,7 +65,7 @@ pid_t start(const std::vector<std::string>& command, const sigset_t& blocked) {
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   const pid_t child = ::fork();
-  if (child < 0) user_error("a process for mpirun cannot be made: {}", std::strerror(errno));
+  if (child < 0) user_error("a process for mpirun cannot be started: {}", std::strerror(errno));
   if (child > 0) return child;
   // A group of its own: Ctrl-C comes here first. mpirun itself would kill the processes a second after it.
   ::setpgid(0, 0);
@@ -150,7 +150,7 @@ class ExitCodeFile {
 std::optional<int> run_as_processes(const std::string& processes, std::vector<std::string> arguments) {
   const int count = count_of(processes);
   if (parallel::place_in_environment().size > 1) {
-    user_error("--processes starts mpirun, and this is one of mpirun's processes already; leave it out");
+    user_error("--processes starts mpirun, but this is already one of mpirun's processes; leave it out");
   }
   parallel::refuse_other_launchers();  // each of its processes would start mpirun
   if (count == 1) return std::nullopt;

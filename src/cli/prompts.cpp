@@ -14,10 +14,9 @@ void PromptArguments::add_to(CLI::App& command, const std::string& meaning) {
   const std::map<std::string, PromptKind> kinds = {
       {"text", PromptKind::text}, {"chat", PromptKind::chat}, {"alpaca", PromptKind::alpaca}};
   command.add_option("--prompt", prompts, meaning + "; may be repeated");
-  add_choice(
-      command, "--as", as, kinds,
-      "What a prompt is: text to continue (unless told otherwise), a message (chat, rendered by the model's chat "
-      "template), or an instruction (alpaca)");
+  add_choice(command, "--as", as, kinds,
+             "What a prompt is: text to continue (the default), a message (chat, rendered by the model's chat "
+             "template), or an instruction (alpaca)");
   command.add_option("--system", system, "With --as chat: the system message");
   command.add_option("--chat-template", chat_template,
                      "With --as chat: a .jinja file, or a name such as chatml, in place of the model's own");

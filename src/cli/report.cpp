@@ -54,7 +54,8 @@ std::string trained_model(const fs::path& folder) {
   if (io::exists(folder / "config.json") || io::exists(folder / adapter::tensors_file)) return folder.string();
   const auto checkpoint = train::latest_checkpoint(folder);
   if (!checkpoint)
-    user_error("{}: --prompt finds no model there: the run has neither a result nor a checkpoint yet", folder.string());
+    user_error("{}: there is no model for --prompt: the run has neither a result nor a checkpoint yet",
+               folder.string());
   return checkpoint->string();
 }
 
@@ -105,7 +106,7 @@ void add_report(Program& program) {
   command->add_option("--max-new-tokens", arguments->generation.count, "Most tokens to generate")->check(whole(1));
   CLI::Option* follow =
       command->add_flag("--follow", arguments->follow, "Show the page on this machine while the run goes on");
-  command->add_option("--port", arguments->port, "Where --follow shows it; any that is free unless told")
+  command->add_option("--port", arguments->port, "Port for --follow; by default any free one")
       ->check(whole(1, 65535))
       ->needs(follow);
   arguments->add_machine_to(*command);

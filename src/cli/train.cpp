@@ -90,7 +90,7 @@ void add_train(Program& program) {
       program.app.add_subcommand("train", "Train a model as described in a YAML file; --key value overrides a key");
   command->add_option("config", arguments->config, "YAML file")->required();
   command->add_option("--processes", arguments->processes,
-                      "Run as so many processes on this machine, started by mpirun; auto: one per GPU");
+                      "Run as this many processes on this machine, started by mpirun; auto: one per GPU");
   command->add_flag("--resume", arguments->resume, "Continue from the latest checkpoint in output_dir");
   arguments->hub.add_to(*command);
   command->add_flag("--quiet", arguments->quiet, "Print errors only");

@@ -115,7 +115,7 @@ std::string explain(const CLI::ParseError& error, const CLI::App& program, const
     const bool asks = command.get_option_no_throw("--prompt") != nullptr;
     what = word.starts_with('-')
                ? fmt::format("{} is not an option", word)
-               : fmt::format("'{}' is one argument too many{}", word, asks ? ": a prompt is given by --prompt" : "");
+               : fmt::format("'{}' is one argument too many{}", word, asks ? ": a prompt is given with --prompt" : "");
   } else if (const CLI::Option* option = option_of(command, what); option != nullptr) {
     const bool ours = kind == CLI::ExitCodes::ValidationError && what.find(": expected ") != what.npos;
     if (kind == CLI::ExitCodes::ArgumentMismatch && option->results().size() < 2) {

@@ -98,7 +98,7 @@ std::string not_utf8(std::string_view before, unsigned char byte) {
   const auto lines = std::ranges::count(before, '\n');
   const std::size_t column = before.size() - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0
   return fmt::format(
-      "{}column {} is the byte 0x{:02X}, which is not UTF-8; iconv -f LATIN1 -t UTF-8 FILE makes text in Latin-1 so",
+      "{}column {} is the byte 0x{:02X}, which is not UTF-8; iconv -f LATIN1 -t UTF-8 FILE converts text in Latin-1",
       lines > 0 ? fmt::format("line {}, ", lines + 1) : "", column, byte);
 }
 

@@ -33,7 +33,7 @@ class PlainFile final : public ByteSource {
     const bool marked = ::pread(descriptor_, mark, sizeof mark, 0) == sizeof mark;
     if (marked && ((mark[0] == 0xFF && mark[1] == 0xFE) || (mark[0] == 0xFE && mark[1] == 0xFF))) {
       ::close(descriptor_);
-      user_error("{}: is text in UTF-16, expected UTF-8; iconv -f UTF-16 -t UTF-8 makes it so", path_);
+      user_error("{}: is text in UTF-16, expected UTF-8; iconv -f UTF-16 -t UTF-8 converts it", path_);
     }
   }
   ~PlainFile() override { ::close(descriptor_); }
@@ -81,7 +81,7 @@ class GzipFile final : public Compressed {
  public:
   explicit GzipFile(const std::filesystem::path& path) : Compressed(path) {
     constexpr int gzip = 15 + 16;
-    if (inflateInit2(&stream_, gzip) != Z_OK) user_error("{}: no memory to decompress it", file_.path());
+    if (inflateInit2(&stream_, gzip) != Z_OK) user_error("{}: not enough memory to decompress it", file_.path());
   }
   ~GzipFile() override { inflateEnd(&stream_); }
   GzipFile(const GzipFile&) = delete;
@@ -115,7 +115,7 @@ class GzipFile final : public Compressed {
 class ZstdFile final : public Compressed {
  public:
   explicit ZstdFile(const std::filesystem::path& path) : Compressed(path), stream_(ZSTD_createDStream()) {
-    if (stream_ == nullptr) user_error("{}: no memory to decompress it", file_.path());
+    if (stream_ == nullptr) user_error("{}: not enough memory to decompress it", file_.path());
   }
   ~ZstdFile() override { ZSTD_freeDStream(stream_); }
   ZstdFile(const ZstdFile&) = delete;

@@ -20,7 +20,7 @@ class CsvRows final : public RowBlocks {
     skip_mark();
     if (!record(names_)) user_error("{}: holds no rows", path_);
     if (names_.size() == 1 && names_.front().find_first_of(";\t") != std::string::npos) {
-      user_error("{}:1: one column, called '{}'; expected {} between values, as a {} file has them", path_,
+      user_error("{}:1: only one column, called '{}'; expected {} between values, as in a {} file", path_,
                  repaired_utf8(names_.front()), separator_ == ',' ? "commas" : "tabs",
                  separator_ == ',' ? ".csv" : ".tsv");
     }

@@ -200,13 +200,12 @@ class Reading {
     }
     if (dataset_.format.of_preferences()) {
       user_error(
-          "{}: nothing in its {} is to be learned: answers, with their prompts, are longer than sequence_len, or the "
-          "two of "
-          "a pair are the same",
+          "{}: there is nothing to learn in its {}: answers, with their prompts, are longer than sequence_len, or the "
+          "two of a pair are the same",
           dataset_.path, counted(counts_.rows, "row"));
     }
     user_error(
-        "{}: nothing in its {} is to be learned: no text, or none of a role that is learned; roles_to_train, "
+        "{}: there is nothing to learn in its {}: no text, or none of a role that is learned; roles_to_train, "
         "train_on_inputs and the rows' own marks decide that{}",
         dataset_.path, counted(counts_.rows, "row"), speakers());
   }

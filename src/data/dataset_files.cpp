@@ -166,7 +166,7 @@ class Repository {
       if (meant && std::ranges::find(chosen, name) == chosen.end()) chosen.push_back(name);
     }
     if (chosen.size() == before) {
-      user_error("{}: no data file of it is called {}; it has {}", dataset_.path, pattern, listed(all_));
+      user_error("{}: none of its data files is called {}; it has {}", dataset_.path, pattern, listed(all_));
     }
   }
 
@@ -201,7 +201,7 @@ class Repository {
     }
     if (names.size() == 1 && dataset_.subset.empty()) return configs[0];
     if (!chosen.IsMap() && !names.empty()) {
-      user_error("{}: {}; write name: with one of {}", dataset_.path,
+      user_error("{}: {}; set name to one of {}", dataset_.path,
                  dataset_.subset.empty() ? "it has several subsets" : "it has no subset " + dataset_.subset,
                  listed(names));
     }

@@ -45,7 +45,7 @@ Documents Documents::take_out(double size, std::uint64_t seed) {
   std::vector<Place> distinct = places_;
   std::ranges::sort(distinct);
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  if (distinct.size() < 2) user_error("val_set_size: there is but one document, and it is to be learned");
+  if (distinct.size() < 2) user_error("val_set_size: there is only one document, and it is needed for training");
   const auto most = static_cast<double>(distinct.size() - 1);
   if (size > most) {
     user_error("val_set_size: {:g} of {} documents would leave none to learn from", size, distinct.size());

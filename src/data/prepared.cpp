@@ -131,7 +131,7 @@ std::optional<Corpus> open_prepared(const fs::path& kept, const ReadContext& con
     note_as_verified(*corpus, kept);
     return corpus;
   }
-  if (context.notice) context.notice(fmt::format("{}: is damaged, so it is made again", kept.string()));
+  if (context.notice) context.notice(fmt::format("{}: is damaged, so it is prepared again", kept.string()));
   return std::nullopt;
 }
 

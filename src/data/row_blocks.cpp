@@ -72,7 +72,7 @@ class LineRows final : public RowBlocks {
     }
     if (text_field_.empty() && line.find_last_not_of(" \t\r\xEF\xBB\xBF{") == line.npos) {
       user_error(
-          "{}: an object that goes on over several lines; expected one on every line, or a list of them in a file "
+          "{}: an object that spans several lines; expected one on every line, or a list of them in a file "
           "named *.json",
           where(row));
     }
@@ -115,7 +115,7 @@ class ListRows final : public ReadyRows {
  public:
   explicit ListRows(const std::filesystem::path& path) : ReadyRows(path), bytes_(io::file_bytes(path)) {
     list_ = io::read_value(read_all(path, max_json_bytes), path_);
-    if (list_.list() == nullptr) user_error("{}: expected a list of rows, or an object a line", path_);
+    if (list_.list() == nullptr) user_error("{}: expected a list of rows, or one object per line", path_);
   }
 
   std::optional<RowBlock> next() override {
@@ -253,12 +253,13 @@ std::unique_ptr<RowBlocks> open_rows(const std::filesystem::path& path, const st
   if (extension == ".tsv") return open_csv(path, '\t');
   if (is(".csv", "csv")) return open_csv(path, ',');
   if (is(".parquet", "parquet")) {
-    if (is_compressed(path)) user_error("{}: a Parquet file is compressed inside; decompress it first", path.string());
+    if (is_compressed(path))
+      user_error("{}: a Parquet file is compressed internally; decompress it first", path.string());
     return std::make_unique<ParquetRows>(path, tokens);
   }
   user_error(
-      "{}: data is read from .jsonl, .json, .parquet, .csv, .tsv and .txt files, and from the same with .gz or .zst "
-      "behind; ds_type says what a file is (json, csv, parquet, text)",
+      "{}: data is read from .jsonl, .json, .parquet, .csv, .tsv and .txt files, also compressed (.gz or "
+      ".zst); ds_type says what a file is (json, csv, parquet, text)",
       path.string());
 }
 

@@ -57,8 +57,8 @@ void check_windows(const ModelConfig& config, const Known& family, Architecture&
   if (family.window_period == 0) {
     if (window < config.max_positions) {
       architecture.notes.push_back(
-          fmt::format("llama.cpp attends without this family's window: texts of more than {} tokens come out otherwise "
-                      "there",
+          fmt::format("llama.cpp attends without this family's window: texts of more than {} tokens come out "
+                      "differently there",
                       window));
     }
     return;
@@ -66,7 +66,7 @@ void check_windows(const ModelConfig& config, const Known& family, Architecture&
   for (std::int64_t l = 0; l < config.layer_count(); ++l) {
     const bool expected = (l + 1) % family.window_period != 0;
     if ((config.layers[static_cast<std::size_t>(l)].window > 0) == expected) continue;
-    refuse("there every layer but each {}. has a window, and layer {} is {}", family.window_period, l,
+    refuse("there every layer has a window, except one in {}, but layer {} is {}", family.window_period, l,
            expected ? "without" : "with");
   }
 }
@@ -80,8 +80,8 @@ void check_rotation(const ModelConfig& config) {
   for (std::int64_t l = 0; l < config.layer_count(); ++l) {
     const bool rotates = config.layers[static_cast<std::size_t>(l)].rope != model::LayerRope::none;
     if (rotates != (smollm && (l + 1) % 4 == 0)) continue;
-    refuse("layer {} {}, and there {}", l, rotates ? "rotates" : "does not rotate",
-           smollm ? "all but every fourth layer of this family do" : "all layers of this family do");
+    refuse("layer {} {}, but there {}", l, rotates ? "rotates" : "does not rotate",
+           smollm ? "all except every fourth layer of this family do" : "all layers of this family do");
   }
 }
 
@@ -116,7 +116,7 @@ Architecture architecture_of(const ModelConfig& config) {
   const bool heads_fill =
       result.name == "qwen2" || result.name == "olmo2" || result.name == "chatglm" || result.name == "phi3";
   if (heads_fill && config.q_width() != config.hidden) {
-    refuse("the heads of the family '{}' are {} wide there, hidden_size by num_attention_heads, and here {}",
+    refuse("the heads of the family '{}' are {} wide there, hidden_size / num_attention_heads, but here {}",
            config.model_type, config.hidden / config.heads, config.head_dim);
   }
   result.fused_gate_up = result.name == "phi3" || result.name == "chatglm" || result.name == "glm4";
@@ -126,15 +126,15 @@ Architecture architecture_of(const ModelConfig& config) {
   if (result.name.starts_with("gemma")) check_gemma(config);
   check_experts(config);
   if (result.name == "olmo2" && config.local_rope.rotary_dim > 0 && config.local_rope.theta != config.rope.theta) {
-    refuse("layers with a window rotate by a theta of {}, others by {}, and there both by one", config.local_rope.theta,
-           config.rope.theta);
+    refuse("layers with a window rotate by a theta of {}, others by {}, but there both by the same",
+           config.local_rope.theta, config.rope.theta);
   }
   const RopeKind kind = config.rope.kind;
   if (kind == RopeKind::llama3 && result.name != "llama" && result.name != "smollm3" && result.name != "granite") {
-    refuse("rotary scaling of the kind llama3 is not known for the family '{}' there", config.model_type);
+    refuse("rotary scaling of the kind llama3 is not supported for the family '{}' there", config.model_type);
   }
   if (kind == RopeKind::longrope && result.name != "phi3" && result.name != "llama") {
-    refuse("rotary scaling of the kind longrope is not known for the family '{}' there", config.model_type);
+    refuse("rotary scaling of the kind longrope is not supported for the family '{}' there", config.model_type);
   }
   if (kind == RopeKind::longrope) {
     result.notes.push_back(fmt::format(

@@ -89,7 +89,7 @@ void write_tensor(FileWriter& writer, const TensorPlan& plan, const std::functio
 ExportReport export_model(const ExportOptions& options, Console& console) {
   if (io::is_folder(options.output)) user_error("{}: is a folder; give the name of a file", options.output.string());
   if (io::exists(options.output)) {
-    user_error("{}: exists already; give a new name, or remove it first", options.output.string());
+    user_error("{}: already exists; give a new name, or remove it first", options.output.string());
   }
   const model::ModelConfig config = model::load_config(options.model);
   const Architecture architecture = architecture_of(config);
@@ -127,7 +127,7 @@ ExportReport export_model(const ExportOptions& options, Console& console) {
                       .bytes = writer.total_bytes(),
                       .notes = architecture.notes};
   if (config.names.embedding.find("language_model.") != std::string::npos) {
-    report.notes.emplace_back("the text model alone is in the file, what is for images is not");
+    report.notes.emplace_back("only the text model is in the file, not what is for images");
   }
   for (const TensorPlan& plan : plans) {
     write_tensor(writer, plan, [&] { console.progress("exporting", writer.written_bytes(), writer.total_bytes()); });
@@ -140,7 +140,7 @@ ExportReport export_model(const ExportOptions& options, Console& console) {
     });
     if (plain > 0) {
       report.notes.push_back(
-          fmt::format("{} matrices have rows that are no whole blocks of {}, and are in f16", plain, block));
+          fmt::format("{} matrices have rows that are not whole blocks of {}, and are in f16", plain, block));
     }
   }
   return report;

@@ -196,7 +196,7 @@ class Planner {
   void matrix(const std::string& name, const std::string& from, NumberType type, std::int64_t permuted_heads = 0,
               Part part = Part::whole) {
     const std::vector<std::int64_t> shape = extents(from);
-    if (shape.size() != 2) user_error("{}: tensor {} is no matrix", checkpoint_.path_of(from).string(), from);
+    if (shape.size() != 2) user_error("{}: tensor {} is not a matrix", checkpoint_.path_of(from).string(), from);
     const std::int64_t rows = part == Part::whole ? shape[0] : shape[0] / 2, columns = shape[1];
     const ConstView view = source(from, shape);
     plans_.push_back({.entry = {name, fitting(type, columns), {rows, columns}},
@@ -213,7 +213,7 @@ class Planner {
 
   void vector(const std::string& name, const std::string& from, float offset = 0, std::int64_t permuted_heads = 0) {
     const std::vector<std::int64_t> shape = extents(from);
-    if (shape.size() != 1) user_error("{}: tensor {} is no vector", checkpoint_.path_of(from).string(), from);
+    if (shape.size() != 1) user_error("{}: tensor {} is not a vector", checkpoint_.path_of(from).string(), from);
     const std::int64_t size = shape[0];
     const ConstView view = source(from, shape);
     plans_.push_back({.entry = {name, NumberType::f32, {size}},

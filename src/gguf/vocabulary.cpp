@@ -99,7 +99,7 @@ class Vocabulary {
     if (options_.pre) return *options_.pre;
     if (const auto name = known_cut(json_, options_.glm)) return *name;
     user_error(
-        "{}: pre_tokenizer cuts texts in a way that is not known here by llama.cpp's name; give that name with --pre "
+        "{}: pre_tokenizer splits texts in a way whose name in llama.cpp is not known here; give it with --pre "
         "(see the list of tokenizer.ggml.pre in llama.cpp)",
         file_.source());
   }

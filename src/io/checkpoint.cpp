@@ -19,7 +19,7 @@ namespace {
     const std::string name = entry.filename().string();
     if ((name == single_name || name == index_name) && !io::exists(entry)) {
       user_error(
-          "{}: {} is a link to a file that is not there: the model's download did not come to its end; do it once more "
+          "{}: {} is a link to a file that is not there: the model's download is not complete; download it again "
           "(hf download, or --download)",
           folder.string(), name);
     }

@@ -92,7 +92,7 @@ fs::path fetch(const HubName& name, const HubAccess& access,
   const auto there = find_in_cache(name);
   if (there && (!access.download || is_whole(name, *there))) return *there;
   const char* kind = name.kind == HubKind::model ? "model" : "dataset";
-  if (hub_cache().empty()) user_error("{}: no such {} folder, and no HOME is set for a cache", name.name, kind);
+  if (hub_cache().empty()) user_error("{}: no such {} folder, and without HOME there is no cache", name.name, kind);
   if (!access.download) {
     user_error(
         "{}: no such {}, neither as a path nor in the Hugging Face cache ({}); to download it, add --download, or "

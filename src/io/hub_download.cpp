@@ -27,12 +27,12 @@ constexpr int not_found = 127;
 // Runs a program and hands it a text on its standard input. Its exit code; what it prints goes to standard error.
 int run_program(const std::vector<std::string>& command, const std::string& input) {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) user_error("a pipe cannot be made: {}", std::strerror(errno));
+  if (::pipe2(ends, O_CLOEXEC) != 0) user_error("a pipe cannot be created: {}", std::strerror(errno));
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   const pid_t child = ::fork();
-  if (child < 0) user_error("a process for {} cannot be made: {}", command.front(), std::strerror(errno));
+  if (child < 0) user_error("a process for {} cannot be started: {}", command.front(), std::strerror(errno));
   if (child == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     ::dup2(ends[0], STDIN_FILENO);
@@ -114,7 +114,7 @@ int get(const std::string& url, const fs::path& to, bool show) {
              code == 22
                  ? "; is the name right? Some models require their terms to be accepted on the web page and a token in "
                    "HF_TOKEN"
-             : code == 6 || code == 7 ? "; there is no way to that server from here (HF_ENDPOINT names another)"
+             : code == 6 || code == 7 ? "; that server cannot be reached from here (HF_ENDPOINT names another)"
                                       : "");
 }
 

@@ -45,7 +45,7 @@ InputFile::InputFile(const std::filesystem::path& path) : name_(path.string()) {
 
 InputFile InputFile::in_memory(std::string name) {
   const int descriptor = nameless_file();
-  if (descriptor < 0) user_error("{}: there is no memory for its documents: {}", name, reason(errno));
+  if (descriptor < 0) user_error("{}: there is not enough memory for its documents: {}", name, reason(errno));
   return InputFile(std::move(name), descriptor);
 }
 
@@ -83,7 +83,8 @@ void InputFile::append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t done = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(size_));
     if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) fail(fmt::format("there is no memory for its documents: {}", reason(done < 0 ? errno : ENOSPC)));
+    if (done <= 0)
+      fail(fmt::format("there is not enough memory for its documents: {}", reason(done < 0 ? errno : ENOSPC)));
     size_ += static_cast<std::uint64_t>(done);
     bytes = bytes.subspan(static_cast<std::size_t>(done));
   }

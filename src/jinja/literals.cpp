@@ -103,7 +103,7 @@ class Unescaper {
       if (!digit_at(text_, at_ + 2 + i, 16)) fail_here("truncated escape of a character");
       point = 16 * point + static_cast<char32_t>(digit_of(text_[at_ + 2 + i]));
     }
-    if (point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff)) fail_here("the escape is no Unicode character");
+    if (point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff)) fail_here("the escape is not a Unicode character");
     at_ += 2 + digits;
     append_utf8(result_, point);
   }

@@ -35,7 +35,7 @@ void check_tied_head(const ModelConfig& config, const io::Checkpoint& checkpoint
   checkpoint.drop(head_name);
   if (same) return;
   user_error(
-      "{}: {} differs from {}, but config.json ties them; set tie_word_embeddings to false, or take the tensor out",
+      "{}: {} differs from {}, but config.json ties them; set tie_word_embeddings to false, or remove the tensor",
       checkpoint.path_of(head_name).string(), head_name, embedding_name);
 }
 

@@ -83,33 +83,34 @@ const std::vector<Field>& adapter_fields() {
     std::vector<Field> fields = {
         choice("adapter", in_adapter(&A::kind),
                {{"none", AdapterKind::none}, {"lora", AdapterKind::lora}, {"qlora", AdapterKind::qlora}},
-               "train an adapter beside the base model, which stays as it is; qlora: and is held in four bits"),
-        or_auto("lora_r", in_adapter(&A::rank), 1, "rank of an adapter; auto: as lora_model_dir has it"),
+               "train an adapter beside the base model, which does not change; qlora: with the base in four bits"),
+        or_auto("lora_r", in_adapter(&A::rank), 1, "rank of an adapter; auto: as in lora_model_dir"),
         or_auto("lora_alpha", in_adapter(&A::alpha), 0,
-                "what is added to a weight is B·A times lora_alpha / lora_r; auto: as lora_model_dir has it"),
+                "what is added to a weight is B·A times lora_alpha / lora_r; auto: as in lora_model_dir"),
         number("lora_dropout", in_adapter(&A::dropout), 0, 0.999999, "share of an adapter's inputs that is dropped"),
         modules("lora_target_modules", in_adapter(&A::target_modules),
-                "linear layers to adapt: names that theirs end with, a regular expression of whole names, or "
+                "linear layers to adapt: what their names end with, a regular expression for whole names, or "
                 "all-linear"),
         boolean("lora_target_linear", in_adapter(&A::target_linear),
-                "adapt all linear layers but the head; experts and routers are no linear layers"),
+                "adapt all linear layers except the head; experts and routers are not linear layers"),
         optional_texts("lora_target_parameters", in_adapter(&A::target_parameters), parameters,
-                       "tensors to adapt that are no layers: experts.gate_up_proj, experts.down_proj, router.weight"),
+                       "tensors to adapt that are not layers: experts.gate_up_proj, experts.down_proj, router.weight"),
         modules("lora_exclude_modules", in_adapter(&A::exclude_modules), "linear layers not to adapt"),
         optional_texts("lora_modules_to_save", in_adapter(&A::modules_to_save), parameters,
-                       "modules of the base model that train whole and are saved with the adapter: embed_tokens, "
+                       "modules of the base model that train in full and are saved with the adapter: embed_tokens, "
                        "lm_head"),
         numbers("peft_layers_to_transform", in_adapter(&A::layers), "layers to adapt, counted from 0; none: all"),
         boolean("peft_use_rslora", in_adapter(&A::rslora), "lora_alpha / sqrt(lora_r) in place of lora_alpha / lora_r"),
         boolean("peft_use_dora", in_adapter(&A::dora), "DoRA: adapt direction and magnitude of each row separately"),
         choice("lora_init", in_adapter(&A::init),
                {{"auto", {}}, {"gaussian", LoraInit::gaussian}, {"pissa", LoraInit::pissa}, {"free", LoraInit::free}},
-               "what an adapter begins with: gaussian: random; pissa: the weights' largest directions; free: "
-               "directions that carry the least of what the model knows, and it stays within them; auto: gaussian"),
-        positive_share("lora_free_ratio", in_adapter(&A::free_ratio),
-                       "lora_init: free: share of the directions of each input that an adapter may use, rounded up as "
-                       "osft.unfreeze_rank_ratio is; osft.calibration says what text shows which they are"),
-        optional_text("lora_model_dir", in_adapter(&A::model_dir), "folder", "an adapter to go on from"),
+               "what an adapter starts from: gaussian: random; pissa: the weights' largest directions; free: the "
+               "directions that carry the least of what the model knows, which it never leaves; auto: gaussian"),
+        positive_share(
+            "lora_free_ratio", in_adapter(&A::free_ratio),
+            "lora_init: free: share of the directions of each input that an adapter may use, rounded up like "
+            "osft.unfreeze_rank_ratio; osft.calibration says what text they are found from"),
+        optional_text("lora_model_dir", in_adapter(&A::model_dir), "folder", "an adapter to continue from"),
         boolean("load_in_4bit", in_adapter(&A::load_in_4bit), "hold the base model's matrices in four bits (NF4)"),
         boolean("load_in_8bit", in_adapter(&A::load_in_8bit), "hold the base model's matrices in eight bits (int8)"),
         boolean("load_in_fp8", in_adapter(&A::load_in_fp8), "hold the base model's matrices in fp8 (e4m3)"),
@@ -154,23 +155,23 @@ void validate_adapter(const TrainOptions& options, KeyProblems& problems) {
     return;
   }
   refuse(a.dora && a.keeps_to_free(), "peft_use_dora",
-         "peft_use_dora does not go with lora_init: free: magnitudes would change what the model makes of every input");
+         "peft_use_dora does not go with lora_init: free: magnitudes would change the output for every input");
   refuse(a.free_ratio != adapter::AdapterOptions{}.free_ratio && !a.keeps_to_free(), "lora_free_ratio",
          "lora_free_ratio is for lora_init: free");
   refuse(options.osft.enabled, "adapter",
          "adapter and osft are both given: osft trains the weights themselves, which an adapter leaves as they are; "
          "leave one out (lora_init: free keeps an adapter to directions that osft would train)");
   refuse(options.freeze != std::vector<std::string>{"none"}, "freeze",
-         "freeze: with an adapter all of the base model is frozen, save for lora_modules_to_save; leave it out");
+         "freeze: with an adapter all of the base model is frozen, except lora_modules_to_save; leave it out");
   refuse(options.attention != model::AttentionText{}, "attention",
-         "attention: an adapter's files cannot carry a rule of attention, so that whoever loads them would compute "
-         "something else; give it to the base model (inlay_attention in its config.json), or leave it out");
+         "attention: an adapter's files cannot carry a rule of attention, so a program that loads them would compute "
+         "something else; put it into the base model (inlay_attention in its config.json), or leave it out");
   refuse(a.kind == AdapterKind::qlora && !a.load_in_4bit && !problems.is_wrong("load_in_4bit"), "adapter",
          "adapter: qlora needs load_in_4bit: true");
   refuse(a.load_in_4bit && a.load_in_8bit, "load_in_8bit",
          "load_in_4bit and load_in_8bit are both given; one of them is enough");
   refuse(a.load_in_fp8 && (a.load_in_4bit || a.load_in_8bit), "load_in_fp8",
-         "load_in_fp8 is given beside load_in_4bit or load_in_8bit; one of them is enough");
+         "load_in_fp8 is given together with load_in_4bit or load_in_8bit; one of them is enough");
   refuse(a.alpha && !(*a.alpha > 0), "lora_alpha",
          "lora_alpha: expected a number above 0; with 0 nothing would be learned");
   const bool goes_on = !a.model_dir.empty() || problems.is_wrong("lora_model_dir");
@@ -185,7 +186,7 @@ void validate_adapter(const TrainOptions& options, KeyProblems& problems) {
            "lora_target_parameters");
   } else {
     refuse(a.init.has_value(), "lora_init",
-           "lora_init is for a new adapter; the one in lora_model_dir goes on as it is");
+           "lora_init is for a new adapter; the one in lora_model_dir continues as it is");
   }
   const bool pattern = !a.target_modules.pattern.empty() && !a.target_modules.all_linear();
   refuse(
@@ -200,7 +201,7 @@ void validate_adapter(const TrainOptions& options, KeyProblems& problems) {
   if (!a.target_parameters.empty()) {
     // PEFT refuses to load such adapters.
     refuse(a.dropout > 0, "lora_dropout",
-           "lora_dropout must be 0 with lora_target_parameters: their inputs cannot be dropped alone");
+           "lora_dropout must be 0 with lora_target_parameters: their inputs cannot be dropped separately");
     refuse(a.dora, "peft_use_dora", "peft_use_dora does not go with lora_target_parameters: DoRA is for linear layers");
   }
 }

@@ -143,7 +143,8 @@ std::vector<std::string> write_grown(const io::Checkpoint& base, const model::Na
     if (info == nullptr) continue;
     const bool floats = info->dtype == DType::f32 || info->dtype == DType::bf16 || info->dtype == DType::f16;
     if (info->shape.size() != 2 || !floats) {
-      user_error("tokens: {} of {} cannot grow: it is no matrix of fp32, bf16 or fp16", name, base.folder().string());
+      user_error("tokens: {} of {} cannot grow: it is not a matrix of fp32, bf16 or fp16", name,
+                 base.folder().string());
     }
     specs.push_back({name, *info->dtype, {rows, info->shape[1]}});
     grown.push_back(name);
@@ -169,7 +170,7 @@ std::vector<std::string> write_grown(const io::Checkpoint& base, const model::Na
 void link(const fs::path& to, const fs::path& name) {
   std::error_code error;
   fs::create_symlink(fs::absolute(to, error), name, error);
-  if (error) user_error("{}: cannot be made: {}", name.string(), error.message());
+  if (error) user_error("{}: cannot be created: {}", name.string(), error.message());
 }
 
 // The base's weights under their names, but what has grown.
@@ -260,7 +261,7 @@ ChangedModel change_tokens(const fs::path& base, const TokenChanges& wanted) {
   std::error_code error;  // another process may have been faster
   fs::rename(made, result.folder, error);
   if (error && !io::exists(result.folder))
-    user_error("{}: cannot be made: {}", result.folder.string(), error.message());
+    user_error("{}: cannot be created: {}", result.folder.string(), error.message());
   if (error) io::remove_all(made);
   return result;
 }

@@ -153,23 +153,23 @@ const std::vector<Field>& dataset_fields() {
   [](auto& o) -> auto& { return o.datasets.front().path; }
   static const std::vector<Field> table = {
       text("path", INLAY_ENTRY(path), "file, folder, pattern or name",
-           "a .jsonl, .json, .parquet, .csv, .tsv or .txt file (all but .parquet also with .gz or .zst behind), a "
-           "folder "
-           "or pattern of them, or the name of a dataset of the Hugging Face hub (org/name); required"),
-      optional_text("name", INLAY_ENTRY(subset), "name", "subset of a dataset of the hub"),
+           "a .jsonl, .json, .parquet, .csv, .tsv or .txt file (all but .parquet also compressed, .gz or .zst), a "
+           "folder or pattern of them, or the name of a dataset on the Hugging Face hub (org/name); required"),
+      optional_text("name", INLAY_ENTRY(subset), "name", "subset of a dataset on the hub"),
       optional_text("split", INLAY_ENTRY(split), "name, name+name, name[:N%] or name[A:B]",
-                    "split of a folder or of a dataset of the hub, and which of its rows; empty: train"),
+                    "split of a folder or of a dataset on the hub, and which of its rows; empty: train"),
       optional_texts("data_files", INLAY_ENTRY(data_files), "list of files",
                      "files below path, or patterns of them; also with path: json, csv, parquet or text"),
       optional_word("ds_type", INLAY_ENTRY(ds_type), {"json", "csv", "parquet", "text"},
-                    "what files are whose names do not tell"),
-      optional_text("revision", INLAY_ENTRY(revision), "branch, tag or commit", "of a dataset of the hub"),
+                    "type of files whose names do not show it"),
+      optional_text("revision", INLAY_ENTRY(revision), "branch, tag or commit",
+                    "which version of a dataset on the hub"),
       word("type", INLAY_ENTRY(format.type),
            {"auto", "chat_template", "alpaca", "completion", "input_output", "prompt_completion", "question_answer",
             "tokens", "preference", "judged"},
            "what its rows are (docs/data.md); auto: decided by the first row"),
       text("logprobs_field", INLAY_ENTRY(format.logprobs_field), "name",
-           "kd_trainer without kd_teacher: where a row has the teacher's log-probabilities"),
+           "kd_trainer without kd_teacher: key of the teacher's log-probabilities in a row"),
       number("weight", INLAY_ENTRY(weight), 0.0001, 1000,
              "how often its documents occur in an epoch; a fraction takes that share of them"),
       text("chat_template", INLAY_ENTRY(format.chat_template), "tokenizer_default, a name or a .jinja file",

@@ -111,7 +111,7 @@ std::optional<Meaning> deepspeed(const YAML::Node& value) {
     }
   }
   return refused(
-      "it does not tell which stage it means; write parallel: {zero: 1}, 2 or 3, or leave it out: the lowest "
+      "it does not say which stage it means; write parallel: {zero: 1}, 2 or 3, or leave it out: the lowest "
       "that fits is chosen");
 }
 
@@ -140,7 +140,7 @@ std::optional<Meaning> gigabytes(const YAML::Node& value) {
 }
 
 std::optional<Meaning> one_only(const YAML::Node& value) {
-  if (word_of(value) == "1" || is_off(value)) return unneeded("1 means none of it");
+  if (word_of(value) == "1" || is_off(value)) return unneeded("1 means that it is not used");
   return refused(
       "a model is not divided this way; leave it out: parallel.zero divides weights and optimizer state over "
       "processes");
@@ -162,24 +162,23 @@ Answer switched(const char* key, const char* to) {
 }
 
 std::optional<Meaning> resume(const YAML::Node& value) {
-  if (is_off(value)) return unneeded("a run continues only where --resume is given");
-  return refused("leave it out, and say so when you start: inlay train run.yaml --resume");
+  if (is_off(value)) return unneeded("a run continues only if --resume is given");
+  return refused("leave it out; to continue a run: inlay train run.yaml --resume");
 }
 
 // ---- the tables -----------------------------------------------------------------------------------------------------
 
 const std::vector<Entry>& keys() {
-  static const std::string text_only = "only text is learned from; give a text model and its data, and leave it out";
+  static const std::string text_only = "only text can be learned; give a text model and its data, and leave it out";
   static const std::string by_report =
       "not supported; leave it out, or write report_to: [tensorboard] or [mlflow]; wandb sync uploads TensorBoard's "
-      "files "
-      "(docs/watching.md)";
+      "files (docs/watching.md)";
   static const std::vector<Entry> table = {
       // arithmetic and kernels
       {{"bf16"}, bf16},
       {{"fp16", "float16"}, only_off("fp16 is not supported; write bf16: auto")},
       {{"bfloat16"}, not_needed("weights are read as they are, and master weights are fp32")},
-      {{"tf32"}, not_needed("it bears on fp32 products alone, which are exact here")},
+      {{"tf32"}, not_needed("it only concerns fp32 products, which are exact here")},
       {{"fp8"},
        [](const YAML::Node& value) -> std::optional<Meaning> {
          if (!value.IsScalar()) return std::nullopt;
@@ -191,12 +190,12 @@ const std::vector<Entry>& keys() {
        not_needed("fast kernels are built in, and nothing needs to be compiled")},
       {{"attn_implementation", "flash_attention", "sdp_attention", "xformers_attention", "flex_attention",
         "eager_attention", "flash_attn_*", "flash_optimum", "flex_attn_*", "gemma4_hybrid_attn_impl"},
-       not_needed("there is one attention, which never stores scores")},
+       not_needed("there is one kind of attention, which never stores scores")},
       {{"plugins"}, plugins},
       // memory
       {{"gradient_checkpointing", "gradient_checkpointing_kwargs", "activation_offloading"},
-       not_needed("the cheapest way that fits is chosen; activation_policy asks for one")},
-      {{"tiled_mlp", "tiled_mlp_*"}, not_needed("tiles are chosen where memory is short; mlp_tile asks for a size")},
+       not_needed("the cheapest way that fits is chosen; activation_policy sets one")},
+      {{"tiled_mlp", "tiled_mlp_*"}, not_needed("tiles are used if memory is short; mlp_tile sets their size")},
       {{"gpu_memory_limit"}, gigabytes},
       {{"low_cpu_mem_usage", "device_map", "max_memory", "experimental_skip_move_to_device", "lora_on_cpu",
         "torchdistx_path", "ple_cpu_offload"},
@@ -208,7 +207,7 @@ const std::vector<Entry>& keys() {
         "neftune_noise_alpha", "noisy_embedding_alpha"},
        only_off("not supported; leave it out")},
       {{"loss_watchdog_threshold", "loss_watchdog_patience"},
-       not_needed("a run stops where its loss is no number; early_stopping_patience stops one that gets no better")},
+       not_needed("a run stops if its loss is not finite; early_stopping_patience stops one that no longer improves")},
       {{"label_smoothing_factor"}, is_called("loss.label_smoothing")},
       {{"use_dft"}, switched("loss.token_weight", "dft")},
       {{"use_eaft"}, switched("loss.token_weight", "eaft")},
@@ -220,26 +219,27 @@ const std::vector<Entry>& keys() {
                                              : refused("the entropy is not raised to a power; leave it out");
        }},
       {{"dpo_beta", "simpo_beta"}, is_called("rl_beta")},
-      {{"kd_online_server*"}, only_off("not supported; write kd_teacher, a folder")},
+      {{"kd_online_server*"}, only_off("not supported; set kd_teacher to a folder")},
       {{"kd_normalize_topk"},
-       only_on("not supported: the log-probabilities that the data has are made to sum to one; leave it out")},
-      {{"precompute_ref_*"}, not_needed("the reference's log-probabilities are always found before the first step")},
+       only_on("not supported: log-probabilities in the data are always normalised; leave it out")},
+      {{"precompute_ref_*"}, not_needed("the reference's log-probabilities are always computed before the first step")},
       {{"qat", "quantization", "kd_*", "reward_model", "process_reward_model", "llmcompressor", "diffusion",
         "diffusion_*"},
        only_off("not supported (docs/objectives.md says what can be learned)")},
       {{"unfrozen_parameters"},
        [](const YAML::Node&) {
-         return refused("name what does not train instead, by patterns of tensor names: freeze: [\"model.layers.*\"]");
+         return refused(
+             "instead, name what does not train, with patterns of tensor names: freeze: [\"model.layers.*\"]");
        }},
       // batches
       {{"batch_size"},
        [](const YAML::Node&) {
-         return refused("write gradient_accumulation_steps, which is batch_size / micro_batch_size, and leave it out");
+         return refused("leave it out, and write gradient_accumulation_steps: it is batch_size / micro_batch_size");
        }},
       {{"eval_batch_size", "pad_to_sequence_len", "eval_sample_packing", "group_by_length", "batch_flattening",
         "sample_packing_eff_est", "sample_packing_group_size", "sample_packing_bin_size", "total_num_tokens",
         "sample_packing_seq_len_multiplier", "multipack_real_batches", "pretrain_multipack_attn"},
-       not_needed("nothing is ever padded, and batches are as full as they get")},
+       not_needed("nothing is ever padded, and batches are as full as possible")},
       {{"max_packed_sequence_len"}, is_called("sequence_len")},
       {{"sample_packing_sequentially", "curriculum_sampling"},
        [](const YAML::Node& value) {
@@ -250,14 +250,14 @@ const std::vector<Entry>& keys() {
       {{"min_sample_len", "dataset_exact_deduplication"}, only_off("not supported; leave it out and filter the data")},
       {{"shuffle_before_merging_datasets", "dataset_processes", "dataset_num_proc", "dataloader_*",
         "skip_prepare_dataset", "remove_unused_columns", "dataset_keep_in_memory", "streaming_multipack_buffer_size"},
-       not_needed("data is read on all cores, once, and mixed anew every epoch")},
+       not_needed("data is read once, on all cores, and shuffled again every epoch")},
       {{"pretraining_dataset", "streaming"},
        only_off("not supported; give the texts as datasets with type: completion")},
       // models and tokenizers
       {{"model_type", "tokenizer_type", "trust_remote_code", "tokenizer_use_fast", "tokenizer_legacy",
         "tokenizer_use_mistral_common", "is_falcon_derived_model", "is_llama_derived_model", "is_qwen_derived_model",
         "is_mistral_derived_model", "cls_model_config", "llama4_linearized_experts", "use_onebitllms"},
-       not_needed("config.json and tokenizer.json say what the model is, and no code of it is run")},
+       not_needed("config.json and tokenizer.json say what the model is, and none of its code is run")},
       {{"resize_token_embeddings_to_32x", "shrink_embeddings", "embeddings_skip_upcast", "mean_resizing_embeddings"},
        not_needed("the vocabulary keeps its size unless tokens are added")},
       {{"quantize_moe_experts", "bnb_config_kwargs", "nf4_backend", "model_quantization_config",
@@ -266,7 +266,7 @@ const std::vector<Entry>& keys() {
       {{"model_config", "overrides_of_model_config"},
        [](const YAML::Node& value) {
          const bool losses = value.IsMap() && value.size() == 1 && value["output_router_logits"];
-         return losses ? unneeded("the loss of a mixture's router is as config.json or router_aux_loss_coef says")
+         return losses ? unneeded("config.json or router_aux_loss_coef sets the loss of a mixture's router")
                        : refused("not supported; change config.json in a copy of the model's folder");
        }},
       {{"gptq", "gptq_*"}, only_off("GPTQ models are not supported; give the model that it was made from")},
@@ -290,10 +290,10 @@ const std::vector<Entry>& keys() {
       {{"fsdp", "fsdp_config"}, fsdp},
       {{"fsdp_version", "fsdp_final_state_dict_type", "dp_shard_size", "ddp", "ddp_find_unused_parameters",
         "ddp_bucket_cap_mb", "ddp_broadcast_buffers", "local_rank", "accelerator_config"},
-       not_needed("processes are divided by parallel.zero, and counted by --processes")},
+       not_needed("--processes gives the number of processes, parallel.zero what they divide")},
       {{"dp_replicate_size"},
        [](const YAML::Node& value) {
-         return word_of(value) == "1" ? unneeded("1 means none of it")
+         return word_of(value) == "1" ? unneeded("1 means that it is not used")
                                       : Meaning{Kind::same, "", {{"parallel.zero", "3"}, {"parallel.shard", "node"}}};
        }},
       {{"ddp_timeout"}, is_called("parallel.timeout")},
@@ -316,7 +316,7 @@ const std::vector<Entry>& keys() {
         "trackio_*", "use_trackio", "use_otel_metrics", "otel_*"},
        only_off(by_report)},
       {{"hub_*", "push_dataset_to_hub"},
-       only_off("nothing is uploaded; leave it out: hf upload takes the result's folder")},
+       only_off("nothing is uploaded; leave it out, and use hf upload with the result's folder")},
       {{"hf_use_auth_token"}, not_needed("a token comes from HF_TOKEN or from hf auth login")},
       {{"strict"}, not_needed("unknown keys are always errors")},
       {{"debug", "profiler_steps"}, only_off("not supported; leave it out")},
@@ -395,7 +395,8 @@ const std::vector<Entry>& entry_keys() {
        }},
       {{"field_thinking", "template_thinking_key", "split_thinking"},
        not_needed("reasoning goes to the template under the name that it has in the data")},
-      {{"trust_remote_code", "preprocess_shards", "shards_idx"}, not_needed("data is read, and no code of it is run")},
+      {{"trust_remote_code", "preprocess_shards", "shards_idx"},
+       not_needed("data is only read, and none of its code is run")},
       {{"conversation"},
        [](const YAML::Node&) { return refused("leave it out: chat_template says how conversations are written"); }},
       {{"system_prompt", "system_format", "message_field_training_detail", "shards"}, only_off("not supported")},

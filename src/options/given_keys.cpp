@@ -35,7 +35,7 @@ void collect(GivenKeys& given, const Place& place, const YAML::Node& value, Prob
 // What the parser says of a key that is further in or out than those beside it tells nobody where to look.
 std::string hint_of(const std::string& problem) {
   if (problem.find("illegal map value") != problem.npos || problem.starts_with("end of ")) {
-    return "; is this line, or the one before it, further in or out than those it belongs to? Text with ': ' in it "
+    return "; is this line, or the one before it, indented more or less than it should be? Text with ': ' in it "
            "needs quotes";
   }
   return problem.find("tab") != problem.npos ? "; indent with spaces" : "";

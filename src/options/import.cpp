@@ -144,7 +144,7 @@ class Axolotl {
       if (key == std::string("save_strategy") && value != "best") continue;
       keys_.drop(key);
       result_.unneeded.push_back(
-          fmt::format("{}: {}: neither test_datasets nor val_set_size gives something to evaluate on", key, value));
+          fmt::format("{}: {}: without test_datasets or val_set_size there is nothing to evaluate on", key, value));
     }
   }
 
@@ -214,7 +214,7 @@ std::string Imported::remarks() const {
 Imported import_axolotl(const std::string& yaml, const std::string& source,
                         const std::optional<std::filesystem::path>& to) {
   const YAML::Node root = load_yaml(yaml, source);
-  if (!root.IsMap()) user_error("{}: expected one key and value per line, as axolotl's files have", source);
+  if (!root.IsMap()) user_error("{}: expected one key and value per line, as in axolotl's files", source);
   return Axolotl(root, source).run(to);
 }
 

@@ -39,7 +39,7 @@ constexpr Argument mini_arguments[] = {
     {"save-dtype", nullptr, "the result has the base model's dtypes"},
     {"osft-target-patterns", nullptr, "write osft: {targets: [q, k, ...]}"},
     {"lr-scheduler-kwargs", nullptr, "write cosine_min_lr_ratio"},
-    {"block-size", nullptr, "pretraining in blocks is not supported; excess_length_strategy: split is nearest"},
+    {"block-size", nullptr, "pretraining in blocks is not supported; excess_length_strategy: split is closest"},
 };
 constexpr const char* mini_unneeded[] = {"use-liger-kernels",
                                          "osft-upcast-dtype",
@@ -94,7 +94,7 @@ void take_processes(const std::string& given, const std::string& count, Imported
   const bool number = !count.empty() && count.find_first_not_of("0123456789") == count.npos;
   result.translated.push_back(
       fmt::format("{}: the number of processes is given when a run is started: inlay train run.yaml --processes {}, or "
-                  "by mpirun (docs/many_gpus.md)",
+                  "with mpirun (docs/many_gpus.md)",
                   given, number ? count : "auto"));
 }
 
@@ -141,7 +141,7 @@ void take_mini(const std::string& name, const std::string& value, Writer& keys, 
     is("gradient_accumulation_steps", value,
        "a step has as many documents as before. Packed by tokens (sample_packing: true) it would be faster");
   } else if (name == "max-tokens-per-gpu") {
-    is("sequence_len", value, "a micro-batch of one document may have as many tokens");
+    is("sequence_len", value, "a micro-batch of one document may have this many tokens");
   } else if (name == "lr-scheduler") {
     const bool known = value == "cosine" || value == "linear" || value == "constant" || value == "constant_with_warmup";
     if (known) return is("lr_scheduler", value);

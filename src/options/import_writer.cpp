@@ -79,8 +79,8 @@ class PathMover {
   // What counts from the new file's folder, which is not known.
   void say_what_is_open() {
     if (unmoved_.empty()) return;
-    result_.open.push_back(
-        fmt::format("relative paths count from the folder that the new file is put into: {}", join(unmoved_, ", ")));
+    result_.open.push_back(fmt::format("relative paths are relative to the folder that the new file is put into: {}",
+                                       join(unmoved_, ", ")));
   }
 
  private:

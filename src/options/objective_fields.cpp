@@ -74,25 +74,25 @@ const std::vector<Field>& objective_fields() {
               "talr: the probability's power is 1 / this; auto: the mean loss of the micro-batch's labels"),
       number("loss.talr_floor", INLAY_MEMBER(loss.talr_floor), 0, 1, "talr: the least weight"),
       number("loss.stm_perplexity", INLAY_MEMBER(loss.stm_perplexity), 1, infinity,
-             "stm: the largest perplexity, 1 / probability by the base model, of tokens that are learned"),
+             "stm: the largest perplexity (1 / probability, by the base model) of tokens that are learned"),
       number("loss.kl_to_base", INLAY_MEMBER(loss.kl_to_base), 0, infinity,
              "factor of the divergence from the base model's prediction, added to the loss in training"),
       choice("loss.kl_direction", INLAY_MEMBER(loss.kl_direction),
              {{"forward", DivergenceKind::forward}, {"reverse", DivergenceKind::reverse}},
              "forward: KL(base, model), which keeps what the base model might say; reverse: KL(model, base)"),
       choice("rl", INLAY_MEMBER(preference.rl), {std::begin(losses), std::end(losses)},
-             "learn which answers are preferred, from rows with chosen and rejected ones, or of kto with labels "
+             "learn which answers are preferred, from rows with a chosen and a rejected one; kto: from judged answers "
              "(docs/objectives.md)"),
       number("rl_beta", INLAY_MEMBER(preference.beta), 0, infinity,
-             "dpo, ipo, kto, simpo: how closely the model stays to what it was; of simpo, the scale of its rewards"),
+             "dpo, ipo, kto: how closely the model stays to what it was; simpo: the scale of the rewards"),
       choice("dpo_loss_type", INLAY_MEMBER(preference.dpo_loss_type),
              {{"sigmoid", DpoLoss::sigmoid}, {"hinge", DpoLoss::hinge}, {"ipo", DpoLoss::ipo}}, "dpo: the loss"),
       number("dpo_label_smoothing", INLAY_MEMBER(preference.dpo_label_smoothing), 0, 0.499999,
-             "dpo with sigmoid: share of the pairs whose answers may be the wrong way round"),
+             "dpo with sigmoid: share of pairs that may be the wrong way round"),
       number("rpo_alpha", INLAY_MEMBER(preference.rpo_alpha), 0, infinity,
              "dpo, ipo: factor of the chosen answers' own loss, added to it"),
       number("orpo_alpha", INLAY_MEMBER(preference.orpo_alpha), 0, infinity,
-             "orpo: factor of the odds ratio's loss beside the chosen answers' own"),
+             "orpo: factor of the odds ratio's loss, which is added to the chosen answers' own"),
       number("simpo_gamma", INLAY_MEMBER(preference.simpo_gamma), 0, infinity, "simpo: the margin between rewards"),
       number("cpo_alpha", INLAY_MEMBER(preference.cpo_alpha), 0, infinity,
              "simpo: factor of the chosen answers' own loss, added to it"),
@@ -102,7 +102,7 @@ const std::vector<Field>& objective_fields() {
              "kto: factor of the loss of the others"),
       boolean("kd_trainer", INLAY_MEMBER(distillation.enabled), "learn another model's predictions"),
       optional_text("kd_teacher", INLAY_MEMBER(distillation.teacher), "folder or name on the hub",
-                    "the model to learn from, of the same vocabulary; none: the log-probabilities that the data has"),
+                    "the model to learn from, with the same vocabulary; empty: the log-probabilities in the data"),
       choice("kd_teacher_on", INLAY_MEMBER(distillation.on_host), {{"device", false}, {"host", true}},
              "where the teacher's layers live; on the host they are copied to the device for every use"),
       number("kd_alpha", INLAY_MEMBER(distillation.alpha), 0, infinity, "factor of the divergence from the teacher"),
@@ -112,34 +112,36 @@ const std::vector<Field>& objective_fields() {
       number("kd_beta", INLAY_MEMBER(distillation.beta), 0, 1,
              "0: KL(teacher, model); 1: KL(model, teacher); between: the generalised Jensen-Shannon divergence"),
       boolean("sdft.enabled", INLAY_MEMBER(sdft.enabled),
-              "the base model writes every answer of the data in its own words before it is learned "
+              "the base model rewrites every answer of the data in its own words before it is learned "
               "(docs/objectives.md)"),
       boolean("sdft.on_policy", INLAY_MEMBER(sdft.on_policy),
-              "the model in training writes the answers of every step anew before it, instead of the base model all of "
-              "them before the first"),
+              "the answers of each step are written just before it, by the model in training, not all at the start by "
+              "the base model"),
       choice("sdft.learn", INLAY_MEMBER(sdft.learn),
              {{"answers", SdftLearn::answers}, {"predictions", SdftLearn::predictions}},
-             "answers: what the model wrote, shown the data's answer, is learned as any text; predictions (on policy): "
-             "it answers the prompt alone, and learns to predict each token as one does that is shown the data's"),
+             "answers: the model is shown the data's answer, and what it writes is learned like any text; predictions "
+             "(on policy): it answers the prompt alone, and learns what a teacher that is shown the data's answer "
+             "predicts for each token"),
       choice("sdft.teacher", INLAY_MEMBER(sdft.teacher), {{"base", SdftTeacher::base}, {"itself", SdftTeacher::itself}},
-             "for predictions, who is shown the data's answer: the model that the run starts from, or the one in "
-             "training, which takes no second copy of the weights"),
+             "the teacher of predictions: the model that the run starts from, or the one in training, which needs no "
+             "second copy of the weights"),
       number("sdft.beta", INLAY_MEMBER(sdft.beta), 0, 1,
              "for predictions: 0: KL(teacher, model); 1: KL(model, teacher); between: the generalised Jensen-Shannon "
              "divergence"),
       optional_text("sdft.template", INLAY_MEMBER(sdft.shown), "text with {instruction} and {response}",
-                    "what it is asked; empty: as in the method's paper"),
+                    "how the model is shown an answer; empty: as in the method's paper"),
       choice("sdft.match", INLAY_MEMBER(sdft.match),
              {{"none", std::nullopt},
               {"whole", data::AnswerMatch::whole},
               {"contains", data::AnswerMatch::contains},
               {"number", data::AnswerMatch::number}},
-             "what it writes is learned only where it says what the data's answer says; otherwise the data's own is: "
-             "whole: the same text; contains: that text is in it; number: the same last number"),
+             "what it writes must agree with the data's answer, which is learned otherwise. whole: the same text; "
+             "contains: it contains that text; number: the same last number"),
       optional_text("sdft.marker", INLAY_MEMBER(sdft.marker), "text",
-                    "what follows the last of these is what counts for sdft.match, in both answers"),
+                    "sdft.match compares what follows the last of these in both answers"),
       integer("sdft.max_new_tokens", INLAY_MEMBER(sdft.max_new_tokens), 1,
-              "longest answer; of longer ones the data's own is learned, or with predictions the beginning"),
+              "maximum number of tokens of an answer; if it is longer, the data's own is learned instead, or with "
+              "predictions its beginning"),
       number("sdft.temperature", INLAY_MEMBER(sdft.temperature), 0, 1e6, "0: always the likeliest token"),
       number("sdft.top_p", INLAY_MEMBER(sdft.top_p), 0.0001, 1,
              "sample from the fewest likeliest tokens that have this much probability"),

@@ -87,7 +87,7 @@ std::string located(const std::string& given, PathUse use, const fs::path& folde
     return is_file ? there : path;
   }
   notes.push_back(
-      fmt::format("{}: {} is not in {}, so that of the working directory is taken", key, path, folder.string()));
+      fmt::format("{}: {} is not in {}, so the one in the working directory is used", key, path, folder.string()));
   return path;
 }
 

@@ -165,7 +165,7 @@ class Validation {
       return;
     }
     if (o_.optimizer_state == DType::u8) {
-      add("optimizer_state", "optimizer: muon keeps one moment, in fp32 or bf16; optimizer_state: 8bit is AdamW's");
+      add("optimizer_state", "optimizer: muon keeps one moment, in fp32 or bf16; optimizer_state: 8bit is for AdamW");
     }
     if (o_.adapter.enabled() || o_.osft.enabled) {
       add("optimizer", fmt::format("optimizer: muon is for matrices that train as a whole, and {} trains factors of "
@@ -174,8 +174,7 @@ class Validation {
     }
     if (o_.parallel.zero && *o_.parallel.zero != parallel::Zero::none) {
       add("parallel.zero",
-          "optimizer: muon needs whole matrices, whose rows processes would share out; write parallel: "
-          "{zero: 0}");
+          "optimizer: muon needs whole matrices, but processes would divide their rows; write parallel: {zero: 0}");
     }
   }
 
@@ -198,8 +197,8 @@ class Validation {
     }
     if (o_.parallel.zero && *o_.parallel.zero != parallel::Zero::none) {
       add("parallel.zero",
-          "optimizer: schedule_free_adamw needs whole weights, whose rows processes would share out; write parallel: "
-          "{zero: 0}");
+          "optimizer: schedule_free_adamw needs whole weights, but processes would divide their rows; write "
+          "parallel: {zero: 0}");
     }
   }
 
@@ -213,14 +212,16 @@ class Validation {
 
   void memory() {
     if (o_.memory.host && o_.device == Device::cpu) {
-      add("memory.host", "memory.host is for what does not stay on a GPU; with device: cpu all is in memory.device");
+      add("memory.host",
+          "memory.host is for what does not stay on a GPU; with device: cpu everything is in memory.device");
     }
     problems_.gather([&] {
       if (o_.activation_policy == "auto" || model::ActivationPolicy::parse(o_.activation_policy).offloads()) return;
       const auto refuse = [&](const char* key) {
-        add(key, fmt::format("{} has nothing to hold: activation_policy {} keeps all on the device; leave one of the "
-                             "two out",
-                             key, o_.activation_policy));
+        add(key,
+            fmt::format("{} has nothing to hold: activation_policy {} keeps everything on the device; leave one of the "
+                        "two out",
+                        key, o_.activation_policy));
       };
       if (o_.memory.disk != "off") refuse("memory.disk");
       if (o_.memory.host && o_.memory.host_layers == std::int64_t{0}) refuse("memory.host");
@@ -231,15 +232,16 @@ class Validation {
     if (o_.osft.enabled) {
       require(o_.osft.unfreeze_rank_ratio > 0, "osft.unfreeze_rank_ratio", "a number above 0 and at most 1");
       if (o_.osft.basis == osft::BasisKind::activations && o_.osft.route) {
-        add("osft.route", "osft.route belongs to basis weights; with basis activations there is one route");
+        add("osft.route", "osft.route belongs to basis weights; with basis activations there is only one route");
       }
     }
     if (!o_.adapter.keeps_to_free()) return;
     for (const Field& field : osft_fields()) {
       if (serves_free_adapters(field.name) || value_text(o_, field.name) == value_text({}, field.name)) continue;
       add(field.name,
-          fmt::format("{} does not go with an adapter: with lora_init: free osft has calibration, basis_on and cache{}",
-                      field.name, field.name == "osft.unfreeze_rank_ratio" ? "; the share is lora_free_ratio" : ""));
+          fmt::format(
+              "{} does not go with an adapter: with lora_init: free, osft has only calibration, basis_on and cache{}",
+              field.name, field.name == "osft.unfreeze_rank_ratio" ? "; the share is lora_free_ratio" : ""));
     }
   }
 
@@ -320,9 +322,8 @@ TrainOptions parse(const YAML::Node& root, const std::string& source, const Over
   note_unused_boards(options);
   if (options.optimizer == OptimizerKind::schedule_free) options.lr_scheduler = Decay::constant;  // the one in force
   if (!options.evaluates() && (options.evals_per_epoch > 0 || options.eval_strategy == When::epoch)) {
-    options.notes.push_back(
-        fmt::format("{}: there is nothing to evaluate on; val_set_size or test_datasets would give something",
-                    options.evals_per_epoch > 0 ? "evals_per_epoch" : "eval_strategy"));
+    options.notes.push_back(fmt::format("{}: there is nothing to evaluate on; set val_set_size or test_datasets",
+                                        options.evals_per_epoch > 0 ? "evals_per_epoch" : "eval_strategy"));
     options.evals_per_epoch = 0;
     options.eval_strategy = When::never;
   }

@@ -162,14 +162,13 @@ void change_base(TrainOptions& options, const std::string& source) {
   if (changes.none()) return;
   const ChangedModel changed = change_tokens(options.base_model, changes);
   if (!changed.known.empty()) {
-    options.notes.push_back(fmt::format("tokens: the tokenizer has {} already", join(changed.known, ", ")));
+    options.notes.push_back(fmt::format("tokens: the tokenizer already has {}", join(changed.known, ", ")));
   }
   const std::vector<std::string>& saved = options.adapter.modules_to_save;
   if (!changed.new_tokens.empty() && options.adapter.enabled() &&
       std::ranges::find(saved, "embed_tokens") == saved.end()) {
     user_error(
-        "{}: the model does not have {}, and an adapter leaves the embeddings as they are, so that new tokens would "
-        "never "
+        "{}: the model does not have {}, and an adapter leaves the embeddings as they are, so new tokens would never "
         "be learned; write lora_modules_to_save: [embed_tokens, lm_head], or leave the tokens out",
         source, join(changed.new_tokens, ", "));
   }

@@ -47,7 +47,7 @@ const std::vector<Field>& osft_fields() {
              {{"uniform", osft::Ranks::uniform}, {"adaptive", osft::Ranks::adaptive}},
              "the same ratio in all layers, or more frozen where a layer changes its input less"),
       number("osft.adaptive_floor", INLAY_MEMBER(adaptive_floor), 0, 1,
-             "the least share that adaptive ranks freeze, if unfreeze_rank_ratio leaves as much"),
+             "the smallest share that adaptive ranks freeze, if unfreeze_rank_ratio leaves that much"),
       texts("osft.calibration.data", INLAY_MEMBER(calibration.data),
             "sample, earlier, a .txt file, a file of rows, or a list of them",
             "text on which activations are observed; sample: written by the base model itself; earlier: training data "
@@ -77,8 +77,9 @@ const std::vector<Field>& fields() {
   static const std::vector<Field> table = {
       text("base_model", &O::base_model, "folder or name",
            "model to start from: a Hugging Face model folder, or its name on the hub (org/name), found in the cache of "
-           "hf and transformers, or downloaded there with --download"),
-      optional_text("revision_of_model", &O::revision_of_model, "branch, tag or commit", "of a model of the hub"),
+           "hf and transformers, or downloaded to it with --download"),
+      optional_text("revision_of_model", &O::revision_of_model, "branch, tag or commit",
+                    "which version of a model on the hub"),
       text("output_dir", &O::output_dir, "folder",
            "where checkpoints, metrics and the result go; must not hold a run yet"),
       datasets("datasets", &O::datasets, "what to learn: conversations, instructions, texts or tokens (docs/data.md)"),
@@ -93,10 +94,10 @@ const std::vector<Field>& fields() {
                      "tokens that end a turn, for datasets that name none; by default eos_token, or the special token "
                      "that follows a turn"),
       names("special_tokens", &O::special_tokens,
-            "bos_token, eos_token, ... and the tokens that are these from now on; one that is not there is added"),
+            "bos_token, eos_token, ... and the tokens that take these roles; missing ones are added"),
       optional_texts("tokens", &O::tokens, "list of tokens",
-                     "tokens that the tokenizer gets in addition; where the model has no rows for them, its embedding "
-                     "and head grow, by the mean of their rows"),
+                     "tokens to add to the tokenizer; if the model has no rows for them, its embedding and head grow: "
+                     "new rows begin as the mean of the others"),
       choice("on_bad_row", &O::on_bad_row, {{"raise", data::BadRow::raise}, {"skip", data::BadRow::skip}},
              "what happens to rows that cannot be used; skipped ones are counted in the log"),
       text("dataset_prepared_path", &O::dataset_prepared_path, "auto, off or a folder",
@@ -107,20 +108,19 @@ const std::vector<Field>& fields() {
              "compute dtype; bf16 keeps fp32 master weights; auto: bf16 if the device multiplies it natively"),
       choice("matmul_dtype", &O::matmul_dtype,
              {{"auto", MatmulDtype::same_as_dtype}, {"bf16", MatmulDtype::bf16}, {"fp8", MatmulDtype::fp8}},
-             "what the layers multiply in; auto: dtype; fp8: operands of eight bits, sums in fp32, everything else as "
-             "before (docs/fp8.md)"),
+             "type of the layers' matrix products; auto: dtype; fp8: 8-bit operands, sums in fp32, everything else "
+             "unchanged (docs/fp8.md)"),
       choice(
           "fp8.recipe", [](auto& o) -> auto& { return o.fp8.recipe; },
           {{"auto", {}},
            {"block", ops::Fp8Recipe::block},
            {"row", ops::Fp8Recipe::row},
            {"tensor", ops::Fp8Recipe::tensor}},
-          "what has a scale of its own; auto: blocks of 128 on Hopper GPUs and on the CPU, rows elsewhere"),
+          "what has its own scale; auto: blocks of 128 on Hopper GPUs and on the CPU, rows elsewhere"),
       choice(
           "fp8.gradients", [](auto& o) -> auto& { return o.fp8.gradients; },
           {{"e4m3", DType::e4m3}, {"e5m2", DType::e5m2}},
-          "format of gradients in products: e5m2 has more range and "
-          "less precision"),
+          "format of gradients in products: e5m2 has more range and less precision"),
       choice(
           "fp8.sums", [](auto& o) -> auto& { return o.fp8.sums; },
           {{"fp32", ops::Fp8Sums::fp32}, {"fast", ops::Fp8Sums::fast}},
@@ -128,13 +128,12 @@ const std::vector<Field>& fields() {
           "and tensor)"),
       integer(
           "fp8.skip_first", [](auto& o) -> auto& { return o.fp8.skip_first; }, 0,
-          "the first so many layers keep multiplying in dtype"),
+          "how many of the first layers keep multiplying in dtype"),
       integer(
-          "fp8.skip_last", [](auto& o) -> auto& { return o.fp8.skip_last; }, 0, "the last so many layers do"),
+          "fp8.skip_last", [](auto& o) -> auto& { return o.fp8.skip_last; }, 0, "how many of the last layers do"),
       optional_texts(
           "fp8.layers", [](auto& o) -> auto& { return o.fp8.layers; }, "list of numbers and patterns",
-          "of the others those that multiply in fp8: numbers of layers, from 0 on, or patterns of tensor names, such "
-          "as "
+          "which of the others multiply in fp8: layer numbers, from 0, or patterns of tensor names, such as "
           "\"*.mlp.*\"; empty: all"),
       boolean(
           "fp8.head", [](auto& o) -> auto& { return o.fp8.head; }, "the head multiplies in fp8 as well"),
@@ -152,7 +151,7 @@ const std::vector<Field>& fields() {
       boolean("shuffle", &O::shuffle, "shuffle the documents again every epoch"),
       integer("seed", &O::seed, 0, "seed of all random numbers"),
       number("num_epochs", &O::num_epochs, 0, 1e6, "passes over the data, if max_steps is 0"),
-      integer("max_steps", &O::max_steps, 0, "optimizer steps; 0: by num_epochs"),
+      integer("max_steps", &O::max_steps, 0, "optimizer steps; 0: set by num_epochs"),
       number("learning_rate", &O::learning_rate, 0, infinity, "peak learning rate; required"),
       choice("lr_scheduler", &O::lr_scheduler,
              {{"constant", Decay::constant},
@@ -161,7 +160,7 @@ const std::vector<Field>& fields() {
               {"cosine", Decay::cosine}},
              "shape after the warm-up"),
       steps_or_share("warmup_steps", &O::warmup_steps, &O::warmup_ratio, "steps of linear warm-up"),
-      number("warmup_ratio", &O::warmup_ratio, 0, 1, "the same as a share of all steps; set only one of the two"),
+      number("warmup_ratio", &O::warmup_ratio, 0, 1, "the same, as a share of all steps; set only one of the two"),
       number("cosine_min_lr_ratio", &O::cosine_min_lr_ratio, 0, 1, "where the cosine ends, as a share of the peak"),
       number("adam_beta1", &O::adam_beta1, 0, 0.999999, "AdamW: decay of the first moment"),
       number("adam_beta2", &O::adam_beta2, 0, 0.999999999, "AdamW: decay of the second moment"),
@@ -184,7 +183,7 @@ const std::vector<Field>& fields() {
           "Muon: adamw makes changes as large as AdamW's, so that its learning rates carry over; shape: as published, "
           "for learning rates about a hundred times higher"),
       choice("optimizer_state", &O::optimizer_state, {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"8bit", DType::u8}},
-             "what the optimizer's moments are kept in; 8bit: AdamW's of large matrices, embeddings aside"),
+             "type of the optimizer's moments; 8bit: those of AdamW for large matrices, except embeddings"),
       integer("logging_steps", &O::logging_steps, 1, "steps between lines of the log"),
       choice("eval_strategy", &O::eval_strategy,
              {{"steps", When::steps}, {"epoch", When::epoch}, {"no", When::never}, {"false", When::never}},
@@ -192,9 +191,9 @@ const std::vector<Field>& fields() {
              "only"),
       steps_or_share("eval_steps", &O::eval_steps, &O::eval_share,
                      "steps between evaluations on test_datasets; 0: at the end only"),
-      number("evals_per_epoch", &O::evals_per_epoch, 0, 1e6, "the same as a number of evaluations in every epoch"),
+      number("evals_per_epoch", &O::evals_per_epoch, 0, 1e6, "the same, as a number of evaluations per epoch"),
       boolean("eval_on_start", &O::eval_on_start,
-              "evaluate before the first step, too, where there is something to evaluate on"),
+              "also evaluate before the first step, if there is something to evaluate on"),
       choice("save_strategy", &O::save_strategy,
              {{"steps", When::steps},
               {"epoch", When::epoch},
@@ -202,13 +201,13 @@ const std::vector<Field>& fields() {
               {"no", When::never},
               {"false", When::never}},
              "when to write checkpoints; steps: as save_steps or saves_per_epoch say; epoch: after every epoch; best: "
-             "whenever an evaluation was the best so far, by metric_for_best_model; no: never"),
+             "whenever an evaluation is the best so far, by metric_for_best_model; no: never"),
       steps_or_share("save_steps", &O::save_steps, &O::save_share,
                      "steps between checkpoints; 0: only the final model is saved"),
-      number("saves_per_epoch", &O::saves_per_epoch, 0, 1e6, "the same as a number of checkpoints in every epoch"),
+      number("saves_per_epoch", &O::saves_per_epoch, 0, 1e6, "the same, as a number of checkpoints per epoch"),
       integer("save_total_limit", &O::save_total_limit, 0, "checkpoints to keep; 0: all"),
       boolean("save_only_model", &O::save_only_model,
-              "checkpoints hold the model alone: a seventh of the bytes or less, but a run cannot go on from them"),
+              "checkpoints hold only the model: a seventh of the bytes or less, but a run cannot continue from them"),
       texts("freeze", &O::freeze, "none, or a list of patterns",
             "tensors that do not train, by their names in the checkpoint (* stands for anything): "
             "\"model.layers.*.mlp.experts.*\""),
@@ -216,9 +215,8 @@ const std::vector<Field>& fields() {
               "factor of the loss that keeps the experts of a mixture evenly used; auto: as config.json says"),
       text("activation_policy", &O::activation_policy, "policy",
            "auto, keep, recompute_norms, recompute_mlp, recompute, offload_attention, offload, offload_half, "
-           "offload_mlp, "
-           "offload_both, either of these and _half, names to keep, or some of these for the first layers and the rest "
-           "(12*recompute+keep); any gives the same bits (docs/memory.md)"),
+           "offload_mlp, offload_both, either of these with _half, names to keep, or different ones for the first "
+           "layers and the rest (12*recompute+keep); all give the same bits (docs/memory.md)"),
       or_auto("mlp_tile", &O::mlp_tile, 0, "rows the MLP works on at once; 0: all; auto: the most that fits"),
       or_auto(
           "memory.device", [](auto& o) -> auto& { return o.memory.device; }, 0.001,
@@ -244,7 +242,7 @@ const std::vector<Field>& fields() {
       choice(
           "parallel.shard", [](auto& o) -> auto& { return o.parallel.shard; },
           {{"all", parallel::ShardGroup::all}, {"node", parallel::ShardGroup::node}},
-          "among whom they divide it: all of them, or those of one node, so that every node has everything"),
+          "which processes divide it: all of them, or those of each node, so that every node has everything"),
       number(
           "parallel.timeout", [](auto& o) -> auto& { return o.parallel.timeout; }, 1, infinity,
           "seconds after which a process that is not heard from, or that the others wait for, ends the run "

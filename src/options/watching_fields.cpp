@@ -22,7 +22,7 @@ namespace {
 // Who asks for another board is told how to come to it.
 Field boards() {
   Field field = words("report_to", &TrainOptions::report_to, {"none", "tensorboard", "mlflow"},
-                      "boards that are told of every step and evaluation, beside metrics.jsonl (docs/watching.md)");
+                      "boards that get every step and evaluation, besides metrics.jsonl (docs/watching.md)");
   field.set = [some = field.set](TrainOptions& o, const YAML::Node& node, const Place& place) {
     for (const std::string& entry : entries_of(node, place, "a list of none, tensorboard, mlflow")) {
       if (entry != "wandb") continue;
@@ -31,7 +31,7 @@ Field boards() {
           "--sync-tensorboard (docs/watching.md)");
     }
     some(o, node, place);
-    if (o.report_to.size() > 1 && o.reports_to("none")) place.fail("none stands alone");
+    if (o.report_to.size() > 1 && o.reports_to("none")) place.fail("none must be the only entry");
   };
   return field;
 }
@@ -43,11 +43,11 @@ const std::vector<Field>& watching_fields() {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   static const std::vector<Field> table = {
       integer("early_stopping_patience", &O::early_stopping_patience, 0,
-              "stop after so many evaluations in a row that were no better than the best before them; 0: never"),
+              "stop after this many evaluations in a row that were no better than the best before them; 0: never"),
       number("early_stopping_threshold", &O::early_stopping_threshold, 0, infinity,
              "by how much an evaluation must be better to count as better for early_stopping_patience"),
       choice("load_best_model_at_end", &O::load_best_model_at_end, {{"auto", {}}, {"true", true}, {"false", false}},
-             "the result is the best evaluated step's model and not the last one's: each best so far is saved; auto: "
+             "the result is the model of the best evaluated step, not of the last: each best so far is saved; auto: "
              "with early_stopping_patience"),
       choice("metric_for_best_model", &O::metric_for_best_model,
              {{"auto", {}},
@@ -57,21 +57,22 @@ const std::vector<Field>& watching_fields() {
               {"perplexity", Metric::eval_perplexity},
               {"eval_accuracy", Metric::eval_accuracy},
               {"accuracy", Metric::eval_accuracy}},
-             "what the best evaluation is found by; auto: eval_loss. save_total_limit never removes its checkpoint"),
+             "the metric that decides which evaluation is best; auto: eval_loss. save_total_limit never removes its "
+             "checkpoint"),
       choice("greater_is_better", &O::greater_is_better, {{"auto", {}}, {"true", true}, {"false", false}},
-             "whether more of it is better; auto: of accuracies"),
+             "whether higher values of it are better; auto: for accuracies"),
       optional_texts("sample_prompts", &O::sample_prompts, "list of texts",
-                     "what the model answers to these is written to metrics.jsonl and shown by inlay report: before "
+                     "the model's answers to these are written to metrics.jsonl and shown by inlay report: before "
                      "the first step, with every evaluation, and at the end"),
       choice("sample_as", &O::sample_as,
              {{"auto", {}},
               {"chat", data::PromptKind::chat},
               {"text", data::PromptKind::text},
               {"alpaca", data::PromptKind::alpaca}},
-             "what these are: messages of a user's, texts to continue, or instructions; auto: chat where there is a "
-             "chat template, else text"),
-      integer("sample_steps", &O::sample_steps, 0, "steps between these answers; 0: they come with every evaluation"),
-      integer("sample_tokens", &O::sample_tokens, 1, "the most tokens of such an answer"),
+             "what these are: user messages, texts to continue, or instructions; auto: chat if there is a chat "
+             "template, else text"),
+      integer("sample_steps", &O::sample_steps, 0, "steps between these answers; 0: with every evaluation"),
+      integer("sample_tokens", &O::sample_tokens, 1, "maximum number of tokens of such an answer"),
       boards(),
       optional_text("mlflow_tracking_uri", &O::mlflow_tracking_uri, "http:// or https:// address",
                     "where MLflow's server is; by default what MLFLOW_TRACKING_URI says"),
@@ -98,7 +99,7 @@ void validate_watching(const TrainOptions& o, KeyProblems& problems) {
         Comparing{"metric_for_best_model", "metric_for_best_model", o.metric_for_best_model.has_value()}}) {
     if (!given || (o.evaluates() && o.evaluates_along())) continue;
     problems.add(key, fmt::format("{} is given, but {}", given_as,
-                                  o.evaluates() ? "not eval_steps: with one evaluation there is nothing to choose"
+                                  o.evaluates() ? "not eval_steps: with one evaluation there is nothing to choose from"
                                                 : "neither test_datasets nor val_set_size: there is nothing to "
                                                   "evaluate on"));
   }

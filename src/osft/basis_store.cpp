@@ -115,7 +115,7 @@ BasisStore BasisStore::load(const fs::path& file) {
 
 void check_bases(const OsftLayout& nominal, const BasisStore& bases) {
   const auto require = [](bool holds, const std::string& name) {
-    if (!holds) user_error("the directions of {} are missing, or have another shape than the model's", name);
+    if (!holds) user_error("the directions of {} are missing, or differ in shape from the model's", name);
   };
   // Rows of a matrix that is one of several; -1 where it is no matrix.
   const auto rows = [&](const std::string& name) -> std::int64_t {

@@ -114,7 +114,7 @@ class Search {
     std::vector<double> importance(static_cast<std::size_t>(config_.layer_count()));
     const BasisStore::Tensor* found = bases.find(importance_name);
     if (found == nullptr || found->dtype != DType::f64 || found->bytes.size() != importance.size() * sizeof(double)) {
-      user_error("{} is missing, or of another model", importance_name);
+      user_error("{} is missing, or belongs to another model", importance_name);
     }
     std::memcpy(importance.data(), found->bytes.data(), found->bytes.size());
     return nominal_layout(targets_, config_, step_, importance);
@@ -140,7 +140,7 @@ class Search {
       bytes = plan(documents);
       if (bytes > inputs_.device_budget) {
         user_error(
-            "finding directions needs {} of {} memory, but {} are free; lower osft.calibration.samples or length",
+            "finding directions needs {} of {} memory, but only {} is free; lower osft.calibration.samples or length",
             format_bytes(bytes), name_of(device_), format_bytes(inputs_.device_budget));
       }
       exec.emplace(Exec::runner(device_, bytes));
@@ -249,7 +249,7 @@ class Search {
     const CalibrationOptions& c = inputs_.osft.calibration;
     if (config_.bos < 0) {
       user_error(
-          "{}: config.json has no bos_token_id, so the model cannot be asked to write; give "
+          "{}: config.json has no bos_token_id, so the model cannot write text; give "
           "osft.calibration.data a text or JSONL file instead",
           inputs_.base_model);
     }
@@ -358,8 +358,8 @@ std::optional<BasisStore> cached(const fs::path& file, const Search& search, Con
     console.line(fmt::format("directions: {} from {}", format_bytes(bases.bytes()), file.string()));
     return bases;
   } catch (const UserError& error) {
-    console.line(
-        fmt::format("directions are found again, those in {} cannot be used: {}", file.string(), error.what()));
+    console.line(fmt::format("directions are searched for again, as those in {} cannot be used: {}", file.string(),
+                             error.what()));
     return std::nullopt;
   }
 }

@@ -51,7 +51,7 @@ OsftTargets::OsftTargets(const OsftOptions& options, const model::ModelConfig& c
   model::ModelParameters parameters(config);
   bool any = false;
   parameters.for_each([&](weights::Parameter& p) { any = any || ratios(p); });
-  if (!any) user_error("osft.targets: this model has none of them that trains: {}", join(options.targets, ", "));
+  if (!any) user_error("osft.targets: none of these trains in this model: {}", join(options.targets, ", "));
   for (const auto& [pattern, ratio] : options.ratios) {
     bool used = false;
     parameters.for_each([&](weights::Parameter& p) {

@@ -132,7 +132,7 @@ void refuse_other_launchers() {
     user_error("torchrun (WORLD_SIZE in the environment) cannot start inlay's processes; {}", instead);
   }
   if (number_in_environment("SLURM_STEP_NUM_TASKS").value_or(1) > 1) {
-    user_error("srun has started several processes without telling them of each other; {}", instead);
+    user_error("srun has started several processes without telling them about each other; {}", instead);
   }
 }
 
@@ -147,7 +147,7 @@ std::shared_ptr<Communicator> join_processes() {
   if (transport->size() != place.size) {
     user_error(
         "{} processes were started, but {} sees {} of them: whatever started them belongs to another MPI; use the "
-        "mpirun of the one that inlay was built with",
+        "mpirun of the MPI that inlay was built with",
         place.size, transport->library(), transport->size());
   }
   Joined& process = joined();
@@ -228,7 +228,7 @@ void agree_on(Communicator& communicator, const Facts& facts) {
       if (count > votes[most]) most = one;
     }
     const auto other = std::find_if(all.begin(), all.end(), [&](const std::string& one) { return one != most; });
-    throw SharedError(fmt::format("{} has another {} than most: {}",
+    throw SharedError(fmt::format("{} has a different {} from most: {}",
                                   communicator.name_of(static_cast<int>(other - all.begin())), name,
                                   difference(*other, std::string(most))));
   }

@@ -81,9 +81,8 @@ std::optional<std::string> verdict(std::span<const RankSeen> ranks, std::span<co
   }
   if (patient) return std::nullopt;  // its time will come
   const std::string where = fmt::format("\"{}\" for {:.0f} s", waiting->pulse.now.what, waiting->pulse.waited);
-  if (missing.empty())
-    return fmt::format("all ranks have been in {}, and it does not end: a fault of the network?", where);
-  return fmt::format("others have waited in {}, and {} {} not come to it", where, listed(missing, names), has(missing));
+  if (missing.empty()) return fmt::format("all ranks have been in {}, and it does not end: a network fault?", where);
+  return fmt::format("others have waited in {}, and {} {} not reached it", where, listed(missing, names), has(missing));
 }
 
 Watchdog::Watchdog(std::unique_ptr<Transport> transport, std::vector<std::string> names, double timeout)

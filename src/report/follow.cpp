@@ -69,7 +69,7 @@ std::string answer_to(std::string_view head, int port, const std::function<std::
     ours = same_word(value, fmt::format("127.0.0.1:{}", port)) || same_word(value, fmt::format("localhost:{}", port));
   }
   if (hosts != 1 || !ours)
-    return refuse("403 Forbidden", "this page is for this machine alone: ask for it by 127.0.0.1");
+    return refuse("403 Forbidden", "this page is for this machine only: ask for it at 127.0.0.1");
   if (method != "GET" && method != "HEAD") return refuse("405 Method Not Allowed", "this page can only be read");
   const std::string_view path = line.substr(first + 1, second - first - 1);
   if (path.substr(0, path.find('?')) != "/") return refuse("404 Not Found", "there is one page here: /");
@@ -93,7 +93,7 @@ PageServer::PageServer(int port, std::function<std::string()> page) : page_(std:
       ::listen(listener_, 16) != 0 || ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
     const int error = errno;
     if (listener_ >= 0) ::close(listener_);
-    user_error("port {} of 127.0.0.1 cannot be had: {}; another is chosen with --port", port,
+    user_error("port {} of 127.0.0.1 cannot be used: {}; choose another with --port", port,
                std::generic_category().message(error));
   }
   port_ = ntohs(address.sin_port);

@@ -50,7 +50,7 @@ class RunPage {
       out += tag("p", "warn",
                  fmt::format("The run is not complete: this is its state after step {}{}.{}",
                              format_count(run_.steps.back().step), of,
-                             live_ ? " The page renews itself every few seconds." : ""));
+                             live_ ? " The page refreshes itself every few seconds." : ""));
     }
     return out;
   }

@@ -89,7 +89,7 @@ std::vector<RunRecord::Fact> read_summary(const fs::path& file) {
     const io::Json best = json.object("best");
     add("best step", fmt::format("{}, {} {:.6g}", format_count(best.integer("step", io::non_negative_integer)),
                                  best.string("metric"), best.number("value")));
-    add("the result is of step", number("result_step", count));
+    add("step of the result", number("result_step", count));
   }
   if (json.has("stopped_early")) add("stopped early", "yes");
   add("steps", number("steps", count));

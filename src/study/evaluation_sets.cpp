@@ -69,8 +69,8 @@ void check_judged(const std::string& reference, const data::AnswerRule& rule, co
   const std::string missing = !marked                                   ? fmt::format("'{}'", rule.marker)
                               : rule.match == data::AnswerMatch::number ? "number"
                                                                         : "text";
-  user_error("{}: its answer has no {}{}, by which answers are judged: '{}'", where, missing,
-             marked && !rule.marker.empty() ? fmt::format(" behind '{}'", rule.marker) : "", reference);
+  user_error("{}: its answer has no {}{}, which answers are judged by: '{}'", where, missing,
+             marked && !rule.marker.empty() ? fmt::format(" after '{}'", rule.marker) : "", reference);
 }
 
 // The last exchange of each of the first documents.
@@ -82,7 +82,7 @@ std::vector<data::Exchange> exchanges_of(const std::vector<Document>& documents,
     std::optional<data::Exchange> exchange = data::last_exchange(documents[d]);
     if (!exchange) {
       user_error(
-          "{}: row {} has no prompt that is followed by an answer, of which only the answer is learned; use "
+          "{}: row {} is not a prompt followed by an answer, of which only the answer is learned; use "
           "conversations, or rows of instruction and output",
           file, d + 1);
     }
@@ -104,7 +104,7 @@ EvaluationSets::EvaluationSets(const ContinualOptions& options, const model::Mod
   const auto check_prompts = [](const options::TrainOptions& reading, const std::string& whose) {
     if (!reading.train_on_inputs) return;
     user_error(
-        "{}: a model cannot be asked with train_on_inputs: where prompts are learned as well, nothing tells where the "
+        "{}: a model cannot be asked with train_on_inputs: if prompts are learned too, nothing shows where the "
         "answer begins",
         whose);
   };

@@ -42,7 +42,7 @@ Answering parse_answering(const Section& section, bool own) {
     if (!match) section.fail("match", fmt::format("expected {}, got '{}'", data::match_names, text));
     answering.rule.match = *match;
   }
-  if (section.has("marker")) answering.rule.marker = section.text("marker", "the text behind which the answer stands");
+  if (section.has("marker")) answering.rule.marker = section.text("marker", "the text that the answer follows");
   answering.max_new_tokens = section.count("max_new_tokens", answering.max_new_tokens);
   answering.limit = section.count("limit", 0);
   return answering;
@@ -297,7 +297,7 @@ class StudyReader {
     for (const double rate : method.learning_rates) {
       if (!method.after || std::ranges::find(all, rate) != all.end()) continue;
       section.fail("learning_rates",
-                   fmt::format("{} is none of {}'s", rate_name(rate), study_.methods[method.after->method].name));
+                   fmt::format("{} is not one of {}'s", rate_name(rate), study_.methods[method.after->method].name));
     }
   }
 

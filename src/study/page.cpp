@@ -224,9 +224,9 @@ class Page {
     }
     return tag("h2", "", "Learning against forgetting") +
            tag("p", "soft",
-               "Every point is a learning rate, with a share behind it where a method keeps but that much of what was "
-               "learned. Down and to the left is better: more learned, less forgotten. Solid "
-               "lines join the points that no other of the method beats in both; bars are deviations over seeds." +
+               "Every point is a learning rate, followed by a share if the method keeps only that much of what was "
+               "learned. Down and to the left is better: more learned, less forgotten. Solid lines join the "
+               "points that no other point of the method beats in both; bars are deviations over seeds." +
                    far) +
            tag("figure", "card scroll", legend(false) + draw(chart));
   }
@@ -329,7 +329,7 @@ class Page {
     return tag("h2", "", "After every task, every task") +
            tag("p", "soft",
                "Means over seeds at each method’s learning rate of lowest new loss. Framed: just learned. Small: the "
-               "change since then (held data: since the base model). Stronger colour is better, by column.") +
+               "change since then (held data: since the base model). Stronger colour is better, within a column.") +
            tag("div", "panels", out);
   }
 

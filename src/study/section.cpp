@@ -26,7 +26,7 @@ const std::map<std::string, std::string>& reserved_keys() {
       {"greater_is_better", "evaluation follows each task"},
       {"evals_per_epoch", "evaluation follows each task"},
       {"eval_strategy", "evaluation follows each task"},
-      {"lora_model_dir", "every task begins a new adapter on the model that the task before has left"},
+      {"lora_model_dir", "every task begins a new adapter on the model that the previous task left"},
       {"learning_rate", "it belongs to a method: learning_rates: [...]"},
       {"seed", "it belongs to the study: seeds: [...]"}};
   return keys;

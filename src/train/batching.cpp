@@ -102,11 +102,11 @@ std::string step_size_note(const std::string& saved, const options::TrainOptions
   const std::int64_t size = step_micro_batches(saved), now = options.gradient_accumulation_steps * processes;
   if (size == now) return {};
   if (processes == 1) {
-    return fmt::format("{} micro-batches per step, as the run began; gradient_accumulation_steps alone would be {}",
-                       size, now);
+    return fmt::format(
+        "{} micro-batches per step, as when the run began; gradient_accumulation_steps alone would give {}", size, now);
   }
-  return fmt::format("{} micro-batches per step, as the run began: {} for each of {} processes would be {}", size,
-                     options.gradient_accumulation_steps, processes, now);
+  return fmt::format("{} micro-batches per step, as when the run began: {} for each of {} processes would give {}",
+                     size, options.gradient_accumulation_steps, processes, now);
 }
 
 }  // namespace inlay::train

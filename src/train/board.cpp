@@ -66,14 +66,14 @@ void BoardQueue::work(const std::shared_ptr<Shared>& shared) {
     }
     lock.lock();
     if (error.empty()) {
-      if (shared->failing) shared->messages.push_back(shared->board->name() + ": is reached again");
+      if (shared->failing) shared->messages.push_back(shared->board->name() + ": can be reached again");
       shared->failing = false;
       pause = 1000ms;
       return true;
     }
     if (!shared->failing) {
       shared->messages.push_back(
-          fmt::format("{}: {}; the run goes on, and it is tried again", shared->board->name(), error));
+          fmt::format("{}: {}; the run continues, and will try again", shared->board->name(), error));
     }
     shared->failing = true;
     const auto until = std::chrono::steady_clock::now() + pause;

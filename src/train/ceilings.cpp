@@ -278,7 +278,7 @@ Ceilings machine_ceilings(Device device, DType compute, Remeasure again, const b
   const std::filesystem::path file = ceilings_file(machine);
   Ceilings ceilings;
   if (again == Remeasure::yes || file.empty() || !read_ceilings(file, machine, ceilings)) {
-    if (messages) messages(backend::Message::progress, fmt::format("measuring what {} reaches, once", machine));
+    if (messages) messages(backend::Message::progress, fmt::format("measuring the rates of {}, once", machine));
     ceilings = measure_ceilings(device, compute);
     if (!file.empty()) write_ceilings(file, machine, ceilings);
   }

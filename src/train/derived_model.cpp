@@ -54,7 +54,7 @@ std::vector<std::byte> as_tensor(const weights::Part& part, std::vector<std::byt
 void write_derived_folder(fs::path output, const fs::path& base,
                           const std::function<SavedFiles(const fs::path& folder)>& write) {
   if (!output.has_filename()) output = output.parent_path();  // "folder/"
-  if (io::exists(output)) user_error("{}: exists already; give a new folder", output.string());
+  if (io::exists(output)) user_error("{}: already exists; give a new folder", output.string());
   const fs::path partial = output.parent_path() / fmt::format(".{}.partial", output.filename().string());
   io::remove_all(partial);
   io::create_folders(partial);

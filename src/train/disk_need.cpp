@@ -102,7 +102,7 @@ void check_room(const DiskNeed& need, const options::TrainOptions& options, Cons
   if (!free || *free >= need.all()) return;
   console.line(fmt::format("the disk may become full: {}, but only {} is free in {}{}", text_of(need),
                            format_bytes(*free), options.output_dir,
-                           options.save_total_limit == 0 ? "; save_total_limit bounds how many there are" : ""));
+                           options.save_total_limit == 0 ? "; save_total_limit limits their number" : ""));
 }
 
 }  // namespace inlay::train

@@ -107,7 +107,7 @@ RunEnd Loop::run(TrainerState state, std::int64_t steps) {
   const RunLength length = run_length(steps_, documents_.sampler(), step_size, expected_speed_);
   console_.line(fmt::format("run {}: {}", state_.run, text_of(length)));
   if (schedule.warmup_steps >= steps_) {
-    console_.line(fmt::format("note: the warm-up takes {}, so the learning rate does not get to {:g}",
+    console_.line(fmt::format("note: the warm-up takes {}, so the learning rate does not reach {:g}",
                               counted(schedule.warmup_steps, "step"), schedule.peak));
   }
   remove_old_checkpoints();  // a killed run may have left too many

@@ -264,7 +264,7 @@ class Search {
     const std::size_t activations = plan.classes[static_cast<std::size_t>(MemoryClass::activations)] +
                                     plan.classes[static_cast<std::size_t>(MemoryClass::workspace)];
     if (demands_.policy || demands_.mlp_tile || demands_.loss_chunk || demands_.host_layers) {
-      text += "; leave activation_policy, mlp_tile, loss.chunk and memory.host_layers to auto";
+      text += "; set activation_policy, mlp_tile, loss.chunk and memory.host_layers to auto";
     } else if (activations > plan.device_peak / 2) {
       text += "; lower micro_batch_size or sequence_len";
     } else {

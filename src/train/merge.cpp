@@ -155,7 +155,7 @@ MergeReport merge(const MergeOptions& options, Console& console) {
   const adapter::AdapterFile file(options.adapter, config);
   file.check_base(io::Checkpoint(options.base));
   if (options.mxfp4 && !format_of({}, options.base).mxfp4_experts) {
-    user_error("{}: has no experts in MXFP4 that could stay so; give another dtype", options.base.string());
+    user_error("{}: has no experts in MXFP4 that could stay in it; give another dtype", options.base.string());
   }
   Merger merger(file, config, options.base);
   model::ModelParameters parameters(config);

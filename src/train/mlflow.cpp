@@ -109,7 +109,7 @@ class MlFlow final : public Board {
         fmt::format("{}: answered {}{}", server_.text(), response.status, why.empty() ? "" : ": " + why));
   }
   [[noreturn]] void stranger() const {
-    throw io::HttpError(fmt::format("{}: answers, but not as an MLflow server does", server_.text()));
+    throw io::HttpError(fmt::format("{}: answers, but not like an MLflow server", server_.text()));
   }
   // What an answer has under these keys, one within the other.
   std::string text_in(const json& answer, const std::string& pointer) const {

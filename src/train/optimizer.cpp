@@ -26,9 +26,8 @@ void check_whole(const weights::Parameter& p) {
   for (const weights::Part& part : p.parts) {
     const std::int64_t begin = std::max(part.row, p.first_row()), end = std::min(part.row + part.rows, p.end_row());
     if (begin < end && end - begin != part.rows) {
-      user_error(
-          "optimizer: muon needs whole matrices, and processes share out the rows of {}; set parallel: {{zero: 0}}",
-          part.label());
+      user_error("optimizer: muon needs whole matrices, but processes divide the rows of {}; set parallel: {{zero: 0}}",
+                 part.label());
     }
   }
 }
@@ -42,7 +41,7 @@ void check_looks_ahead(const weights::Parameter& p) {
   }
   if (p.cut != nullptr) {
     user_error(
-        "optimizer: schedule_free_adamw needs whole weights, and processes share out the rows of {}; set parallel: "
+        "optimizer: schedule_free_adamw needs whole weights, but processes divide the rows of {}; set parallel: "
         "{{zero: 0}}",
         p.name);
   }

@@ -90,8 +90,9 @@ void OutputFolder::check_start(bool resume) const {
   const bool holds_checkpoint = !checkpoints.empty();
   const bool goes_on = std::ranges::any_of(checkpoints, [](const auto& entry) { return is_resumable(entry.second); });
   if (holds_checkpoint && !goes_on && !(finished() && !resume)) {
-    user_error("{}: the run's checkpoints hold models alone (save_only_model), so it cannot go on from them; choose {}",
-               path_.string(), resume ? "one of them as the base_model of a new run" : "another folder");
+    user_error(
+        "{}: the run's checkpoints hold only models (save_only_model), so it cannot continue from them; choose {}",
+        path_.string(), resume ? "one of them as the base_model of a new run" : "another folder");
   }
   if (resume && !holds_checkpoint) {
     if (finished()) {
@@ -149,7 +150,7 @@ fs::path OutputFolder::verified_checkpoint(Console& console) const {
     }
     if (!damage.empty()) {
       user_error("{}; {} is {}: to continue from it, remove the newer ones", damage, folder.string(),
-                 verified ? "whole" : "older, from a version that wrote no checksums");
+                 verified ? "intact" : "older, from a version that wrote no checksums");
     }
     if (!verified) {
       console.line(fmt::format("{}: written by an earlier version without checksums, so it cannot be verified",

@@ -70,7 +70,7 @@ void check_kind(const data::Corpus& corpus, const std::string& file, const optio
       user_error("{}: its rows are {}; set rl: {} to learn by preference (docs/objectives.md){}", file, text_of(kind),
                  kind == RowKind::pairs ? "dpo" : "kto",
                  kind == RowKind::pairs
-                     ? ", or name what to learn alone: type: chat_template with field_messages: chosen, or type: "
+                     ? ", or learn the chosen ones alone: type: chat_template with field_messages: chosen, or type: "
                        "prompt_completion with field_output: chosen"
                      : "");
     }
@@ -86,7 +86,7 @@ void check_texts(const data::Corpus& corpus, const std::string& file, const opti
   const RowKind kind = kind_of(corpus);
   if (kind == RowKind::texts) return;
   user_error(
-      "{}: its rows are {}, and this measures texts: give rows of prompt and completion, such as the {} answers alone; "
+      "{}: its rows are {}, but this measures texts: give rows of prompt and completion, such as the {} answers alone; "
       "how a model tells answers apart is measured by a run with rl on its test_datasets (docs/objectives.md)",
       file, text_of(kind), kind == RowKind::pairs ? "chosen" : "good");
 }
@@ -96,7 +96,7 @@ void check_texts(const data::Corpus& corpus, const std::string& file, const opti
 std::shared_ptr<const data::Corpus> with_mismatched(const data::Corpus& corpus, std::int64_t most_tokens) {
   auto builder = data::Corpus::Builder::in_memory("judged answers");
   const std::int64_t count = corpus.size();
-  if (count < 2) user_error("rl: kto compares answers with each other: it needs two rows at least");
+  if (count < 2) user_error("rl: kto compares answers with each other: it needs at least two rows");
   for (std::int64_t i = 0; i < count; ++i) {
     Document document = corpus.read(i);
     const Document before = corpus.read((i + count - 1) % count);

@@ -24,11 +24,11 @@ void describe_memory(const EngineOptions& engine, const MemoryPlan& plan, Consol
   if (plan.host_peak > 0) {
     console.line(fmt::format(
         "memory: {} {}{}", format_bytes(plan.host_peak),
-        engine.device == Device::cuda ? "on the host" : "more, beside the plan's",
+        engine.device == Device::cuda ? "on the host" : "more, in addition to the plan",
         engine.host_layers > 0 ? ", " + counted(engine.host_layers, "layer lives", "layers live") + " there" : ""));
   }
   if (engine.staged != Staged::nothing) {
-    console.line("checkpoints: written beside the steps, from a copy in the host's memory");
+    console.line("checkpoints: written during the next steps, from a copy in host memory");
   }
   if (plan.disk_bytes > 0) {
     console.line(fmt::format("memory: {} in a file in {}", format_bytes(plan.disk_bytes), engine.spill_folder));
@@ -52,7 +52,7 @@ std::string with_key(const std::string& format) {
 // To train on over other numbers may well be meant, but it is not the same model any more.
 void tell_of_format(const adapter::AdapterOrigin& before, const adapter::AdapterOrigin& now, Console& console) {
   if (before.base_format.empty() || before.base_format == now.base_format) return;
-  console.line(fmt::format("adapter: so far it was trained over {}, from here on over {}", with_key(before.base_format),
+  console.line(fmt::format("adapter: trained over {} so far, from here on over {}", with_key(before.base_format),
                            with_key(now.base_format)));
 }
 
@@ -72,14 +72,15 @@ std::shared_ptr<const EngineAdapter> start_adapter(const options::TrainOptions& 
     file.check_base(base);
     if (!file.origin().init.empty()) adapter->origin.init = file.origin().init;
     if (adapter->origin.init == adapter::name_of(adapter::LoraInit::free)) {
-      console.line("adapter: it was begun with lora_init: free; from here on it may leave the free directions");
+      console.line("adapter: it was started with lora_init: free; from here on it may leave the free directions");
     }
     tell_of_format(file.origin(), adapter->origin, console);
     train::start_adapter(engine, adapter->targets, adapter::start_from(file), &file);
   }
   if (options.adapter.keeps_to_free()) {
-    console.line(fmt::format("adapter: A keeps to {:.0f} % of the directions of each input, those that carry the least",
-                             100.0 * options.adapter.free_ratio));
+    console.line(
+        fmt::format("adapter: A stays within {:.0f} % of the directions of each input, those that carry the least",
+                    100.0 * options.adapter.free_ratio));
   }
   return adapter;
 }
@@ -89,8 +90,9 @@ std::string mesh_text(const parallel::Mesh& mesh) {
   constexpr const char* kept[] = {"each keeps everything", "each keeps its rows of the optimizer's state",
                                   "each keeps its rows of the optimizer's state and of the gradients",
                                   "each keeps its rows of the optimizer's state, the gradients and the weights"};
-  const std::string where =
-      mesh.shards->size() == mesh.all->size() ? "" : fmt::format(", cut among {} of each node", mesh.shards->size());
+  const std::string where = mesh.shards->size() == mesh.all->size()
+                                ? ""
+                                : fmt::format(", divided among {} of each node", mesh.shards->size());
   return fmt::format("parallel: {} processes, ZeRO {}{}: {}", mesh.all->size(), static_cast<int>(mesh.zero), where,
                      kept[static_cast<std::size_t>(mesh.zero)]);
 }

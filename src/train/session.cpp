@@ -202,7 +202,7 @@ std::optional<model::Fp8Options> fp8_of(const options::TrainOptions& o, const Ma
   }
   const auto recipe = o.fp8.recipe.value_or(capability == hopper ? ops::Fp8Recipe::block : ops::Fp8Recipe::row);
   if (recipe == ops::Fp8Recipe::block && capability != hopper) {
-    user_error("fp8.recipe: cuBLAS multiplies by blocks on Hopper GPUs alone, not on {}; use row or tensor",
+    user_error("fp8.recipe: cuBLAS multiplies by blocks only on Hopper GPUs, not on {}; use row or tensor",
                backend::cuda::device_name());
   }
   if (recipe == ops::Fp8Recipe::block && o.fp8.sums == ops::Fp8Sums::fast) {
@@ -342,7 +342,7 @@ void check_fp8_parts(const model::Fp8Options& fp8, const model::ModelConfig& con
     });
     if (found) continue;
     user_error(
-        "fp8.layers: '{}' names no matrix of a layer; expected the number of one, 0 to {}, or a pattern of tensor "
+        "fp8.layers: '{}' names no matrix of a layer; expected a layer's number, 0 to {}, or a pattern of tensor "
         "names such as \"*.mlp.*\"",
         entry, config.layer_count() - 1);
   }
@@ -355,12 +355,12 @@ void check_fp8_parts(const model::Fp8Options& fp8, const model::ModelConfig& con
     if (fp8.takes(p, config) == fp8.takes(other, config)) return;
     const auto& [in, out] = fp8.takes(p, config) ? std::pair(&p, &other) : std::pair(&other, &p);
     user_error(
-        "fp8.layers: of the experts of layer {} they name '{}' but not '{}'; experts are multiplied by together: name "
-        "all of a layer or none, such as \"{}\"",
+        "fp8.layers: of the experts of layer {}, '{}' is named but '{}' is not; a layer's experts are computed "
+        "together: name all of them or none, such as \"{}\"",
         p.layer, in->parts.front().label(), out->parts.front().label(), p.layer);
   });
   if (fp8.head && (config.vocab % 16 != 0 || config.hidden % 16 != 0)) {
-    user_error("fp8.head: the head is {} by {}, and products in fp8 take multiples of 16; leave fp8.head out",
+    user_error("fp8.head: the head is {} by {}, but products in fp8 need multiples of 16; leave fp8.head out",
                config.vocab, config.hidden);
   }
 }
@@ -368,15 +368,16 @@ void check_fp8_parts(const model::Fp8Options& fp8, const model::ModelConfig& con
 MemoryChoice choose_within(const options::TrainOptions& options, const model::ModelConfig& config,
                            const MemoryBudget& budget, EngineOptions& engine) {
   if (options.memory.host_layers && *options.memory.host_layers > config.layer_count()) {
-    user_error("memory.host_layers: {} of a model with {} layers", *options.memory.host_layers, config.layer_count());
+    user_error("memory.host_layers: {}, but the model has {} layers", *options.memory.host_layers,
+               config.layer_count());
   }
   if (engine.fp8) check_fp8_parts(*engine.fp8, config);
   MemoryChoice choice = choose_memory_together(config, engine, demands_of(options), budget, options.parallel.zero);
   if (engine.fp8 && choice.plan.cost.model().products[static_cast<std::size_t>(DType::e4m3)] == 0) {
     user_error(
-        "matmul_dtype: fp8: no matrix of {} would multiply in it; it takes those of layers whose extents are "
-        "multiples of 16, which are not kept quantised, and which fp8.skip_first, fp8.skip_last and fp8.layers leave; "
-        "those of experts on Hopper GPUs and the CPU alone",
+        "matmul_dtype: fp8: no matrix of {} would multiply in it; it needs a matrix of a layer, with extents that "
+        "are multiples of 16, not kept quantised, and not excluded by fp8.skip_first, fp8.skip_last or fp8.layers; "
+        "experts only on Hopper GPUs and the CPU",
         options.base_model.empty() ? "this model" : options.base_model);
   }
   if (choice.fits) stage_checkpoints(options, config, budget, engine, choice.plan);

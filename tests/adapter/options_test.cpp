@@ -92,10 +92,9 @@ TEST(AdapterOptions, KeysMayNotContradictTheAdapterToGoOnFrom) {
   options.model_dir = testing::adapter_fixture("llama").string();
   options.target_linear = false;
   options.target_modules.names = {"q_proj"};
-  EXPECT_THAT(
-      user_error_of([&] { resolved(options, "llama_linear_sharded"); }),
-      HasSubstr("run.yaml: lora_target_modules: this names other targets than the adapter in lora_model_dir has; "
-                "leave it out"));
+  EXPECT_THAT(user_error_of([&] { resolved(options, "llama_linear_sharded"); }),
+              HasSubstr("run.yaml: lora_target_modules: these targets are not those of the adapter in lora_model_dir; "
+                        "leave it out"));
   options = lora();
   options.model_dir = "/nowhere";
   EXPECT_THAT(user_error_of([&] { resolved(options, "llama_linear_sharded"); }), HasSubstr("/nowhere: not an adapter"));
@@ -111,12 +110,12 @@ TEST(AdapterOptions, KeysThatNarrowDoNotGoUnheard) {
   };
   AdapterOptions options = on;
   options.exclude_modules.names = {"q_proj"};
-  EXPECT_THAT(said(options), HasSubstr("run.yaml: lora_exclude_modules: this names other targets"));
+  EXPECT_THAT(said(options), HasSubstr("run.yaml: lora_exclude_modules: these targets are not"));
   options = on;
   options.layers = {0};
-  EXPECT_THAT(said(options), HasSubstr("run.yaml: peft_layers_to_transform: this names other targets"));
+  EXPECT_THAT(said(options), HasSubstr("run.yaml: peft_layers_to_transform: these targets are not"));
   options.exclude_modules.names = {"q_proj"};
-  EXPECT_THAT(said(options), HasSubstr("run.yaml: lora_exclude_modules, peft_layers_to_transform: this names"));
+  EXPECT_THAT(said(options), HasSubstr("run.yaml: lora_exclude_modules, peft_layers_to_transform: these targets"));
   options = on;
   options.layers = {0, 1, 2};  // all that the model has
   EXPECT_NO_THROW(resolved(options, "llama_linear_sharded"));

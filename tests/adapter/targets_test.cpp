@@ -179,7 +179,7 @@ TEST(AdapterTargets, SeparateExpertsHaveTheirOwn) {
 
   AdapterConfig both = targeting({"w2"});
   both.target_parameters = {"gate_up_proj"};
-  EXPECT_THAT(error_of(both, "mixtral_balance"), HasSubstr("experts have adapters of their own already"));
+  EXPECT_THAT(error_of(both, "mixtral_balance"), HasSubstr("experts already have adapters of their own"));
 }
 
 TEST(AdapterTargets, ARankFitsItsMatrix) {
@@ -222,7 +222,7 @@ TEST(AdapterTargets, ModulesToSaveAreWholeParameters) {
   config = targeting({"q_proj"});
   config.modules_to_save = {"experts"};
   EXPECT_THAT(error_of(config, "gpt_oss_balance"),
-              HasSubstr("training experts whole beside adapters is not supported"));
+              HasSubstr("training experts in full beside adapters is not supported"));
 }
 
 TEST(AdapterTargets, ATiedEmbeddingIsSavedOnce) {
@@ -251,8 +251,8 @@ TEST(AdapterTargets, WhatPeftCannotLoadIsRefused) {
   config.target_parameters = {"down_proj"};
   config.dora = true;
   config.dropout = 0.1;
-  EXPECT_THAT(error_of(config, "mixtral_balance"), AllOf(HasSubstr("peft_use_dora: works on modules alone"),
-                                                         HasSubstr("lora_dropout: works on modules alone")));
+  EXPECT_THAT(error_of(config, "mixtral_balance"), AllOf(HasSubstr("peft_use_dora: works only on modules"),
+                                                         HasSubstr("lora_dropout: works only on modules")));
   config = targeting({"q_proj"});
   config.target_parameters = {"q_proj.weight"};
   EXPECT_THAT(error_of(config, "llama_linear_sharded"), HasSubstr("is a target twice"));

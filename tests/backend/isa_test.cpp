@@ -26,8 +26,8 @@ TEST(BackendIsa, WhatTheMachineHasCanBeAskedForAndNothingElse) {
       EXPECT_EQ(result.code, 0) << name_of(isa) << ": " << result.err;
     } else {
       EXPECT_EQ(result.code, 2) << name_of(isa);
-      EXPECT_NE(result.err.find(fmt::format("INLAY_CPU_ISA is \"{}\" in the environment, but this machine has no more "
-                                            "than {}",
+      EXPECT_NE(result.err.find(fmt::format("INLAY_CPU_ISA is \"{}\" in the environment, but this machine has at most "
+                                            "{}",
                                             name_of(isa), name_of(best_isa()))),
                 std::string::npos)
           << result.err;

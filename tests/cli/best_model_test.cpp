@@ -164,9 +164,9 @@ TEST_F(CliBestModel, SaveOnlyModelWritesModelsThatLoadAndCannotBeResumed) {
   fs::remove(run.path("summary.json"));
   const CommandResult resumed = train(more, {"--resume"});
   EXPECT_EQ(resumed.code, 2);
-  EXPECT_THAT(resumed.err, HasSubstr("the run's checkpoints hold models alone (save_only_model), so it cannot go on "
+  EXPECT_THAT(resumed.err, HasSubstr("the run's checkpoints hold only models (save_only_model), so it cannot continue "
                                      "from them; choose one of them as the base_model of a new run"));
-  EXPECT_THAT(train(more).err, HasSubstr("so it cannot go on from them; choose another folder"));
+  EXPECT_THAT(train(more).err, HasSubstr("so it cannot continue from them; choose another folder"));
 }
 
 TEST_F(CliBestModel, ASignalSavesEverythingAllTheSame) {
@@ -223,7 +223,7 @@ TEST_F(CliBestModel, KeysThatHaveNothingToActOnAreErrors) {
   EXPECT_THAT(error_of("save_only_model: true\n"),
               HasSubstr("save_only_model is given, but nothing saves checkpoints: set save_steps"));
   EXPECT_THAT(error_of("report_to: wandb\n"), HasSubstr("wandb sync --sync-tensorboard"));
-  EXPECT_THAT(error_of("report_to: [none, tensorboard]\n"), HasSubstr("report_to: none stands alone"));
+  EXPECT_THAT(error_of("report_to: [none, tensorboard]\n"), HasSubstr("report_to: none must be the only entry"));
   EXPECT_THAT(error_of("report_to: comet\n"), HasSubstr("expected some of none, tensorboard, mlflow, got 'comet'"));
   EXPECT_THAT(error_of("mlflow_run_name: a\n"),
               HasSubstr("mlflow_run_name is given, but report_to does not name mlflow"));

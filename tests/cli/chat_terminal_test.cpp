@@ -13,7 +13,7 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr const char* intro = "/reset begins anew";
+constexpr const char* intro = "/reset starts over";
 const std::string answered = "(cut: --max-new-tokens";
 
 class CliChatTerminal : public ::testing::Test {
@@ -147,7 +147,7 @@ TEST_F(CliChatTerminal, WhateverEndsItTheTerminalIsAsBefore) {
     terminal.type("begun");
     ASSERT_TRUE(terminal.shows("> begun"));
     terminal.type("\003");
-    ASSERT_TRUE(terminal.shows("\n(/exit or Ctrl-D ends, and so does Ctrl-C once more)\n>"));
+    ASSERT_TRUE(terminal.shows("\n(/exit or Ctrl-D ends, as does another Ctrl-C)\n>"));
     terminal.type("\003");
     EXPECT_EQ(terminal.wait(), 130);
     EXPECT_TRUE(is_as_before(terminal));
@@ -207,7 +207,7 @@ TEST_F(CliChatTerminal, ADumbTerminalIsReadAsItIs) {
   PseudoTerminal terminal(command);
   terminal.type("hellp\x7fo\n");
   terminal.type(std::string(5000, 'x') + "\n");
-  ASSERT_TRUE(terminal.shows("(not sent: a terminal passes on 4,095 bytes of a line")) << terminal.screen().text();
+  ASSERT_TRUE(terminal.shows("(not sent: a terminal passes on only 4,095 bytes of a line")) << terminal.screen().text();
   EXPECT_TRUE(is_as_before(terminal));
   terminal.type("\004");
   EXPECT_EQ(terminal.wait(), 0);

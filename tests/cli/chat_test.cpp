@@ -107,7 +107,7 @@ TEST_F(CliChat, AModelWithoutATemplateMayBeGivenOneByName) {
 TEST_F(CliChat, SaysWhenThereIsNoRoom) {
   const CommandResult result = say("hello, this is too long for it\n", {"--context", "20"});
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, HasSubstr("no room for this within 20 tokens"));
+  EXPECT_THAT(result.err, HasSubstr("does not fit into the conversation's 20 tokens"));
 }
 
 // Whoever asks a chat model a bare question is told how to ask it; whoever knows is not.

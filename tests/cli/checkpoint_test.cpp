@@ -130,7 +130,7 @@ TEST_F(CliCheckpoint, IsTheSameWrittenBesideTheStepsOrNot) {
       const std::string more = "max_steps: 4\nsave_steps: 2\n" + method;
       const CommandResult beside = run.train(more);
       ASSERT_EQ(beside.code, 0) << beside.err;
-      EXPECT_THAT(beside.err, HasSubstr("written beside the steps"));
+      EXPECT_THAT(beside.err, HasSubstr("written during the next steps"));
       std::map<std::string, std::string> files;
       for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
         files[name] = read_text(run.path("checkpoint-2") / name);
@@ -140,7 +140,7 @@ TEST_F(CliCheckpoint, IsTheSameWrittenBesideTheStepsOrNot) {
       const double room = std::max(0.001, peak / (1 << 30) + 1e-6);  // and none for a copy
       const CommandResult before = run.train(more + "memory: {device: " + std::to_string(room) + "}\n");
       ASSERT_EQ(before.code, 0) << before.err;
-      EXPECT_THAT(before.err, Not(HasSubstr("written beside the steps")));
+      EXPECT_THAT(before.err, Not(HasSubstr("written during the next steps")));
       for (const auto& [name, content] : files) EXPECT_EQ(read_text(run.path("checkpoint-2") / name), content) << name;
       fs::remove_all(run.path());
     }
@@ -160,7 +160,7 @@ TEST_F(CliCheckpoint, OfAnAdapterIsWrittenBesideTheSteps) {
           run.train("max_steps: 4\nsave_steps: 2\nadapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_target_linear: true\n" +
                     method + calibration);
       ASSERT_EQ(beside.code, 0) << beside.err;
-      EXPECT_THAT(beside.err, HasSubstr("written beside the steps"));
+      EXPECT_THAT(beside.err, HasSubstr("written during the next steps"));
       const char* const name = "adapter_model.safetensors";
       EXPECT_EQ(read_text(run.path("checkpoint-4") / name), read_text(run.path(name)));
       EXPECT_NE(read_text(run.path("checkpoint-2") / name), read_text(run.path(name)));

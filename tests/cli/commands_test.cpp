@@ -51,7 +51,7 @@ TEST(CliCommands, AWrongCommandLineIsExplained) {
   EXPECT_THAT(said({"generate", "m", "--temperature", "warm"}),
               HasSubstr("--temperature: expected a number, got 'warm'"));
   EXPECT_THAT(said({"generate", "m", "Hello"}),
-              HasSubstr("generate: 'Hello' is one argument too many: a prompt is given by --prompt;"));
+              HasSubstr("generate: 'Hello' is one argument too many: a prompt is given with --prompt;"));
   EXPECT_THAT(said({"init-config", "-o", "x"}), HasSubstr("init-config: -o is not an option;"));
   EXPECT_THAT(said({"generate", "m", "--prompt"}), HasSubstr("generate: --prompt needs a value;"));
   EXPECT_THAT(said({"export", "gguf", "m"}), HasSubstr("export gguf: output is missing: The file to write"));
@@ -71,8 +71,8 @@ TEST(CliCommands, AWrongCommandLineIsExplained) {
   EXPECT_EQ(said({"train", "run.yaml", "--resume=5"}),
             "inlay: train: --resume takes no value, got '5'; inlay train --help says more\n");
   EXPECT_THAT(said({"train", "run.yaml", "--resume", "5"}),
-              HasSubstr("unexpected argument '5'; expected --key value; --resume takes none, and continues from the "
-                        "latest checkpoint"));
+              HasSubstr("unexpected argument '5'; expected --key value; --resume takes no value, and continues from "
+                        "the latest checkpoint"));
   EXPECT_EQ(said({"-x"}), "inlay: -x is not an option; inlay --help says more\n");
   EXPECT_THAT(said({}), HasSubstr("Usage: inlay [OPTIONS] SUBCOMMAND"));
 }
@@ -159,7 +159,7 @@ TEST(CliCommands, InfoSaysWhoTellsOfOtherFiles) {
     EXPECT_EQ(result.code, 2);
     return result.err;
   };
-  const std::string row = R"({"text": "a"})", no_model = ": is no model: expected a model folder, its config.json";
+  const std::string row = R"({"text": "a"})", no_model = ": is not a model: expected a model folder, its config.json";
   for (const auto& [name, text] : {std::pair("facts.jsonl", row), std::pair("facts.json", row + "\n" + row),
                                    std::pair("list.json", "[" + row + "]"), std::pair("one.json", row)}) {
     EXPECT_THAT(said(name, text), HasSubstr(name + no_model));
@@ -178,7 +178,7 @@ TEST(CliCommands, InfoSaysHowFarAnUnknownFamilyIs) {
     EXPECT_THAT(info.err, HasSubstr("config.json: model_type 'stranger' is not a family that inlay trains"));
     EXPECT_THAT(info.err, HasSubstr("gemma2, gemma3, gemma3_text, "));
     EXPECT_THAT(info.err, HasSubstr("mistral, mistral3, mixtral, "));
-    EXPECT_THAT(info.err, HasSubstr("keys that none of them has: kv_lora_rank"));
+    EXPECT_THAT(info.err, HasSubstr("keys that no family has: kv_lora_rank"));
     EXPECT_THAT(info.err, HasSubstr("none of them can read the configuration"));
   }
 }
@@ -326,7 +326,7 @@ TEST(CliCommands, PlanOfManyProcesses) {
   EXPECT_GT(slow["step_seconds"], slow["compute_seconds"]);
   EXPECT_THAT(slow["links"].get<std::string>(), HasSubstr("100 Gb/s Ethernet"));
   EXPECT_THAT(plan({"--processes", "16", "--parallel.zero", "3"}).out,
-              HasSubstr("16 processes on 2 nodes, ZeRO 3, cut among all"));
+              HasSubstr("16 processes on 2 nodes, ZeRO 3, divided among all"));
 
   // Less memory, more to divide.
   int least = 0;

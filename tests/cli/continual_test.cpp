@@ -316,7 +316,7 @@ TEST_P(CliContinual, AnswersAreHeldAndMatched) {
   inputs.replace(inputs.find("sequence_len: 512"), 17, "sequence_len: 512, train_on_inputs: true");
   EXPECT_THAT(run(inputs).err, HasSubstr("held own: a model cannot be asked with train_on_inputs"));
   EXPECT_THAT(run(yaml("study", ", marker: one"), {"--resume"}).err,
-              HasSubstr("row 2: its answer has no 'one', by which answers are judged: 'two'"));
+              HasSubstr("row 2: its answer has no 'one', which answers are judged by: 'two'"));
   EXPECT_THAT(run(yaml("study", ", match: contains"), {"--resume"}).err,
               HasSubstr("match was 'whole' and is 'contains' now"));
   std::string other = yaml("study", "");

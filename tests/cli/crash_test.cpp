@@ -207,8 +207,8 @@ TEST_F(CliCrash, WhileThingsAreKeptForLaterRuns) {
 TEST_F(CliCrash, InSavesBetweenTheSteps) {
   const double bytes = static_cast<double>(CrashedRun("").planned_bytes() + 1024);
   const CrashedRun run("memory: {device: " + fmt::format("{}", bytes / 0x1p30) + "}\n");
-  EXPECT_THAT(CrashedRun("").said(), ::testing::HasSubstr("written beside the steps"));
-  EXPECT_THAT(run.said(), ::testing::Not(::testing::HasSubstr("written beside the steps")));
+  EXPECT_THAT(CrashedRun("").said(), ::testing::HasSubstr("written during the next steps"));
+  EXPECT_THAT(run.said(), ::testing::Not(::testing::HasSubstr("written during the next steps")));
   run.survives_all("kill", 13);
 }
 

@@ -138,22 +138,22 @@ TEST_F(CliData, FilesOfOtherProgramsAreReadOrExplained) {
     return result.err;
   };
   EXPECT_THAT(said("semicolons.csv", "question;answer\nwho;me\n"),
-              HasSubstr("semicolons.csv:1: one column, called 'question;answer'; expected commas between values, as a "
-                        ".csv file has them"));
-  EXPECT_THAT(said("tabs.csv", "question\tanswer\nwho\tme\n"), HasSubstr("tabs.csv:1: one column, called"));
+              HasSubstr("semicolons.csv:1: only one column, called 'question;answer'; expected commas between values, "
+                        "as in a .csv file"));
+  EXPECT_THAT(said("tabs.csv", "question\tanswer\nwho\tme\n"), HasSubstr("tabs.csv:1: only one column, called"));
   EXPECT_THAT(said("short.csv", "question,answer\nwho\n"),
               HasSubstr("short.csv:2: 1 value, but the first line names 2 columns"));
   for (const char* name : {"wide.jsonl", "wide.json", "wide.csv", "wide.txt"}) {
     EXPECT_THAT(said(name, std::string("\xFF\xFEh\0i\0\n\0", 8)),
-                HasSubstr(std::string(name) + ": is text in UTF-16, expected UTF-8; iconv -f UTF-16 -t UTF-8 makes it "
-                                              "so"));
+                HasSubstr(std::string(name) + ": is text in UTF-16, expected UTF-8; iconv -f UTF-16 -t UTF-8 "
+                                              "converts it"));
   }
   EXPECT_THAT(said("printed.json", "{\n  \"question\": \"who\",\n  \"answer\": \"me\"\n}\n"),
-              HasSubstr("printed.json:1: an object that goes on over several lines; expected one on every line, or a "
+              HasSubstr("printed.json:1: an object that spans several lines; expected one on every line, or a "
                         "list of them in a file named *.json"));
   EXPECT_THAT(said("within.json", R"({"version": 1, "data": [{"question": "who", "answer": "me"}]})"),
-              HasSubstr("within.json:1: its data is a list of rows; expected the rows by themselves, as jq '.data' "
-                        "makes it"));
+              HasSubstr("within.json:1: its data is a list of rows; expected the rows themselves, as from jq "
+                        "'.data'"));
   EXPECT_THAT(said("own.jsonl", R"({"query_text": "hi", "answers": [{"text": "x", "score": 3}]})"),
               HasSubstr("it is not clear what the row is: it has query_text, answers. Known are"));
   EXPECT_THAT(said("null.jsonl", R"({"question": "who", "answer": null})"),

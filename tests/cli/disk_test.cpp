@@ -65,7 +65,7 @@ TEST_F(CliDisk, ADamagedFileOfACheckpointIsNamedAndAnOlderOneOffered) {
       const CommandResult resumed = train("save_steps: 2\n", {"--resume"});
       EXPECT_EQ(resumed.code, 2) << name << " " << at;
       EXPECT_THAT(resumed.err, HasSubstr((newest / name).string()));
-      EXPECT_THAT(resumed.err, HasSubstr((run / "checkpoint-2").string() + " is whole"));
+      EXPECT_THAT(resumed.err, HasSubstr((run / "checkpoint-2").string() + " is intact"));
       std::ofstream(newest / name, std::ios::binary) << whole;
     }
     fs::resize_file(newest / name, whole.size() - 1);
@@ -222,7 +222,7 @@ TEST_F(CliDisk, DamagedDirectionsAreFoundAgain) {
       std::ofstream(cache, std::ios::binary) << text;
       const CommandResult again = train(more);
       ASSERT_EQ(again.code, 0) << again.err;
-      EXPECT_THAT(again.err, HasSubstr("directions are found again"));
+      EXPECT_THAT(again.err, HasSubstr("directions are searched for again"));
       EXPECT_EQ(read_text(run / "model.safetensors"), whole);
       EXPECT_EQ(read_text(cache), file);
     }

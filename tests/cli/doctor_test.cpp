@@ -41,7 +41,7 @@ TEST(CliDoctor, SaysWhereNothingCanBeWritten) {
   limits.environment = {{"XDG_CACHE_HOME", "/dev/null"}};
   const nlohmann::json cache = findings(inlay({"doctor", "--json"}, limits))["cache"];
   EXPECT_EQ(cache["state"], "missing");
-  EXPECT_EQ(cache["text"], "nothing can be written to /dev/null/inlay: /dev/null is no folder");
+  EXPECT_EQ(cache["text"], "nothing can be written to /dev/null/inlay: /dev/null is not a folder");
   const testing::TempFolder closed;
   if (::geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
   std::filesystem::permissions(closed.path(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);

@@ -57,7 +57,7 @@ TEST_F(CliFp8, WhatWouldDoNothingIsAnError) {
   EXPECT_THAT(train("h", "matmul_dtype: fp8\nfp8: {sums: fast}\n").err,
               HasSubstr("fp8.sums: fast is for the recipes row and tensor"));
   EXPECT_THAT(train("f", "matmul_dtype: fp8\nfp8: {layers: [1, 4]}\n").err,
-              HasSubstr("fp8.layers: '4' names no matrix of a layer; expected the number of one, 0 to 3"));
+              HasSubstr("fp8.layers: '4' names no matrix of a layer; expected a layer's number, 0 to 3"));
   EXPECT_THAT(train("g", "fp8: {layers: [1]}\n").err, HasSubstr("these keys need matmul_dtype: fp8"));
   EXPECT_THAT(train("i", "fp8: {head: true}\n").err, HasSubstr("these keys need matmul_dtype: fp8"));
 }
@@ -84,7 +84,7 @@ TEST(CliFp8Experts, AreNamedTogether) {
   };
   const CommandResult some = train("\"*.layers.1.*.experts.2.*\"");
   EXPECT_EQ(some.code, 2);
-  EXPECT_THAT(some.err, HasSubstr("fp8.layers: of the experts of layer 1 they name"));
+  EXPECT_THAT(some.err, HasSubstr("fp8.layers: of the experts of layer 1, '"));
   EXPECT_THAT(some.err, HasSubstr(".experts.2."));
   for (const char* layers : {"1", "\"*.experts.*\"", "\"*.layers.0.*.experts.*\""}) {
     const CommandResult result = train(layers);
@@ -139,7 +139,7 @@ TEST_F(CliFp8, AResumedRunSaysThatItsArithmeticChanged) {
   const CommandResult result = train("run", "save_steps: 2\n", {"--resume"});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out + result.err,
-              HasSubstr("so far it was trained in fp32 with products in fp8 (block), from here on in fp32"));
+              HasSubstr("trained in fp32 with products in fp8 (block) so far, from here on in fp32"));
 }
 
 // What fp8 does to a model's gradients, before a run does.

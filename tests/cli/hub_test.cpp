@@ -101,8 +101,8 @@ TEST_F(CliHub, ADownloadThatDidNotComeToItsEnd) {
   fs::remove(folder.path() / "hf/hub/models--org--tiny/blobs/blob-of-model.safetensors");
   const CommandResult result = inlay_with_cache({"eval", "org/tiny", "--data", folder / "rows.jsonl"});
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, HasSubstr("model.safetensors is a link to a file that is not there: the model's download did "
-                                    "not come to its end"));
+  EXPECT_THAT(result.err, HasSubstr("model.safetensors is a link to a file that is not there: the model's download is "
+                                    "not complete"));
 }
 
 TEST_F(CliHub, AnAdapterNamesItsModelInTheCache) {
@@ -169,7 +169,7 @@ TEST_F(CliHub, ADatasetInTheCacheIsFoundByItsName) {
               HasSubstr("org/data: it has no split dev; it has train, test"));
   configure((folder / "base").string(), "{path: org/data, name: large}");
   EXPECT_THAT(inlay_with_cache({"data", folder / "run.yaml"}).err,
-              HasSubstr("org/data: it has no subset large; write name: with one of default, small"));
+              HasSubstr("org/data: it has no subset large; set name to one of default, small"));
   configure((folder / "base").string(), "org/other");
   EXPECT_THAT(inlay_with_cache({"data", folder / "run.yaml"}).err,
               HasSubstr("or run: hf download --repo-type dataset org/other"));
@@ -289,7 +289,7 @@ TEST_F(CliHubDownload, WhatGoesWrongIsSaid) {
   }
   const CommandResult unreachable = download({"info", "org/tiny", "--download"}, gone, "hf_secret");
   EXPECT_EQ(unreachable.code, 2);
-  EXPECT_THAT(unreachable.err, HasSubstr("there is no way to that server from here (HF_ENDPOINT names another)"));
+  EXPECT_THAT(unreachable.err, HasSubstr("that server cannot be reached from here (HF_ENDPOINT names another)"));
 }
 
 }  // namespace

@@ -147,7 +147,7 @@ TEST_F(CliImport, WhatIsMissingIsNamedWithItsFolder) {
   EXPECT_THAT(plan.err, HasSubstr("warning: " + conf + "/run.yaml, line 2: datasets: " +
                                   (folder / "rowz.jsonl").string() + ": no such file\n"));
   EXPECT_THAT(plan.out,
-              HasSubstr("(by the configuration, because " + (folder / "rowz.jsonl").string() + " does not exist)"));
+              HasSubstr("(from the configuration, because " + (folder / "rowz.jsonl").string() + " does not exist)"));
 }
 
 // Whoever has made several mistakes hears of them at once, before anything is read or downloaded.
@@ -214,13 +214,13 @@ TEST_F(CliImport, PathsCountFromTheNewFile) {
                                   HasSubstr("inlay plan '" + moved + "'\n"), Not(HasSubstr("still to do"))));
   const CommandResult plan = inlay({"plan", moved, "--device", "cpu"});
   EXPECT_EQ(plan.code, 0) << plan.err;
-  EXPECT_THAT(plan.out, HasSubstr("(by the data)"));
+  EXPECT_THAT(plan.out, HasSubstr("(from the data)"));
   // Beside the file nothing changes; without a file nobody knows; what is nowhere is said.
   ASSERT_EQ(inlay({"import", folder / "a.yml", "-o", folder / "b.yaml"}).code, 0);
-  EXPECT_THAT(inlay({"plan", folder / "b.yaml", "--device", "cpu"}).out, HasSubstr("(by the data)"));
+  EXPECT_THAT(inlay({"plan", folder / "b.yaml", "--device", "cpu"}).out, HasSubstr("(from the data)"));
   EXPECT_THAT(
       inlay({"import", folder / "a.yml"}).err,
-      HasSubstr("relative paths count from the folder that the new file is put into: base, t.jinja, rows.jsonl"));
+      HasSubstr("relative paths are relative to the folder that the new file is put into: base, t.jinja, rows.jsonl"));
   folder.write("c.yml", "base_model: base\nlearning_rate: 1\noutput_dir: o\ndatasets: [{path: gone.jsonl}]\n");
   EXPECT_THAT(inlay({"import", folder / "c.yml", "-o", folder / "configs/c.yaml"}).err,
               HasSubstr("datasets.path: gone.jsonl is not in "));
@@ -242,7 +242,7 @@ TEST_F(CliImport, ACommandLineIsTranslated) {
   folder.write("run.yaml", imported.out);
   EXPECT_EQ(inlay({"plan", folder / "run.yaml"}).code, 0);
   EXPECT_EQ(inlay({"import", folder / "run.yaml", "-o", folder / "run.yaml"}).code, 2);
-  EXPECT_THAT(inlay({"import", "mini_trainer"}).err, HasSubstr("behind two dashes"));
+  EXPECT_THAT(inlay({"import", "mini_trainer"}).err, HasSubstr("after two dashes"));
 }
 
 }  // namespace

@@ -249,7 +249,7 @@ TEST_F(CliManyProcesses, GiveTheSameBitsAgain) {
   for (const char* name : {"one", "two"}) {
     const CommandResult result = train(3, name, with(with(osft_weights, zero(2)), {"--save_steps", "2"}));
     ASSERT_EQ(result.code, 0) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("checkpoints: written beside the steps"));
+    EXPECT_THAT(result.err, HasSubstr("checkpoints: written during the next steps"));
   }
   EXPECT_EQ(losses("one"), losses("two"));
   EXPECT_EQ(weights("one"), weights("two"));
@@ -457,7 +457,8 @@ TEST_F(CliManyProcesses, ARankThatWouldDoSomethingElseIsNamed) {
   const auto expect_named = [this](const std::string& what, const std::string& odd, const std::string& detail) {
     const CommandResult result = train_with_odd(2, "odd", "", odd);
     EXPECT_EQ(result.code, 2) << odd;
-    EXPECT_THAT(result.err, ::testing::ContainsRegex("inlay: rank 2 on [^ ]+ has another " + what + " than most: "));
+    EXPECT_THAT(result.err,
+                ::testing::ContainsRegex("inlay: rank 2 on [^ ]+ has a different " + what + " from most: "));
     EXPECT_THAT(result.err, HasSubstr(detail));
     EXPECT_EQ(times(result.err, "inlay: "), 1u) << result.err;
     EXPECT_FALSE(fs::exists(run("odd")));
@@ -480,7 +481,7 @@ TEST_F(CliManyProcesses, ARankWithAnotherProgramIsNamed) {
   command.insert(command.begin(), script);
   const CommandResult result = mpirun(3, command);
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, ::testing::ContainsRegex("inlay: rank 1 on [^ ]+ has another program than most: "));
+  EXPECT_THAT(result.err, ::testing::ContainsRegex("inlay: rank 1 on [^ ]+ has a different program from most: "));
   EXPECT_EQ(times(result.err, "inlay: "), 1u) << result.err;
   EXPECT_FALSE(fs::exists(run("out")));
 }
@@ -510,7 +511,7 @@ TEST_F(CliManyProcesses, WhatAllOfThemRefuseIsSaidOnce) {
        "sdft: 3 processes share the answers that the model writes through a folder"},
       {{"--matmul_dtype", "bf16"}, "matmul_dtype: bf16 needs dtype: bf16"},
       {with(osft_weights, {"--osft.ratios", "{nothing: 0.3}"}), "osft.ratios: 'nothing' matches no target"},
-      {{"--memory.host_layers", "99"}, "memory.host_layers: 99 of a model with"}};
+      {{"--memory.host_layers", "99"}, "memory.host_layers: 99, but the model has"}};
   for (const auto& [words, message] : mistakes) {
     const CommandResult result = train(3, "out", words);
     EXPECT_EQ(result.code, 2);
@@ -546,7 +547,8 @@ TEST_F(CliManyProcesses, ARankWithOtherFilesIsNamed) {
     const CommandResult result = mpirun(3, command);
     std::ofstream(file) << whole;
     EXPECT_EQ(result.code, 2);
-    EXPECT_THAT(result.err, ::testing::ContainsRegex("inlay: rank 2 on [^ ]+ has another " + what + " than most: "));
+    EXPECT_THAT(result.err,
+                ::testing::ContainsRegex("inlay: rank 2 on [^ ]+ has a different " + what + " from most: "));
     EXPECT_EQ(times(result.err, "inlay: "), 1u) << result.err;
   };
   const fs::path odd = folder() / "odd";

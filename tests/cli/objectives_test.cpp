@@ -307,7 +307,7 @@ TEST_P(CliObjectives, AResumedRunSaysThatItLearnsByAnotherObjective) {
     EXPECT_EQ(result.code, 0) << result.err;
     return result.err;
   };
-  const std::string other = "so far it learned by another objective: preferences by dpo (sigmoid)";
+  const std::string other = "so far it learned with another objective: preferences by dpo (sigmoid)";
   EXPECT_THAT(resumed("rl: dpo\n"), Not(HasSubstr("so far it learned")));
   EXPECT_THAT(resumed("rl: dpo\ndpo_loss_type: hinge\n"), HasSubstr(other));
   EXPECT_THAT(resumed("rl: dpo\nrl_beta: 0.5\n"), HasSubstr(other));

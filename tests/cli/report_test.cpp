@@ -61,7 +61,7 @@ TEST(CliReport, WhatIsNoRunIsRefusedAndNothingIsWritten) {
   folder.write("metrics.jsonl", "");
   const CommandResult without_model = inlay({"report", folder.path(), "--prompt", "a"});
   EXPECT_EQ(without_model.code, 2);
-  EXPECT_THAT(without_model.err, HasSubstr("finds no model there"));
+  EXPECT_THAT(without_model.err, HasSubstr("there is no model for --prompt"));
 }
 
 TEST(CliConfig, TheSchemaIsJsonAndTheTemplateIsNeverOverwritten) {

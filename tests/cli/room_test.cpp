@@ -155,7 +155,7 @@ TEST_F(CliRoom, WhatCannotBeSavedDoesNotBegin) {
   const CommandResult tight = train(checkpoint);  // but not for the result, too
   ASSERT_EQ(tight.code, 0) << tight.err;
   EXPECT_THAT(tight.err, HasSubstr("the disk may become full: 1 checkpoint of "));
-  EXPECT_THAT(tight.err, HasSubstr("save_total_limit bounds how many there are"));
+  EXPECT_THAT(tight.err, HasSubstr("save_total_limit limits their number"));
 
   // Going on. To the next checkpoint, however few steps that takes; those beyond the limit make room before it is
   // asked.

@@ -115,7 +115,7 @@ TEST(CliWatching, AWarmUpThatOutlastsTheRunIsSaid) {
     EXPECT_EQ(result.code, 0) << result.err;
     return result.err;
   };
-  const std::string note = "note: the warm-up takes 2 steps, so the learning rate does not get to 0.001";
+  const std::string note = "note: the warm-up takes 2 steps, so the learning rate does not reach 0.001";
   EXPECT_THAT(said("warmup_steps: 2\n"), HasSubstr(note));
   EXPECT_THAT(said("warmup_steps: 1\n"), Not(HasSubstr("warm-up")));
 }
@@ -178,7 +178,7 @@ TEST(CliWatching, AReportFollowsTheRunUntilCtrlC) {
       }});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(status, 200);
-  EXPECT_THAT(page, HasSubstr("its state after step 3 of 3. The page renews itself"));
+  EXPECT_THAT(page, HasSubstr("its state after step 3 of 3. The page refreshes itself"));
   EXPECT_THAT(read_text(out), HasSubstr("the report is at http://127.0.0.1:"));
   EXPECT_EQ(inlay({"report", run.path(), "--port", "4000"}).code, 2);  // for --follow alone
 }

@@ -179,7 +179,7 @@ TEST(DataDocuments, WhatIsTakenOutIsGoneHoweverOftenItStoodThere) {
   EXPECT_EQ(two.size(), 1);
   Documents one;  // twice the same is still one
   one.add(std::make_shared<const Corpus>(make({many[0]})), 2);
-  EXPECT_THAT(inlay::testing::user_error_of([&] { one.take_out(0.5, 1); }), ::testing::HasSubstr("but one document"));
+  EXPECT_THAT(inlay::testing::user_error_of([&] { one.take_out(0.5, 1); }), ::testing::HasSubstr("only one document"));
 }
 
 TEST(DataDocuments, TheFingerprintKnowsContentOrderAndWeight) {

@@ -128,7 +128,7 @@ TEST_F(DataDataset, ADamagedCacheIsMadeAgain) {
     std::ofstream(path, std::ios::binary) << damaged;
     notices.clear();
     EXPECT_EQ(read(file)->digest(), digest) << at;
-    EXPECT_THAT(notices, ElementsAre(path.string() + ": is damaged, so it is made again")) << at;
+    EXPECT_THAT(notices, ElementsAre(path.string() + ": is damaged, so it is prepared again")) << at;
     ASSERT_EQ(inlay::testing::read_text(path), whole) << at;
   }
   notices.clear();
@@ -304,7 +304,7 @@ std::string spoken(const std::vector<std::string>& roles) {
 TEST_F(DataDataset, AMisspelledRoleInSomeRowsIsAnError) {
   const std::string good = spoken({"user", "assistant"}), bad = spoken({"user", "assistant", "user", "assistnt"});
   const std::string what =
-      ": message 4: 'assistnt' is no known role, and not every row has it; did you mean assistant? ";
+      ": message 4: 'assistnt' is not a known role, and not every row has it; did you mean assistant? ";
   const auto rows = folder_.write("rows.jsonl", good + good + bad + good);
   const std::string error = error_of(rows);
   EXPECT_THAT(error, StartsWith(rows.string() + ":3" + what));
@@ -323,7 +323,7 @@ TEST_F(DataDataset, AMisspelledRoleInSomeRowsIsAnError) {
   const std::string text = R"({"prompt": "Q", "completion": "A"})";
   context_.bad_row = BadRow::raise;
   EXPECT_THAT(error_of(folder_.write("pairs.jsonl", text + "\n" + list + "\n")),
-              HasSubstr(":2: message 1: 'usr' is no known role, and not every row has it; did you mean user? "));
+              HasSubstr(":2: message 1: 'usr' is not a known role, and not every row has it; did you mean user? "));
 }
 
 TEST_F(DataDataset, RolesThatAreMeantAreNotDoubted) {
@@ -335,7 +335,7 @@ TEST_F(DataDataset, RolesThatAreMeantAreNotDoubted) {
   const std::string own = spoken({"user", "critic", "assistant"});
   EXPECT_EQ(read(folder_.write("rows.jsonl", own + own))->size(), 2);
   const auto some = folder_.write("rows.jsonl", plain + own);
-  EXPECT_THAT(error_of(some), HasSubstr("'critic' is no known role, and not every row has it; known are assistant"));
+  EXPECT_THAT(error_of(some), HasSubstr("'critic' is not a known role, and not every row has it; known are assistant"));
   DatasetOptions options;
   options.format.roles_to_train = {"critic", "assistant"};
   EXPECT_EQ(read(some, options)->size(), 2);
@@ -350,12 +350,13 @@ TEST_F(DataDataset, ARoleThatTheTemplateDoesNotWriteIsAnError) {
   model_.set_template("{% for m in messages %}{% if m.role in ['user', 'assistant'] %}" + written +
                       "{% endif %}{% endfor %}");
   EXPECT_THAT(error_of(rows),
-              HasSubstr(":1: message 3: 'critic' is no known role, and the chat template leaves it out"));
+              HasSubstr(":1: message 3: 'critic' is not a known role, and the chat template leaves it out"));
   model_.set_template(
       "{% for m in messages %}{% if m.role not in ['user', 'assistant'] %}"
       "{{ raise_exception('roles must alternate') }}{% endif %}" +
       written + "{% endfor %}");
-  EXPECT_THAT(error_of(rows), AllOf(HasSubstr("roles must alternate"), HasSubstr("message 3: 'critic' is no known")));
+  EXPECT_THAT(error_of(rows),
+              AllOf(HasSubstr("roles must alternate"), HasSubstr("message 3: 'critic' is not a known")));
 }
 
 TEST_F(DataDataset, ATypeBringsTheNamesOfItsKeys) {
@@ -396,11 +397,11 @@ TEST_F(DataDataset, BadRowsMayBeSkippedAndAreCounted) {
 
 TEST_F(DataDataset, NothingToLearnIsAnError) {
   EXPECT_THAT(error_of(folder_.write("u.jsonl", R"({"messages": [{"role": "user", "content": "Hi"}]})")),
-              HasSubstr("nothing in its 1 row is to be learned: no text"));
+              HasSubstr("there is nothing to learn in its 1 row: no text"));
   // Who speaks in it is said, and what may be misspelled.
   const std::string error = error_of(folder_.write("u.jsonl", spoken({"user", "assistnt", "user"})));
   EXPECT_THAT(error, HasSubstr("; the first has messages of user and assistnt, and roles_to_train is [assistant]; "
-                               "message 2: 'assistnt' is no known role, and not learned; did you mean assistant? "));
+                               "message 2: 'assistnt' is not a known role, and not learned; did you mean assistant? "));
   EXPECT_THAT(error_of(folder_.write("u.jsonl", spoken({"human"}))),
               EndsWith("; the first has messages of human, and roles_to_train is [assistant]"));
 }
@@ -410,11 +411,10 @@ TEST_F(DataDataset, TextInAnotherEncodingSaysHowToConvertIt) {
   const std::string latin = "{\"text\": \"caf\xe9 au lait\"}";
   EXPECT_THAT(error_of(folder_.write("l.jsonl", "{\"text\": \"a\"}\n" + latin + "\n")),
               EndsWith("l.jsonl:2: not valid JSON: column 14 is the byte 0xE9, which is not UTF-8; iconv -f LATIN1 -t "
-                       "UTF-8 FILE makes text in Latin-1 so"));
-  EXPECT_THAT(
-      error_of(folder_.write("l.txt", "a\ncaf\xe9 au lait\n")),
-      EndsWith("l.txt:2: column 4 is the byte 0xE9, which is not UTF-8; iconv -f LATIN1 -t UTF-8 FILE makes text "
-               "in Latin-1 so"));
+                       "UTF-8 FILE converts text in Latin-1"));
+  EXPECT_THAT(error_of(folder_.write("l.txt", "a\ncaf\xe9 au lait\n")),
+              EndsWith("l.txt:2: column 4 is the byte 0xE9, which is not UTF-8; iconv -f LATIN1 -t UTF-8 FILE converts "
+                       "text in Latin-1"));
   EXPECT_THAT(error_of(folder_.write("l.csv", "text,more\na,b\nc,caf\xe9\n")),
               HasSubstr("l.csv:3: more: column 4 is the byte 0xE9, which is not UTF-8"));
   EXPECT_THAT(error_of(folder_.write("n.csv", "text,caf\xe9\na,b\n")),

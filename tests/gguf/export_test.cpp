@@ -159,7 +159,7 @@ TEST(GgufExport, RefusesWhatLlamaCppDoesOtherwise) {
     const model::ModelConfig config = model::load_config(model_fixture(fixture));
     EXPECT_THAT(user_error_of([&] { architecture_of(config); }), HasSubstr(words)) << fixture;
   };
-  refused("smollm3_no_rope", "layer 1 does not rotate, and there all but every fourth layer of this family do");
+  refused("smollm3_no_rope", "layer 1 does not rotate, but there all except every fourth layer of this family do");
   refused("qwen3_moe_mixed", "some layers have experts, and some have none");
   refused("olmo2_norms_behind", "has no such biases there");
   refused("gemma2_softcaps", "query_pre_attn_scalar is 10");
@@ -237,7 +237,7 @@ TEST_F(CliExport, AFileThatIsThereStays) {
   folder_.write("m.gguf", "mine");
   const CommandResult result = inlay({"export", "gguf", folder_ / "m", folder_ / "m.gguf"});
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, HasSubstr("m.gguf: exists already; give a new name, or remove it first"));
+  EXPECT_THAT(result.err, HasSubstr("m.gguf: already exists; give a new name, or remove it first"));
   EXPECT_EQ(io::read_file(folder_ / "m.gguf", 100), "mine");
 }
 

@@ -210,14 +210,14 @@ TEST(ModelConfigs, AnUnknownFamilyIsHeldAgainstTheKnownOnes) {
   EXPECT_TRUE(model::is_known(io::Json::read(fixture / "config.json")));
   EXPECT_THAT(model::describe_unknown(json, fixture),
               AllOf(HasSubstr("'stranger' is not a family"), HasSubstr("families: gemma, gemma2"),
-                    HasSubstr("keys that none of them has: use_parallel_block\n"),
+                    HasSubstr("keys that no family has: use_parallel_block\n"),
                     HasSubstr("its tensors have the names of qwen3")));
   // Nothing tells one family from another then: none is named as the one.
   EXPECT_THAT(model::describe_unknown(json, "no such folder"),
               AllOf(HasSubstr("can be read as those of gemma2, "), HasSubstr("qwen3"), HasSubstr("no weights here")));
   nlohmann::json whole = {{"model_type", "stranger"}, {"vision_config", {{"hidden_size", 8}}}, {"text_config", config}};
   EXPECT_THAT(model::describe_unknown(io::Json::parse(whole.dump(), "config.json"), "no such folder"),
-              AllOf(HasSubstr("under text_config"), HasSubstr("keys that none of them has: use_parallel_block\n")));
+              AllOf(HasSubstr("under text_config"), HasSubstr("keys that no family has: use_parallel_block\n")));
   EXPECT_THAT(model::describe_unknown(json, source_folder() / "tests/golden/models/olmo2_norms_behind"),
               AllOf(HasSubstr("nearest by the names of tensors: olmo"), HasSubstr("it has in addition: ")));
 }

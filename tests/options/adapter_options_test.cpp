@@ -153,10 +153,9 @@ TEST(OptionsAdapter, WhatContradictsAnAdapterIsRefused) {
   EXPECT_THAT(error_of_whole(lora + "osft: {unfreeze_rank_ratio: 0.5}\n"),
               HasSubstr("adapter and osft are both given"));
   EXPECT_THAT(error_of_whole(lora + "osft.cache: 'off'\n"), HasSubstr("adapter and osft are both given"));
-  EXPECT_THAT(
-      error_of_whole(lora + "lora_init: free\nosft: {unfreeze_rank_ratio: 0.5}\n"),
-      HasSubstr("osft.unfreeze_rank_ratio does not go with an adapter: with lora_init: free osft has calibration, "
-                "basis_on and cache; the share is lora_free_ratio"));
+  EXPECT_THAT(error_of_whole(lora + "lora_init: free\nosft: {unfreeze_rank_ratio: 0.5}\n"),
+              HasSubstr("osft.unfreeze_rank_ratio does not go with an adapter: with lora_init: free, osft has only "
+                        "calibration, basis_on and cache; the share is lora_free_ratio"));
   EXPECT_THAT(error_of_whole(lora + "lora_init: free\nosft: {basis: weights}\n"),
               HasSubstr("osft.basis does not go with an adapter"));
   EXPECT_THAT(error_of_whole(lora + "lora_init: free\npeft_use_dora: true\n"),

@@ -95,7 +95,7 @@ TEST(OptionsForeign, WhatIsNotSoIsRefusedWithWhatToDo) {
   EXPECT_THAT(error_of("batch_size: 8\n"), HasSubstr("gradient_accumulation_steps"));
   EXPECT_THAT(error_of("deepspeed: ds.json\n"), HasSubstr("write parallel: {zero: 1}"));
   EXPECT_THAT(error_of("fp8: [1]\n"), HasSubstr("fp8: expected a map of keys"));
-  EXPECT_THAT(error_of("kd_trainer: true\nkd_normalize_topk: false\n"), HasSubstr("are made to sum to one"));
+  EXPECT_THAT(error_of("kd_trainer: true\nkd_normalize_topk: false\n"), HasSubstr("are always normalised"));
   EXPECT_THAT(error_of("save_safetensors: false\n"), HasSubstr("always written as safetensors"));
   EXPECT_THAT(error_of("eaft_alpha: 2\n"), HasSubstr("not raised to a power"));
 }
@@ -218,7 +218,7 @@ TEST(OptionsForeign, MuonIsForMatricesThatTrainAsAWhole) {
               HasSubstr("run.yaml, line 5: optimizer: muon is for matrices that train as a whole, and an adapter"));
   EXPECT_THAT(error_of("optimizer: muon\nosft: {unfreeze_rank_ratio: 0.5}\n"), HasSubstr("and osft trains factors"));
   EXPECT_THAT(error_of("optimizer: muon\nparallel: {zero: 2}\n"), HasSubstr("write parallel: {zero: 0}"));
-  EXPECT_THAT(error_of("optimizer: muon\noptimizer_state: 8bit\n"), HasSubstr("8bit is AdamW's"));
+  EXPECT_THAT(error_of("optimizer: muon\noptimizer_state: 8bit\n"), HasSubstr("8bit is for AdamW"));
   EXPECT_THAT(error_of("muon: {momentum: 0.9}\n"), HasSubstr("muon.momentum is for optimizer: muon"));
   EXPECT_THAT(error_of("muon: {scale: shape}\n"), HasSubstr("muon.scale is for optimizer: muon"));
   EXPECT_EQ(error_of("optimizer: muon\nmuon: {momentum: 0.9, scale: shape}\n"), "<no error>");

@@ -61,7 +61,7 @@ TEST(OptionsImport, WhatIsLeftToDecideIsSaid) {
   EXPECT_THAT(imported.unneeded, Contains("warmup_steps: lr_scheduler: constant has no warm-up in axolotl"));
   EXPECT_THAT(imported.unneeded, Contains("lora_r: there is no adapter"));
   EXPECT_THAT(user_error_of([] { import_axolotl("a: [", "a.yml"); }), HasSubstr("a.yml, line 1: not valid YAML"));
-  EXPECT_THAT(user_error_of([] { import_axolotl("- a", "a.yml"); }), HasSubstr("as axolotl's files have"));
+  EXPECT_THAT(user_error_of([] { import_axolotl("- a", "a.yml"); }), HasSubstr("as in axolotl's files"));
 }
 
 TEST(OptionsImport, PairsOfAnswersKeepTypeAndTemplate) {
@@ -95,8 +95,8 @@ TEST(OptionsImport, WhatEvaluatesNothingIsLeftOut) {
       "save_strategy: best\n";
   const Imported nothing = import_axolotl(yaml + "val_set_size: 0.0\n", "a.yml");
   EXPECT_THAT(nothing.open, IsEmpty());
-  EXPECT_THAT(nothing.unneeded, Contains("early_stopping_patience: 3: neither test_datasets nor val_set_size gives "
-                                         "something to evaluate on"));
+  EXPECT_THAT(nothing.unneeded, Contains("early_stopping_patience: 3: without test_datasets or val_set_size "
+                                         "there is nothing to evaluate on"));
   const TrainOptions without = parse_options(nothing.yaml, "run.yaml", {});
   EXPECT_EQ(without.eval_steps, 0);
   EXPECT_EQ(without.early_stopping_patience, 0);
@@ -117,7 +117,7 @@ TEST(OptionsImport, WhatMayHaveBeenMeantIsSaid) {
   const Imported other = import_axolotl("base_model: org/m\nchat_template: llama4\n", "a.yml");
   EXPECT_THAT(other.open, Contains(AllOf(HasSubstr("'llama4' is neither"), Not(HasSubstr("did you mean")))));
   EXPECT_THAT(imported.unneeded,
-              Contains(HasSubstr("loss_watchdog_threshold: 5: a run stops where its loss is no number")));
+              Contains(HasSubstr("loss_watchdog_threshold: 5: a run stops if its loss is not finite")));
 }
 
 // A file without a folder in its name is in the working directory.
@@ -155,7 +155,7 @@ TEST(OptionsImport, WhatStartsMiniTrainerIsNoArgumentOfIt) {
     EXPECT_EQ(result.yaml, plain);
     EXPECT_THAT(result.open, IsEmpty());
     EXPECT_THAT(result.lost, IsEmpty());
-    EXPECT_THAT(result.translated, Contains(HasSubstr("inlay train run.yaml --processes 8, or by mpirun")));
+    EXPECT_THAT(result.translated, Contains(HasSubstr("inlay train run.yaml --processes 8, or with mpirun")));
   }
   EXPECT_EQ(imported({"python", "train.py"}).yaml, plain);
   EXPECT_EQ(imported({"python", "-m", "mini_trainer.train"}).yaml, plain);

@@ -134,7 +134,7 @@ TEST(OptionsTrain, LinesThatAreFurtherInThanTheirsAreHintedAt) {
     return user_error_of([&] { parse_options(yaml, "run.yaml", {}); });
   };
   EXPECT_THAT(error("a: 1\n  b: 2\n"), HasSubstr("run.yaml, line 2: not valid YAML: illegal map value; is this line"));
-  EXPECT_THAT(error("datasets:\n  - path: a\n   type: b\n"), HasSubstr("further in or out"));
+  EXPECT_THAT(error("datasets:\n  - path: a\n   type: b\n"), HasSubstr("indented more or less"));
   EXPECT_THAT(error("a: 1\n\tb: 1\n"), HasSubstr("indent with spaces"));
 }
 

@@ -38,12 +38,12 @@ TEST(ParallelWatchdog, LetsARunGoOn) {
 
 TEST(ParallelWatchdog, NamesWhoIsMissingAndWhere) {
   EXPECT_EQ(verdict_of({waiting(5, "sums of layer 3", 11), working(4), waiting(5, "sums of layer 3", 12)}),
-            "others have waited in \"sums of layer 3\" for 12 s, and rank 1 on a has not come to it");
+            "others have waited in \"sums of layer 3\" for 12 s, and rank 1 on a has not reached it");
   EXPECT_EQ(verdict_of({working(4), working(4), waiting(5, "sums", 12)}),
-            "others have waited in \"sums\" for 12 s, and rank 0 on a, rank 1 on a have not come to it");
+            "others have waited in \"sums\" for 12 s, and rank 0 on a, rank 1 on a have not reached it");
   // One that waits in an earlier exchange has not come to the later one either; it waits for those who went past.
   EXPECT_EQ(verdict_of({waiting(5, "sums", 11), waiting(5, "sums", 11), waiting(5, "sums", 11)}),
-            "all ranks have been in \"sums\" for 11 s, and it does not end: a fault of the network?");
+            "all ranks have been in \"sums\" for 11 s, and it does not end: a network fault?");
 }
 
 TEST(ParallelWatchdog, NamesWhoIsSilentFirst) {

@@ -71,7 +71,7 @@ TEST(ReportFollow, ServesOnLoopbackUntilItIsStopped) {
   }
   EXPECT_EQ(io::ask(io::parse_url("http://localhost:" + url.port), {.path = "/x"}, 30).status, 404);
   EXPECT_THAT(user_error_of([&] { PageServer(std::stoi(url.port), page); }),
-              HasSubstr("port " + url.port + " of 127.0.0.1 cannot be had: Address already in use"));
+              HasSubstr("port " + url.port + " of 127.0.0.1 cannot be used: Address already in use"));
   stopped = true;
   serving.join();
 }

@@ -199,7 +199,7 @@ TEST(StudyOptions, AMethodMayTakeAnothersModels) {
   EXPECT_THAT(error("name: a, after: sft, average: [0.5], keep: [0.5]"), HasSubstr("one of them is enough"));
   EXPECT_THAT(error("name: a, after: sft, keep: [0.5], training: {max_steps: 1}"),
               HasSubstr("methods[1].training: the models are those of sft"));
-  EXPECT_THAT(error("name: a, after: sft, keep: [0.5], learning_rates: [1.0]"), HasSubstr("1e0 is none of sft's"));
+  EXPECT_THAT(error("name: a, after: sft, keep: [0.5], learning_rates: [1.0]"), HasSubstr("1e0 is not one of sft's"));
   EXPECT_THAT(error("name: a, learning_rates: [1.0], keep: [0.5]"), HasSubstr("methods[1].keep: needs after"));
   EXPECT_THAT(error("name: a, after: sft, keep: [0.5]}\n  - {name: b, after: a, keep: [0.5]"),
               HasSubstr("methods[2].after: a trains nothing either"));

@@ -59,7 +59,7 @@ TEST(TrainBatching, AnotherNumberOfProcessesGoesOnWithStepsAsLarge) {
   }
   EXPECT_EQ(step_size_note(began, options, 4), "");
   EXPECT_EQ(step_size_note(began, options, 2),
-            "12 micro-batches per step, as the run began: 3 for each of 2 processes would be 6");
+            "12 micro-batches per step, as when the run began: 3 for each of 2 processes would give 6");
   // As many in all, said otherwise.
   options.gradient_accumulation_steps = 6;
   EXPECT_EQ(error_of(began, batching_of(options, 2)), "<no error>");

@@ -92,7 +92,7 @@ TEST(TrainBoard, AFailureIsSaidOnceAndTriedAgain) {
   EXPECT_THAT(story->steps, ElementsAre(1));
   EXPECT_THAT(story->ends, ElementsAre(BoardEnd::stopped));
   EXPECT_THAT(queue.take_messages(),
-              ElementsAre("told: out of order; the run goes on, and it is tried again", "told: is reached again"));
+              ElementsAre("told: out of order; the run continues, and will try again", "told: can be reached again"));
 }
 
 // One that hangs keeps nobody waiting: what is offered is taken or left out, and the end comes when patience is over.
@@ -220,7 +220,8 @@ TEST_F(TrainMlflow, WhatTheServerComplainsOfIsSaid) {
   BoardQueue queue(make_mlflow(options(), {.output = folder.path(), .run = "abc", .version = "1.2"}));
   queue.offer(record(1));
   queue.end(BoardEnd::finished, std::chrono::milliseconds(1500));
-  EXPECT_THAT(queue.take_messages(), ::testing::Contains(HasSubstr("answered 500: the disk is full; the run goes on")));
+  EXPECT_THAT(queue.take_messages(),
+              ::testing::Contains(HasSubstr("answered 500: the disk is full; the run continues")));
 }
 
 TEST_F(TrainMlflow, SomethingElseThatAnswersIsNamed) {
@@ -230,7 +231,7 @@ TEST_F(TrainMlflow, SomethingElseThatAnswersIsNamed) {
     queue.offer(record(1));
     queue.end(BoardEnd::finished, std::chrono::milliseconds(1500));
     EXPECT_THAT(queue.take_messages(),
-                ::testing::Contains(HasSubstr("answers, but not as an MLflow server does; the run goes on")))
+                ::testing::Contains(HasSubstr("answers, but not like an MLflow server; the run continues")))
         << answer;
   }
 }

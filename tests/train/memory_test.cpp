@@ -201,7 +201,7 @@ TEST(TrainMemory, WhatTheUserDecidedStays) {
   EXPECT_EQ(o.host_layers, 2);
   const MemoryChoice choice = train::choose_memory(c.config, o, demands, {.device = 1000, .host = 1000});
   EXPECT_FALSE(choice.fits);
-  EXPECT_THAT(choice.reason, HasSubstr("leave activation_policy, mlp_tile, loss.chunk and memory.host_layers to auto"));
+  EXPECT_THAT(choice.reason, HasSubstr("set activation_policy, mlp_tile, loss.chunk and memory.host_layers to auto"));
 }
 
 TEST(TrainMemory, TheLongestContextFitsAndNotMuchMoreDoes) {

@@ -86,8 +86,7 @@ Isa choose() {
   if (!asked) return best;
   const Isa isa = *std::ranges::find(all_isas, std::string_view(*asked), name_of);
   if (isa > best) {
-    user_error("INLAY_CPU_ISA is \"{}\" in the environment, but this machine has no more than {}", *asked,
-               name_of(best));
+    user_error("INLAY_CPU_ISA is \"{}\" in the environment, but this machine has at most {}", *asked, name_of(best));
   }
   return isa;
 }

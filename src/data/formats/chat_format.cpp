@@ -43,8 +43,8 @@ void check_reasoning(const ChatFormat::Turn& turn, std::string_view written) {
   const std::string_view reasoning = reasoning_of(turn.message);
   if (written.find(reasoning) != written.npos) return;
   turn.source->fail(
-      fmt::format("the chat template drops the reasoning of this {} message, so that the turn would be learned without "
-                  "it; where the template keeps it in the last turn, end the conversation with this message; else set "
+      fmt::format("the chat template drops the reasoning of this {} message, so the turn would be learned without it; "
+                  "if the template keeps it in the last turn, end the conversation with this message; otherwise set "
                   "\"training\": false in it, take the reasoning out of the data, or name another chat_template",
                   turn.role));
 }
@@ -345,10 +345,10 @@ std::string ChatFormat::remark() const {
     return {};
   }
   const std::string what = "the end of an answer is not learned, so that the model may not know where to stop: ";
-  if (closing.empty()) return what + "the chat template writes nothing behind an answer";
+  if (closing.empty()) return what + "the chat template writes nothing after an answer";
   return what + fmt::format(
-                    "the chat template writes '{}' there, which is no token of this tokenizer's; special_tokens: "
-                    "{{eos_token: \"{}\"}} adds it, or name a chat_template that ends answers by a token",
+                    "the chat template writes '{}' there, which is not a token of this tokenizer; special_tokens: "
+                    "{{eos_token: \"{}\"}} adds it, or name a chat_template that ends answers with a token",
                     closing, closing);
 }
 
@@ -360,7 +360,7 @@ Document ChatFormat::make(const Row& row) const {
   check_roles(row, conversation, rendered.text);
   Document document;
   append(document, tokenizer_.encode(rendered.text, false), false);
-  if (document.input_ids.empty()) row.fail("the chat template makes no text of the conversation");
+  if (document.input_ids.empty()) row.fail("the chat template makes an empty text of the conversation");
   const auto found = spans(conversation, rendered, document.input_ids);
   learn(found, document);
   learn_ends(found, document);

@@ -151,14 +151,14 @@ DetectedFormat detect_format(const FormatOptions& given, const Row& row) {
     if (!alone && std::ranges::find(holders, member.key) == holders.end()) continue;  // a list of the row's own
     const io::Value::List* const list = member.value.list();
     if (list == nullptr || list->empty() || list->front().map() == nullptr) continue;
-    row.fail(fmt::format("its {} is a list of rows; expected the rows by themselves, as jq '.{}' makes it", member.key,
+    row.fail(fmt::format("its {} is a list of rows; expected the rows themselves, as from jq '.{}'", member.key,
                          member.key));
   }
   row.fail(fmt::format(
       "it is not clear what the row is: it has {}. Known are messages or conversations, prompt and completion, "
       "question and answer, instruction and output, chosen and rejected, completion and label, text, segments, "
-      "input_ids; else give the dataset a type, and the names of "
-      "its keys (field_messages, field_instruction and field_output, field)",
+      "input_ids; otherwise give the dataset a type, and the names of its "
+      "keys (field_messages, field_instruction and field_output, field)",
       keys_of(row)));
 }
 

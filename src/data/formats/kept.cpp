@@ -50,7 +50,8 @@ KeptPredictions read_kept(const Row& row, const std::string& field, std::size_t 
     if (positions[i].value().is_null()) continue;
     const std::vector<Row> values = positions[i].elements();
     const std::vector<Row> value_ids = ids ? id_positions[i].elements() : std::vector<Row>{};
-    if (ids && value_ids.size() != values.size()) id_positions[i].fail("has another length than the log-probabilities");
+    if (ids && value_ids.size() != values.size())
+      id_positions[i].fail("has a different length from the log-probabilities");
     for (std::size_t k = 0; k < values.size(); ++k) {
       const Row id = ids ? value_ids[k] : values[k].at("token", "\"token_id:NUMBER\"");
       const Row log_prob = ids ? values[k] : values[k].at("logprob", "a number");

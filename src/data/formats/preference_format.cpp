@@ -199,7 +199,7 @@ Document JudgedFormat::answer(const Row& row) const {
     }
     const AnswerInPlace placed = prompted_.place(answers.prompt(), *completion);
     if (placed.begin < placed.messages.size() && prompted_.is_user(placed.messages[placed.begin])) {
-      completion->fail("ends with a message of the user; expected an answer");
+      completion->fail("ends with a user message; expected an answer");
     }
     if (!answers.prompt().source && placed.messages.size() == 1) refuse_unread_prompt(row, {completion->path()});
     return answers.of_messages(placed.messages, placed.begin);

@@ -197,7 +197,7 @@ AnswerInPlace PromptedAnswers::place(const Prompt& prompt, const Row& answer) co
   if (own_systems < own.size() && is_user(own[own_systems])) {
     if (before_systems < before.size() && is_user(before.back())) {
       answer.fail(fmt::format(
-          "begins with a user's message of its own, which is not what {} says; expected answers that begin with the "
+          "begins with a user message of its own, which differs from {}; expected answers that begin with the "
           "prompt, or that follow it",
           prompt.source->path()));
     }

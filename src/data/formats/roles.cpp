@@ -75,7 +75,7 @@ std::string Roles::unknown(std::size_t message, const std::string& role, std::st
   const std::vector<std::string_view> candidates(names.begin(), names.end());
   const std::string guess = nearest(in_small_letters(role), candidates);
   return fmt::format(
-      "message {}: '{}' is no known role, and {}; {} are {}, and those that the chat template names; the dataset's "
+      "message {}: '{}' is not a known role, and {}; {} are {}, and those that the chat template names; the dataset's "
       "roles name others, as in roles: {{{}: [{}]}}",
       message, role, reason, guess.empty() ? "known" : fmt::format("did you mean {}? Known", guess),
       join(std::vector<std::string>(names.begin(), names.end()), ", "), guess.empty() ? role : of(guess), role);

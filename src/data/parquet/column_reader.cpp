@@ -133,7 +133,7 @@ void ColumnReader::advance() {
 void ColumnReader::next_page() {
   constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
   const Page page = Page::read(pages_);
-  if (page.size < 0 || page.size > most_bytes || page.compressed < 0) fail("has a page of a size that cannot be");
+  if (page.size < 0 || page.size > most_bytes || page.compressed < 0) fail("has a page of an impossible size");
   const Bytes bytes = pages_.take(static_cast<std::size_t>(page.compressed));
   const auto size = static_cast<std::size_t>(page.size);
   if (page.type == Page::dictionary) {
@@ -174,7 +174,7 @@ void ColumnReader::read_page(const Page& page, Bytes bytes) {
     definitions_.emplace(levels(leaf_.definition, page.definition_encoding));
   }
   constexpr std::int64_t most_values = std::int64_t{1} << 28;
-  if (page.values > most_values) fail("has a page of a size that cannot be");
+  if (page.values > most_values) fail("has a page of an impossible size");
   encoded_.emplace(Encoded{static_cast<int>(page.encoding), rest, page.values});
   values_.reset();
 }

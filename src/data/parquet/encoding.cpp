@@ -184,7 +184,7 @@ std::vector<std::uint32_t> read_lengths(Cursor& cursor, std::int64_t most) {
   std::vector<std::uint32_t> lengths;
   for (std::uint64_t i = 0; i < deltas.total(); ++i) {
     const std::int64_t length = deltas.next();
-    if (length < 0 || length > INT32_MAX) cursor.fail("has a value of a length that cannot be");
+    if (length < 0 || length > INT32_MAX) cursor.fail("has a value of an impossible length");
     lengths.push_back(static_cast<std::uint32_t>(length));
   }
   cursor = deltas.rest();

@@ -64,7 +64,7 @@ io::Value of_plain(Cursor& cursor, const LeafType& type) {
     case Physical::real64: return io::Value::real(cursor.number<double>());
     case Physical::bytes: return of_bytes(cursor.text(cursor.number<std::uint32_t>()), type);
     case Physical::fixed_bytes: return of_bytes(cursor.text(type.width), type);
-    default: cursor.fail("is encoded in a way that its type does not have");
+    default: cursor.fail("has an encoding that its type does not allow");
   }
 }
 

@@ -56,7 +56,7 @@ class Thrift {
   // Structs in structs in structs: so deep and no deeper.
   struct Level {
     explicit Level(Thrift& of) : thrift(of) {
-      if (++thrift.depth_ > 32) thrift.cursor_.fail("has a header that nests too deep");
+      if (++thrift.depth_ > 32) thrift.cursor_.fail("has a header that is nested too deeply");
     }
     ~Level() { --thrift.depth_; }
     Thrift& thrift;

@@ -96,7 +96,7 @@ AddedTokens AddedTokens::parse(const io::Json& root, const Vocabulary& vocabular
     if (id != expected) {
       json.fail("id", id_there ? fmt::format("is {}, but {} has the id {} in model.vocab", id,
                                              io::in_quotes(token.content), expected)
-                               : fmt::format("is {}, but the next id that is free is {}", id, expected));
+                               : fmt::format("is {}, but the next free id is {}", id, expected));
     }
     if (!result.ids_.emplace(token.content, id).second) {
       json.fail("content", fmt::format("{} occurs twice among added_tokens", io::in_quotes(token.content)));

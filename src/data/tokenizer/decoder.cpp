@@ -140,7 +140,7 @@ void Decoder::add(const io::Json& json) {
   } else if (type == "Metaspace") {
     steps_.emplace_back(parse_metaspace(json));
   } else {
-    json.fail("type", fmt::format("the decoder {} is not supported; known are Sequence, ByteLevel, Replace, "
+    json.fail("type", fmt::format("the decoder {} is not supported; expected one of Sequence, ByteLevel, Replace, "
                                   "ByteFallback, Fuse, Strip, Metaspace",
                                   io::in_quotes(type)));
   }
@@ -154,7 +154,7 @@ std::string Decoder::apply(std::vector<std::string> tokens) const {
   const std::size_t limit = 64 * bytes() + (std::size_t{1} << 20);
   for (const Step& step : steps_) {
     std::visit([&](const auto& s) { run(s, tokens); }, step);
-    if (bytes() > limit) user_error("{}: makes {} bytes of a few tokens: too much", place_, bytes());
+    if (bytes() > limit) user_error("{}: makes {} bytes from a few tokens: too much", place_, bytes());
   }
   return joined(tokens, present_ ? "" : " ");
 }

@@ -158,16 +158,17 @@ void Normalizer::add(const io::Json& json) {
   } else if (type == "StripAccents") {
     steps_.emplace_back(StripAccents{});
   } else {
-    json.fail("type", fmt::format("the normalizer {} is not supported; known are Sequence, Prepend, Replace, NFC, NFD, "
-                                  "NFKC, NFKD, Lowercase, Strip, StripAccents",
-                                  io::in_quotes(type)));
+    json.fail("type",
+              fmt::format("the normalizer {} is not supported; expected one of Sequence, Prepend, Replace, NFC, NFD, "
+                          "NFKC, NFKD, Lowercase, Strip, StripAccents",
+                          io::in_quotes(type)));
   }
 }
 
 std::string_view Normalizer::apply(std::string_view text, std::string& storage) const {
   const std::size_t limit = 64 * text.size() + (std::size_t{1} << 20);
   for (const Step& step : steps_) {
-    if (text.size() > limit) user_error("{}: makes {} bytes of a short text: too much", place_, text.size());
+    if (text.size() > limit) user_error("{}: makes {} bytes from a short text: too much", place_, text.size());
     if (auto changed = std::visit([&](const auto& s) { return applied(s, text); }, step)) {
       storage = *std::move(changed);
       text = storage;

@@ -109,7 +109,7 @@ class Rewriter {
     while (end < rest_.size() && (std::isdigit(static_cast<unsigned char>(rest_[end])) || rest_[end] == ',')) ++end;
     const bool counted = end > 1 && end < rest_.size() && rest_[end] == '}';
     if (counted && rest_[1] == ',') refuse("{,n}");
-    if (counted && end + 1 < rest_.size() && rest_[end + 1] == '+') refuse("+ behind {n,m}");
+    if (counted && end + 1 < rest_.size() && rest_[end + 1] == '+') refuse("+ after {n,m}");
     copy(counted ? end + 1 : 1);
   }
 

@@ -21,9 +21,10 @@ void PostProcessor::add(const io::Json& json) {
   } else if (type == "TemplateProcessing") {
     add_template(json);
   } else if (type != "ByteLevel") {  // which changes offsets only, and those are not kept here
-    json.fail("type", fmt::format("the post-processor {} is not supported; known are Sequence, TemplateProcessing, "
-                                  "ByteLevel",
-                                  io::in_quotes(type)));
+    json.fail("type",
+              fmt::format("the post-processor {} is not supported; expected one of Sequence, TemplateProcessing, "
+                          "ByteLevel",
+                          io::in_quotes(type)));
   }
 }
 
@@ -46,7 +47,7 @@ void PostProcessor::add_template(const io::Json& json) {
       side.push_back(static_cast<std::int32_t>(id));
     }
   }
-  if (!text_seen) json.fail("single", "has no {\"Sequence\": {\"id\": \"A\"}}, where the text would stand");
+  if (!text_seen) json.fail("single", "has no {\"Sequence\": {\"id\": \"A\"}}, where the text would go");
   before = std::move(first);
   behind = std::move(last);
   has_template_ = true;

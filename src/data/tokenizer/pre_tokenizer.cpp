@@ -225,13 +225,13 @@ void PreTokenizer::add(const io::Json& json) {
   if (type == "Sequence") {
     for (const io::Json& step : json.array("pretokenizers")) add(step);
   } else if (type == "ByteLevel") {
-    if (byte_level_) json.fail("ByteLevel stands here for a second time");
+    if (byte_level_) json.fail("ByteLevel occurs here a second time");
     steps_.emplace_back(ByteLevel{.add_prefix_space = json.boolean("add_prefix_space"),
                                   .use_regex = json.find_boolean("use_regex").value_or(true)});
     byte_level_ = true;
     spelt_from_ = steps_.size();
   } else if (type == "Metaspace") {
-    if (byte_level_) json.fail("Metaspace behind ByteLevel is not supported");
+    if (byte_level_) json.fail("Metaspace after ByteLevel is not supported");
     steps_.emplace_back(parse_metaspace(json));
   } else if (type == "Split") {
     steps_.emplace_back(parse_split(json));
@@ -248,7 +248,7 @@ void PreTokenizer::add(const io::Json& json) {
     steps_.emplace_back(
         Split{.at = Pattern::regex(json, R"(\w+|[^\w\s]+)"), .behavior = Behavior::removed, .invert = true});
   } else {
-    json.fail("type", fmt::format("the pre-tokenizer {} is not supported; known are Sequence, ByteLevel, Split, "
+    json.fail("type", fmt::format("the pre-tokenizer {} is not supported; expected one of Sequence, ByteLevel, Split, "
                                   "Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit",
                                   io::in_quotes(type)));
   }

@@ -153,7 +153,7 @@ void Tokenizer::Parts::encode_normalized(std::string_view text, bool at_start, E
 std::vector<std::int32_t> Tokenizer::Parts::encode_document(std::string_view text, bool special,
                                                             EncodingWorkspace& workspace) const {
   if (text.size() > max_text_bytes) {
-    user_error("a text of {} is too long to encode at once, at most {} are possible; cut it into documents",
+    user_error("a text of {} is too long to encode at once, the limit is {}; cut it into documents",
                format_bytes(text.size()), format_bytes(max_text_bytes));
   }
   std::string repaired;

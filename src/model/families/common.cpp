@@ -136,7 +136,7 @@ RopeConfig parse_rope(const io::Json& json, const std::optional<io::Json>& scali
     parse_longrope(*scaling, max_positions, rope);
   } else {
     scaling->fail("rope_type",
-                  fmt::format("'{}' is not supported; known are default, linear, llama3, yarn, longrope", type));
+                  fmt::format("'{}' is not supported; expected one of default, linear, llama3, yarn, longrope", type));
   }
   return rope;
 }
@@ -202,7 +202,7 @@ DType parse_dtype(const io::Json& json) {
     const auto text = json.find_string(key);
     if (!text) continue;
     if (const auto dtype = parse_floating_dtype(*text)) return *dtype;
-    json.fail(key, fmt::format("'{}' is not a dtype that inlay reads; known are float32, bfloat16, float16", *text));
+    json.fail(key, fmt::format("'{}' is not a dtype that inlay reads; expected float32, bfloat16 or float16", *text));
   }
   return DType::f32;
 }
@@ -219,7 +219,7 @@ std::optional<std::vector<bool>> parse_layer_types(const io::Json& json, std::si
   for (const io::Json& type : *types) {
     const std::string name = type.as_string();
     if (name != "sliding_attention" && name != "full_attention") {
-      type.fail(fmt::format("'{}' is not supported; known are sliding_attention and full_attention", name));
+      type.fail(fmt::format("'{}' is not supported; expected sliding_attention or full_attention", name));
     }
     sliding.push_back(name == "sliding_attention");
   }

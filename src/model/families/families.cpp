@@ -76,8 +76,9 @@ ModelConfig parse_config(const io::Json& json) {
       return config;
     }
   }
-  json.fail("model_type", fmt::format("'{}' is not a family that inlay trains; known are {} (inlay info says more)",
-                                      type, fmt::join(known_model_types(), ", ")));
+  json.fail("model_type",
+            fmt::format("'{}' is not a family that inlay trains; expected one of {} (inlay info says more)", type,
+                        fmt::join(known_model_types(), ", ")));
 }
 
 ModelConfig load_config(const std::filesystem::path& folder_or_file) {

@@ -171,9 +171,9 @@ std::string describe_unknown(const io::Json& whole, const std::filesystem::path&
   }
   std::string text = fmt::format("model_type '{}' is not a family that inlay trains\n  families: {}\n",
                                  whole.string("model_type"), joined(known, known.size()));
-  if (whole.has("text_config")) text += "  of its text model, whose keys stand under text_config:\n";
-  text += strange.empty() ? "  keys: none that the families do not have\n"
-                          : fmt::format("  keys that none of them has: {}\n", joined(strange, 40));
+  if (whole.has("text_config")) text += "  of its text model, whose keys are under text_config:\n";
+  text += strange.empty() ? "  keys: none that is unknown to the families\n"
+                          : fmt::format("  keys that no family has: {}\n", joined(strange, 40));
   const std::set<std::string> tensors = tensor_patterns(folder);
   const std::vector<Reading> found = readings(json, tensors);
   if (found.empty()) {

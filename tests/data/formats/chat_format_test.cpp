@@ -84,8 +84,8 @@ TEST(DataChatFormat, AnEndThatIsNoTokenIsSaid) {
   };
   EXPECT_EQ(remark("<|im_end|>"), "");
   EXPECT_THAT(remark("<end>\n"), HasSubstr("the end of an answer is not learned"));
-  EXPECT_THAT(remark("<end>\n"), HasSubstr("writes '<end>' there, which is no token"));
-  EXPECT_THAT(remark(""), HasSubstr("writes nothing behind an answer"));
+  EXPECT_THAT(remark("<end>\n"), HasSubstr("writes '<end>' there, which is not a token"));
+  EXPECT_THAT(remark(""), HasSubstr("writes nothing after an answer"));
   EXPECT_EQ(remark("<end>", "none"), "");
   FormatOptions own{.type = "chat_template"};
   EXPECT_EQ(make_format(own, Tokenizer::load(model.path()), model.path())->remark(), "");

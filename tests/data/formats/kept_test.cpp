@@ -38,7 +38,7 @@ TEST(DataKept, MistakesAreNamed) {
   EXPECT_THAT(user_error_of([] { read(R"({"logprobs": [[-1]], "target_token_ids": [[100]]})", 1); }),
               HasSubstr("outside the model's vocabulary"));
   EXPECT_THAT(user_error_of([] { read(R"({"logprobs": [[-1, -2]], "target_token_ids": [[1]]})", 1); }),
-              HasSubstr("another length"));
+              HasSubstr("a different length"));
 }
 
 // Prepared data keeps them; all documents have as many as the first, and a part of one has its own.

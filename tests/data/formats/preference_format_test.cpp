@@ -165,7 +165,7 @@ TEST(DataPreferenceFormat, APromptThatIsAnotherOneThanTheAnswersIsAnError) {
          "rejected": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "bad"}]})";
   for (const char* prompt : {R"("other")", R"([{"role": "user", "content": "other"}])"}) {
     EXPECT_THAT(user_error_of([&] { make_pair_of(R"({"prompt": )" + std::string(prompt) + ", " + both); }),
-                HasSubstr("r:1: chosen: begins with a user's message of its own, which is not what prompt says"));
+                HasSubstr("r:1: chosen: begins with a user message of its own, which differs from prompt"));
   }
   EXPECT_THAT(user_error_of([&] {
                 make_pair_of(

@@ -215,7 +215,7 @@ TEST(DataTokenizerErrors, WhatIsNotSupportedIsNamed) {
             "t.json: model.type: the model \"Unigram\" is not supported, only BPE is");
   EXPECT_THAT(error_with("/model/type", "WordPiece"), StartsWith("t.json: model.type: the model \"WordPiece\""));
   EXPECT_THAT(error_with("/normalizer", {{"type", "Precompiled"}}),
-              StartsWith("t.json: normalizer.type: the normalizer \"Precompiled\" is not supported; known are"));
+              StartsWith("t.json: normalizer.type: the normalizer \"Precompiled\" is not supported; expected one of"));
   EXPECT_THAT(
       error_with("/normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, {{"type", "Nmt"}}}}}),
       StartsWith("t.json: normalizer.normalizers[1].type: the normalizer \"Nmt\""));
@@ -265,7 +265,7 @@ TEST(DataTokenizerErrors, BrokenFiles) {
   EXPECT_EQ(error_with("/model/merges/1", {"l", "h"}), "t.json: model.merges: merge 1: \"lh\" is not in model.vocab");
   EXPECT_THAT(error_with("/model/unk_token", "<unk>"), HasSubstr("model.unk_token: \"<unk>\" is not in model.vocab"));
   EXPECT_THAT(error_with("/added_tokens/0/id", 270),
-              HasSubstr("added_tokens[0].id: is 270, but the next id that is free is 260"));
+              HasSubstr("added_tokens[0].id: is 270, but the next free id is 260"));
   EXPECT_THAT(error_with("/added_tokens/0/id", -1), HasSubstr("added_tokens[0].id: expected an integer from 0"));
   EXPECT_THAT(error_with("/added_tokens/0/content", "he"), HasSubstr("\"he\" has the id 256 in model.vocab"));
   EXPECT_THAT(error_with("/added_tokens/0/content", ""), HasSubstr("added_tokens[0].content: is empty"));
@@ -273,7 +273,7 @@ TEST(DataTokenizerErrors, BrokenFiles) {
   EXPECT_THAT(error_with("/pre_tokenizer",
                          {{"type", "Sequence"},
                           {"pretokenizers", {byte_level_file()["pre_tokenizer"], byte_level_file()["pre_tokenizer"]}}}),
-              HasSubstr("pre_tokenizer.pretokenizers[1]: ByteLevel stands here for a second time"));
+              HasSubstr("pre_tokenizer.pretokenizers[1]: ByteLevel occurs here a second time"));
   EXPECT_THAT(error_with("/pre_tokenizer/add_prefix_space", "yes"), HasSubstr("expected true or false"));
   EXPECT_THAT(error_with("/post_processor", {{"type", "TemplateProcessing"}, {"single", json::array()}}),
               HasSubstr("post_processor.single: has no"));

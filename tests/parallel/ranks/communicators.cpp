@@ -234,8 +234,8 @@ TEST_F(UnderMpirun, TheRankThatDiffersIsNamed) {
         *world_,
         {{"program", "1"}, {"configuration", odd ? "seed: 1\nlearning_rate: 2\n" : "seed: 1\nlearning_rate: 1\n"}});
   });
-  EXPECT_EQ(error,
-            world_->name_of(odd_one) + " has another configuration than most: learning_rate: 2, not learning_rate: 1");
+  EXPECT_EQ(error, world_->name_of(odd_one) +
+                       " has a different configuration from most: learning_rate: 2, not learning_rate: 1");
 }
 
 TEST_F(UnderMpirun, AnErrorOfOneIsEverybodys) {
