@@ -294,6 +294,8 @@ void Rewriter::respond(std::vector<ShownDocument>& documents, Engine& engine, st
     std::int64_t most = longest;
     if (!ended(said[i])) most = std::min(most, std::ssize(document.input_ids) - 1);  // nothing ended it
     truncate(document, static_cast<std::size_t>(most));
+    // Earlier turns are what was said before: the prompt that shows the answer has them in its own words.
+    std::fill_n(document.labels.begin(), prompt.size(), ignore_label);
     document.others_prompt = std::move(shown.prompt);
     shown.document = std::move(document);
   }

@@ -181,6 +181,24 @@ TEST_P(TrainSelfDistillation, RespondsToThePromptAndLeavesTheAnswerToTheTeacher)
   EXPECT_EQ(responded(options_.sequence_len)[0].document.input_ids, ids);
 }
 
+// Of a conversation the last turn is answered; what is learned of earlier ones elsewhere is a part of its prompt here.
+TEST_P(TrainSelfDistillation, OnlyTheLastTurnIsPredicted) {
+  options_.sdft.on_policy = true;
+  options_.sdft.learn = options::SdftLearn::predictions;
+  std::vector<ShownDocument> shown = {{plain_[0], prompts()[0]}};
+  Document& document = shown[0].document;
+  const std::size_t own = data::last_exchange(document)->prompt.size();
+  for (std::size_t i = 2; i < 5; ++i) document.labels[i] = document.input_ids[i];  // an earlier answer
+  ASSERT_EQ(data::last_exchange(document)->prompt.size(), own);
+  Rewriter(options_).respond(shown, *engine(), options_.sequence_len, 0, console_);
+  for (std::size_t i = 0; i < document.labels.size(); ++i) {
+    EXPECT_EQ(is_label(document.labels[i]), i >= own) << i;
+  }
+  const PackedBatch batch = pack(std::span(&document, 1));
+  EXPECT_EQ(batch.others.at(0).token_count(),
+            std::ssize(prompts()[0]) + std::ssize(document.input_ids) - static_cast<std::int64_t>(own));
+}
+
 // Rows that leave no room for an answer would teach nothing.
 TEST_P(TrainSelfDistillation, PromptsThatLeaveNoRoomAreLeftOutOfPredictions) {
   options_.sdft.on_policy = true;
