@@ -150,7 +150,7 @@ Schema entry_schema() {
 
 const std::vector<Field>& dataset_fields() {
 #define INLAY_ENTRY(path) \
-  [](auto& o) -> auto& { return o.datasets.front().path; }
+  [](auto& o) -> auto& { return o.datasets.front().path; }  // NOLINT(bugprone-macro-parentheses)
   static const std::vector<Field> table = {
       text("path", INLAY_ENTRY(path), "file, folder, pattern or name",
            "a .jsonl, .json, .parquet, .csv, .tsv or .txt file (all but .parquet also compressed, .gz or .zst), a "

@@ -106,7 +106,7 @@ Field number(std::string name, Member member, double least, double most, std::st
 inline Field steps_or_share(std::string name, std::int64_t TrainOptions::*steps, double TrainOptions::*share,
                             std::string meaning) {
   const std::string expected = "a whole number of steps, or a share of the run below 1";
-  return {name,
+  return {std::move(name),
           "integer ≥ 0, or a share below 1",
           std::move(meaning),
           [=](TrainOptions& o, const YAML::Node& node, const Place& place) {

@@ -52,7 +52,7 @@ bool is_given(const Field& field, const TrainOptions& options) {
 const std::vector<Field>& objective_fields() {
   constexpr double infinity = std::numeric_limits<double>::infinity();
 #define INLAY_MEMBER(path) \
-  [](auto& o) -> auto& { return o.path; }
+  [](auto& o) -> auto& { return o.path; }  // NOLINT(bugprone-macro-parentheses)
   static const std::vector<Field> table = {
       number("loss.label_smoothing", INLAY_MEMBER(loss.label_smoothing), 0, 0.999999,
              "share of every label that is spread over the whole vocabulary, in training"),

@@ -24,7 +24,7 @@ bool serves_free_adapters(const std::string& key) {
 
 const std::vector<Field>& osft_fields() {
 #define INLAY_MEMBER(path) \
-  [](auto& o) -> auto& { return o.osft.path; }
+  [](auto& o) -> auto& { return o.osft.path; }  // NOLINT(bugprone-macro-parentheses)
   static const std::vector<Field> table = {
       choice("osft.basis", INLAY_MEMBER(basis),
              {{"activations", osft::BasisKind::activations}, {"weights", osft::BasisKind::weights}},
