@@ -111,6 +111,13 @@ const std::vector<Field>& objective_fields() {
              "what both models' logits are divided by; the divergence is multiplied by its square"),
       number("kd_beta", INLAY_MEMBER(distillation.beta), 0, 1,
              "0: KL(teacher, model); 1: KL(model, teacher); between: the generalised Jensen-Shannon divergence"),
+      boolean("kd_on_policy", INLAY_MEMBER(distillation.on_policy),
+              "learn the teacher's predictions of what the model in training answers to the prompts, before each step, "
+              "not of the data's answers"),
+      integer("kd_max_new_tokens", INLAY_MEMBER(distillation.max_new_tokens), 1,
+              "kd_on_policy: maximum number of tokens of an answer; longer ones are cut"),
+      number("kd_sampling_temperature", INLAY_MEMBER(distillation.sampling_temperature), 0, 1e6,
+             "kd_on_policy: temperature of the model's answers; 0: always the likeliest token"),
       boolean("sdft.enabled", INLAY_MEMBER(sdft.enabled),
               "the base model rewrites every answer of the data in its own words before it is learned "
               "(docs/objectives.md)"),
@@ -159,6 +166,34 @@ bool serves_objective(const TrainOptions& options, const std::string& key) {
 }
 
 namespace {
+
+bool learns_prompts(const TrainOptions& o) {
+  return o.train_on_inputs ||
+         std::ranges::any_of(o.datasets, [](const auto& dataset) { return dataset.format.train_on_inputs; });
+}
+
+// The data's answers are not learned, so nothing of their own loss is.
+template <class Refuse>
+void validate_on_policy(const TrainOptions& o, const Refuse& refuse) {
+  const DistillationOptions& kd = o.distillation;
+  if (!kd.on_policy) {
+    refuse(kd.max_new_tokens != 512, "kd_max_new_tokens", "is for kd_on_policy: true");
+    refuse(kd.sampling_temperature != 1, "kd_sampling_temperature", "is for kd_on_policy: true");
+    return;
+  }
+  refuse(kd.teacher.empty(), "kd_on_policy",
+         "needs kd_teacher: predictions in the data are not of what the model answers");
+  refuse(kd.ce_alpha > 0, "kd_ce_alpha", "is for the labels' own loss, and kd_on_policy: true learns no labels");
+  refuse(o.loss.token_weight == TokenWeight::stm, "loss.token_weight",
+         "is for labels, and kd_on_policy: true learns none; leave one of them out");
+  refuse(kd.sampling_temperature > 0 && kd.sampling_temperature < 1e-6, "kd_sampling_temperature",
+         "must be 0, or 1e-6 or more");
+  refuse(o.sdft.enabled, "sdft", "does not go with kd_on_policy: answers are written once");
+  refuse(learns_prompts(o), "train_on_inputs",
+         "does not go with kd_on_policy: if prompts are learned too, nothing shows where the answer begins");
+  refuse(o.excess_length_strategy == data::Oversized::split, "excess_length_strategy",
+         "split does not go with kd_on_policy: parts have no prompts; use truncate, drop or raise");
+}
 
 // sdft.learn: predictions has no labels of its own, and one teacher.
 template <class Refuse>
@@ -238,10 +273,7 @@ void validate_objective(const TrainOptions& o, KeyProblems& problems) {
     validate_predictions(o, refuse);
     refuse(o.sdft.temperature > 0 && o.sdft.temperature < 1e-6, "sdft.temperature", "must be 0, or 1e-6 or more");
     refuse(o.sdft.top_p < 1 && o.sdft.temperature == 0, "sdft.top_p", "is for sampling: sdft.temperature above 0");
-    const bool learns_prompts = o.train_on_inputs || std::ranges::any_of(o.datasets, [](const auto& dataset) {
-                                  return dataset.format.train_on_inputs;
-                                });
-    refuse(learns_prompts, "train_on_inputs",
+    refuse(learns_prompts(o), "train_on_inputs",
            "does not go with sdft: where prompts are learned as well, nothing tells where the answer begins");
     refuse(o.preference.enabled(), "sdft", "does not go with rl, whose answers are judged as they are");
     refuse(o.distillation.enabled && o.distillation.teacher.empty(), "sdft",
@@ -262,6 +294,7 @@ void validate_objective(const TrainOptions& o, KeyProblems& problems) {
       refuse(loss.label_smoothing > 0, "loss.label_smoothing", labels);
       refuse(loss.z_loss > 0, "loss.z_loss", labels);
     }
+    validate_on_policy(o, refuse);
     refuse(o.distillation.on_host && o.distillation.teacher.empty(), "kd_teacher_on", "needs kd_teacher");
     refuse(o.distillation.teacher.empty() && o.distillation.beta == 1, "kd_beta",
            "1 needs kd_teacher: where the data has no probability, KL(model, teacher) is infinite");

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "data/answers.h"
 #include "ops/divergence.h"
@@ -50,6 +51,10 @@ struct DistillationOptions {
   double alpha = 1, ce_alpha = 0;
   double temperature = 1;
   double beta = 0;  // 0: forward, 1: reverse, between: Jensen-Shannon
+  // What is learned from is what the model itself answers, before each step.
+  bool on_policy = false;
+  std::int64_t max_new_tokens = 512;
+  double sampling_temperature = 1;
 };
 
 // Of what the model itself has written: the text, or what it would predict there if it saw the data's answer.
@@ -71,6 +76,15 @@ struct SdftOptions {
   double temperature = 1, top_p = 1;
 
   bool predictions() const { return enabled && learn == SdftLearn::predictions; }
+};
+
+// How the model writes answers that it learns from.
+struct AnswerWriting {
+  std::string_view key;  // that asks for them, for messages
+  bool shown = false;    // the data's answers are shown: to the model, or to the teacher whose predictions are learned
+  bool predictions = false;  // of a teacher are learned, and not the answers
+  std::int64_t max_new_tokens = 0;
+  double temperature = 1, top_p = 1;
 };
 
 }  // namespace inlay::options

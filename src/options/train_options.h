@@ -163,6 +163,22 @@ struct TrainOptions {
   bool evaluates_along() const {
     return eval_strategy == When::epoch || eval_steps > 0 || eval_share > 0 || evals_per_epoch > 0;
   }
+  // Whether the model in training writes the answers of each step, and how it does, or the base model before the first.
+  bool on_policy() const { return sdft.on_policy || distillation.on_policy; }
+  AnswerWriting answer_writing() const {
+    if (distillation.on_policy) {
+      return {.key = "kd_on_policy",
+              .predictions = true,
+              .max_new_tokens = distillation.max_new_tokens,
+              .temperature = distillation.sampling_temperature};
+    }
+    return {.key = "sdft",
+            .shown = true,
+            .predictions = sdft.predictions(),
+            .max_new_tokens = sdft.max_new_tokens,
+            .temperature = sdft.temperature,
+            .top_p = sdft.top_p};
+  }
   bool saves_along() const {
     return save_strategy == When::epoch || save_strategy == When::best || save_steps > 0 || save_share > 0 ||
            saves_per_epoch > 0;

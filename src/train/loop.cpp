@@ -76,7 +76,7 @@ Loop::Loop(const options::TrainOptions& options, const RunDocuments& documents, 
     samples_.emplace(options);
     samples_->check_tokens(engine_.decoder().config().vocab);
   }
-  if (options.sdft.on_policy) answers_.emplace(options, documents.shown(), console);
+  if (options.on_policy()) answers_.emplace(options, documents.shown(), console);
 }
 
 RunEnd Loop::run(TrainerState state, std::int64_t steps) {

@@ -169,9 +169,10 @@ std::string objective_text(const options::TrainOptions& o) {
                                         "cpo_alpha", "kto_desirable_weight", "kto_undesirable_weight"}));
   }
   if (o.distillation.enabled) {
-    return fmt::format("objective: distillation from {}, beta {}, temperature {}{}",
+    return fmt::format("objective: distillation from {}{}, beta {}, temperature {}{}",
                        o.distillation.teacher.empty() ? "log-probabilities in the data" : o.distillation.teacher,
-                       o.distillation.beta, o.distillation.temperature, changed_keys(o, {"kd_alpha", "kd_ce_alpha"}));
+                       o.distillation.on_policy ? " on the model's own answers" : "", o.distillation.beta,
+                       o.distillation.temperature, changed_keys(o, {"kd_alpha", "kd_ce_alpha"}));
   }
   if (o.sdft.predictions()) {
     return fmt::format("objective: predictions of {} that is shown the answers, beta {}",

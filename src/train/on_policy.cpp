@@ -16,13 +16,13 @@ struct Prompts {
 
 BatchBounds with_room(const options::TrainOptions& options, const model::ModelConfig& config, std::size_t answers,
                       const Prompts& longest) {
-  const bool predictions = options.sdft.predictions();
+  const options::AnswerWriting writing = options.answer_writing();
   BatchBounds bounds = bounds_of(options);
-  bounds.answer_length = (predictions ? longest.own : longest.shown) + options.sdft.max_new_tokens;
+  bounds.answer_length = (writing.predictions ? longest.own : longest.shown) + writing.max_new_tokens;
   bounds.answers =
       answers_at_once(resolve_machine(options.device, options.dtype), config, answers, bounds.answer_length);
-  if (predictions) {
-    bounds.others_document = longest.shown + options.sdft.max_new_tokens + 1;  // and what ends the answer
+  if (writing.predictions && writing.shown) {
+    bounds.others_document = longest.shown + writing.max_new_tokens + 1;  // and what ends the answer
     bounds.others_tokens = options.sample_packing ? std::max(bounds.tokens, bounds.others_document)
                                                   : options.micro_batch_size * bounds.others_document;
   }
@@ -36,10 +36,11 @@ std::vector<Document> OnPolicyAnswers::write(Engine& engine, std::int64_t step,
                                              std::vector<Document> documents) {
   const std::uint64_t seed =
       static_cast<std::uint64_t>(options_.seed) * 0x9E3779B97F4A7C15ull + static_cast<std::uint64_t>(step);
+  const bool predictions = options_.answer_writing().predictions;
   std::vector<ShownDocument> shown;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     ShownDocument whole = apart(shown_.read(pieces[i].document));
-    if (options_.sdft.predictions()) {
+    if (predictions) {
       shown.push_back(std::move(whole));
       continue;
     }
@@ -47,7 +48,7 @@ std::vector<Document> OnPolicyAnswers::write(Engine& engine, std::int64_t step,
     if (pieces[i].begin != 0 || pieces[i].length != std::ssize(whole.document.input_ids)) whole.prompt.clear();
     shown.push_back({.document = std::move(documents[i]), .prompt = std::move(whole.prompt)});
   }
-  if (options_.sdft.predictions()) {
+  if (predictions) {
     rewriter_.respond(shown, engine, options_.sequence_len, seed, console_);
   } else {
     const std::int64_t rewritten = rewriter_.rewrite(shown, engine, options_.sequence_len, seed, console_);

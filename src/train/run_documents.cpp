@@ -58,14 +58,14 @@ void warn_of_positions(std::int64_t longest, const model::ModelConfig& config, C
 }  // namespace
 
 RunDocuments::RunDocuments(const options::TrainOptions& options, const model::ModelConfig& config, Console& console)
-    : data_(options.sdft.on_policy ? read_to_rewrite(options, config.vocab, console)
+    : data_(options.on_policy()    ? read_to_rewrite(options, config.vocab, console)
             : options.sdft.enabled ? read_rewritten(options, config, console)
                                    : read_run_data(options, config.vocab, console)),
       test_(data_.test.read_all()),
       sampler_(data_.train, batch_options(options)) {
   describe_data(sampler_, console);
   warn_of_positions(bounds_of(sampler_).document, config, console);
-  if (options.sdft.on_policy) written_ = on_policy_bounds(options, config, data_.shown);
+  if (options.on_policy()) written_ = on_policy_bounds(options, config, data_.shown);
   if (options.preference.enabled()) {
     longest_sequence_ = options.sequence_len;
   } else {

@@ -24,10 +24,10 @@ BatchBounds bounds(const options::TrainOptions& options, std::int64_t vocab, std
   plan.length.steps = options.max_steps;
   const auto there = [](const auto& datasets) { return std::ranges::all_of(datasets, data::is_there); };
   if (!there(options.datasets) || !there(options.test_datasets)) {
-    return options.sdft.on_policy ? on_policy_bounds(options, plan.config) : bounds_of(options);
+    return options.on_policy() ? on_policy_bounds(options, plan.config) : bounds_of(options);
   }
   const RunData data =
-      options.sdft.on_policy ? read_to_rewrite(options, vocab, console) : read_run_data(options, vocab, console);
+      options.on_policy() ? read_to_rewrite(options, vocab, console) : read_run_data(options, vocab, console);
   document_bytes += data.train.bytes();
   const data::BatchSampler sampler(data.train, batch_options(options));
   plan.from_data = true;
@@ -37,7 +37,7 @@ BatchBounds bounds(const options::TrainOptions& options, std::int64_t vocab, std
   for (const std::int64_t length : data.test.lengths()) {
     result.document = std::max(result.document, std::min(options.sequence_len, length));
   }
-  if (options.sdft.on_policy) return on_policy_bounds(options, plan.config, data.shown);
+  if (options.on_policy()) return on_policy_bounds(options, plan.config, data.shown);
   result.tokens = std::max(result.tokens, result.document);
   return result;
 }

@@ -26,36 +26,38 @@ std::vector<ShownDocument> apart(const data::Documents& documents) {
 }
 
 // A run in which nothing can be rewritten would be one without sdft, and would not say so.
-void check_any_asked(const data::Documents& documents) {
+void check_any_asked(const data::Documents& documents, const options::AnswerWriting& writing) {
   for (std::int64_t i = 0; i < documents.size(); ++i) {
-    if (Rewriter::asks(train::apart(documents.read(i)))) return;
+    if (Rewriter::asks(train::apart(documents.read(i)), writing)) return;
   }
   user_error(
-      "sdft: none of the {} documents has an answer that the model could rewrite: a text that is learned, and that "
+      "{}: none of the {} documents has an answer that the model could rewrite: a text that is learned, and that "
       "somebody has asked for",
-      format_count(documents.size()));
+      writing.key, format_count(documents.size()));
 }
 
 // Where answers are all that is learned, those rows that the model can answer within sequence_len.
-void keep_what_asks(data::Documents& documents, std::int64_t sequence_len, Console& console) {
+void keep_what_asks(data::Documents& documents, const options::AnswerWriting& writing, std::int64_t sequence_len,
+                    Console& console) {
   data::Corpus::Builder builder = data::Corpus::Builder::in_memory("documents");
   const std::int64_t all = documents.size();
   std::int64_t kept = 0;
   for (std::int64_t i = 0; i < all; ++i) {
     const Document shown = documents.read(i);
     const ShownDocument each = train::apart(shown);
-    if (!Rewriter::asks(each) || std::ssize(data::last_exchange(each.document)->prompt) >= sequence_len) continue;
+    if (!Rewriter::asks(each, writing) || std::ssize(data::last_exchange(each.document)->prompt) >= sequence_len)
+      continue;
     builder.add(shown);
     ++kept;
   }
   if (kept == all) return;
   if (kept == 0) {
-    user_error("sdft: no prompt leaves room for an answer within sequence_len ({}); raise it", sequence_len);
+    user_error("{}: no prompt leaves room for an answer within sequence_len ({}); raise it", writing.key, sequence_len);
   }
   console.line(
-      fmt::format("sdft: {} left out: they have no answer that somebody asked for, or a prompt that leaves no "
+      fmt::format("{}: {} left out: they have no answer that somebody asked for, or a prompt that leaves no "
                   "room for one within sequence_len",
-                  counted(all - kept, "document was", "documents were")));
+                  writing.key, counted(all - kept, "document was", "documents were")));
   documents = {};
   documents.add(std::make_shared<const data::Corpus>(std::move(builder).finish({.rows = kept})));
 }
@@ -166,11 +168,11 @@ class Rewriting {
   }
 
   std::vector<Document> all(const data::Documents& documents) {
-    check_any_asked(documents);
+    check_any_asked(documents, options_.answer_writing());
     std::vector<ShownDocument> shown = apart(documents);
     std::size_t asked = 0, longest = 0;
     for (const ShownDocument& each : shown) {
-      if (!Rewriter::asks(each)) continue;
+      if (!Rewriter::asks(each, options_.answer_writing())) continue;
       ++asked;
       longest = std::max(longest, each.prompt.size());
     }
@@ -211,6 +213,7 @@ ShownDocument apart(Document document) {
 
 Rewriter::Rewriter(const options::TrainOptions& options)
     : options_(options),
+      writing_(options.answer_writing()),
       tokenizer_(data::Tokenizer::load(options.base_model)),
       stops_(data::stop_tokens(options.base_model, tokenizer_)) {
   const auto add = [&](const std::vector<std::string>& tokens) {
@@ -221,7 +224,8 @@ Rewriter::Rewriter(const options::TrainOptions& options)
   add(options.eot_tokens);
   for (const data::DatasetOptions& dataset : options.datasets) add(dataset.format.eot_tokens);
   if (stops_.empty()) {
-    user_error("sdft: {} names no token that ends an answer (eos_token in tokenizer_config.json)", options.base_model);
+    user_error("{}: {} names no token that ends an answer (eos_token in tokenizer_config.json)", writing_.key,
+               options.base_model);
   }
 }
 
@@ -234,7 +238,7 @@ struct Rewriter::Asked {
 std::vector<Rewriter::Asked> Rewriter::asked(std::vector<ShownDocument>& documents) const {
   std::vector<Asked> result;
   for (ShownDocument& shown : documents) {
-    if (!asks(shown)) continue;
+    if (!asks(shown, writing_)) continue;
     data::Exchange exchange = *data::last_exchange(shown.document);
     const AnswerEnd end = end_of(shown.document, exchange, stops_, tokenizer_);
     result.push_back({shown, std::move(exchange.prompt), std::move(exchange.answer), end});
@@ -249,12 +253,11 @@ std::vector<std::vector<std::int32_t>> Rewriter::answers(const std::vector<Asked
   for (const Asked& each : asked) {
     if (std::ranges::find(stops, each.end.token) == stops.end()) stops.push_back(each.end.token);
   }
-  const options::SdftOptions& sdft = options_.sdft;
   return answer_all(engine, prompts,
-                    {.count = sdft.max_new_tokens,
+                    {.count = writing_.max_new_tokens,
                      .stops = stops,
-                     .drawing = {.temperature = static_cast<float>(sdft.temperature),
-                                 .top_p = static_cast<float>(sdft.top_p),
+                     .drawing = {.temperature = static_cast<float>(writing_.temperature),
+                                 .top_p = static_cast<float>(writing_.top_p),
                                  .seed = seed}},
                     console);
 }
@@ -303,7 +306,7 @@ void Rewriter::respond(std::vector<ShownDocument>& documents, Engine& engine, st
 
 // Within max_new_tokens.
 bool Rewriter::ended(const std::vector<std::int32_t>& answer) const {
-  return std::ssize(answer) < options_.sdft.max_new_tokens;
+  return std::ssize(answer) < writing_.max_new_tokens;
 }
 
 // It came to an end, and says what the data's answer says.
@@ -333,9 +336,10 @@ RunData read_rewritten(const options::TrainOptions& options, const model::ModelC
 }
 
 RunData read_to_rewrite(const options::TrainOptions& options, std::int64_t vocab, Console& console) {
-  RunData read = read_run_data(options, vocab, console, true);
-  check_any_asked(read.train);
-  if (options.sdft.predictions()) keep_what_asks(read.train, options.sequence_len, console);
+  const options::AnswerWriting writing = options.answer_writing();
+  RunData read = read_run_data(options, vocab, console, writing.shown);
+  check_any_asked(read.train, writing);
+  if (writing.predictions) keep_what_asks(read.train, writing, options.sequence_len, console);
   return {.train = without_prompts(read.train), .test = without_prompts(read.test), .shown = std::move(read.train)};
 }
 

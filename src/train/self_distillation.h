@@ -6,8 +6,9 @@
 #include "train/engine.h"
 #include "train/run_data.h"
 
-// Self-distillation (SDFT; Yang et al. 2024): answers in the words of the model itself, where it says the same. It is
-// shown each answer with its prompt and asked for one of its own. What it cannot say stays as the data has it.
+// Answers in the words of the model itself. Self-distillation (SDFT; Yang et al. 2024): it is shown each answer with
+// its prompt and asked for one of its own, and what it cannot say stays as the data has it. Or it answers the prompt
+// alone, for a teacher to predict it.
 namespace inlay::train {
 
 // A document, and the prompt that shows its answer; empty: there is none.
@@ -37,9 +38,10 @@ class Rewriter {
                Console& console) const;
   // That end any answer, beside what the data ends its own by.
   const std::vector<std::int32_t>& stops() const { return stops_; }
-  // Whether an answer is asked for.
-  static bool asks(const ShownDocument& shown) {
-    return !shown.prompt.empty() && data::last_exchange(shown.document).has_value();
+  // Whether an answer is asked for; a text that is learned from its second token on is none.
+  static bool asks(const ShownDocument& shown, const options::AnswerWriting& writing) {
+    const auto exchange = data::last_exchange(shown.document);
+    return exchange && (writing.shown ? !shown.prompt.empty() : exchange->prompt.size() > 1);
   }
 
  private:
@@ -53,6 +55,7 @@ class Rewriter {
   bool is_good(const std::vector<std::int32_t>& answer, const std::vector<std::int32_t>& right) const;
 
   const options::TrainOptions& options_;
+  options::AnswerWriting writing_;
   data::Tokenizer tokenizer_;
   std::vector<std::int32_t> stops_;
 };
@@ -62,7 +65,8 @@ class Rewriter {
 RunData read_rewritten(const options::TrainOptions& options, const model::ModelConfig& config, Console& console);
 // UserError where so many processes would each write all answers: one writes and keeps them, the others read them.
 void check_shared_answers(const options::TrainOptions& options, int processes);
-// The same as the data has it, and with the prompts, for answers that are written later.
+// The same as the data has it, and with the prompts that show its answers where they are shown, for answers that are
+// written later.
 RunData read_to_rewrite(const options::TrainOptions& options, std::int64_t vocab, Console& console);
 
 }  // namespace inlay::train

@@ -35,6 +35,21 @@ class CliOnPolicy : public ::testing::TestWithParam<Device> {
     fs::rename(folder / "taught", folder / "base");
   }
 
+  // Keys of a run that learns predictions of what the model says, of the teacher of this name.
+  std::string predictions_from(const std::string& teacher, int beta = 1) const {
+    if (teacher != "another") {
+      return "sdft: {enabled: true, on_policy: true, learn: predictions, max_new_tokens: 24, teacher: " + teacher +
+             ", beta: " + std::to_string(beta) + "}\n";
+    }
+    const fs::path other = folder / "another";
+    if (!fs::exists(other)) {
+      const CommandResult made = inlay({"init", "--preset", "tiny", "--seed", "5", other});
+      EXPECT_EQ(made.code, 0) << made.err;
+    }
+    return "kd_trainer: true\nkd_on_policy: true\nkd_max_new_tokens: 24\nkd_beta: " + std::to_string(beta) +
+           "\nkd_teacher: " + other.string() + "\n";
+  }
+
   void write_config(const std::string& name, const std::string& more) const {
     folder.write(name + ".yaml",
                  "base_model: " + (folder / "base").string() + "\noutput_dir: " + (folder / name).string() +
@@ -99,13 +114,11 @@ TEST_P(CliOnPolicy, ResumesToTheLastBit) {
 
 // The same of predictions; and a step takes what was planned, of all that the teacher sees.
 TEST_P(CliOnPolicy, PredictionsAreLearnedPlannedAndResumed) {
-  for (const std::string teacher : {"base", "itself"}) {
-    const std::string keys =
-        "learning_rate: 1.0e-3\nsave_steps: 4\nsdft: {enabled: true, on_policy: true, learn: "
-        "predictions, max_new_tokens: 24, teacher: " +
-        teacher + "}\n";
-    const auto whole = train("whole-" + teacher, keys);
-    const std::string name = "broken-" + teacher;
+  for (const std::string from : {"base", "itself", "another"}) {
+    const std::string keys = "learning_rate: 1.0e-3\nsave_steps: 4\n" + predictions_from(from);
+    const std::string metric = from == "another" ? "kd_loss" : "divergence";
+    const auto whole = train("whole-" + from, keys);
+    const std::string name = "broken-" + from;
     train(name, keys);
     fs::remove_all(folder / name / "checkpoint-8");
     fs::remove(folder / name / "summary.json");
@@ -115,12 +128,12 @@ TEST_P(CliOnPolicy, PredictionsAreLearnedPlannedAndResumed) {
     ASSERT_EQ(resumed.size(), 8u);
     for (std::size_t i = 0; i < 8; ++i) {
       EXPECT_EQ(resumed[i].at("loss"), whole[i].at("loss")) << i;
-      EXPECT_GT(whole[i].at("divergence").get<double>(), 0) << i;
+      EXPECT_GT(whole[i].at(metric).get<double>(), 0) << i;
       EXPECT_FALSE(whole[i].contains("rewritten"));
     }
     EXPECT_EQ(read_text(folder / name / "model.safetensors"),
-              read_text(folder / ("whole-" + teacher) / "model.safetensors"));
-    const auto summary = nlohmann::json::parse(read_text(folder / ("whole-" + teacher) / "summary.json"));
+              read_text(folder / ("whole-" + from) / "model.safetensors"));
+    const auto summary = nlohmann::json::parse(read_text(folder / ("whole-" + from) / "summary.json"));
     EXPECT_LE(summary.at("device_peak_bytes").get<std::int64_t>(),
               summary.at("planned_device_peak_bytes").get<std::int64_t>());
   }
@@ -128,16 +141,16 @@ TEST_P(CliOnPolicy, PredictionsAreLearnedPlannedAndResumed) {
 
 // Towards what it says when it is shown the answers: to learn them, without having been given one as a text.
 TEST_P(CliOnPolicy, PredictionsBringTheModelNearerToItsTeacher) {
-  const auto steps = train("run",
-                           "learning_rate: 2.0e-3\nsdft: {enabled: true, on_policy: true, learn: predictions, "
-                           "max_new_tokens: 24, beta: 0}\n",
-                           {"--max_steps", "40"});
-  double first = 0, last = 0;
-  for (std::size_t i = 0; i < 5; ++i) {
-    first += steps[i].at("divergence").get<double>();
-    last += steps[steps.size() - 1 - i].at("divergence").get<double>();
+  for (const auto& [from, metric] : {std::pair{"base", "divergence"}, {"another", "kd_loss"}}) {
+    const auto steps =
+        train(std::string("run-") + from, "learning_rate: 2.0e-3\n" + predictions_from(from, 0), {"--max_steps", "40"});
+    double first = 0, last = 0;
+    for (std::size_t i = 0; i < 5; ++i) {
+      first += steps[i].at(metric).get<double>();
+      last += steps[steps.size() - 1 - i].at(metric).get<double>();
+    }
+    EXPECT_LT(last, 0.6 * first) << from;
   }
-  EXPECT_LT(last, 0.6 * first);
 }
 
 // They divide a step's answers, or write them together where they share the weights, and deal what was written: the
@@ -145,11 +158,10 @@ TEST_P(CliOnPolicy, PredictionsBringTheModelNearerToItsTeacher) {
 TEST_P(CliOnPolicy, SeveralProcessesDoWhatOneDoes) {
   if (!has_mpirun()) GTEST_SKIP() << "mpirun is not installed (Debian: openmpi-bin)";
   if (GetParam() != Device::cpu) GTEST_SKIP() << "one process per GPU";
-  for (const std::string learn : {"answers", "predictions"}) {
+  for (const std::string learn : {"answers", "base", "another"}) {
     const std::string keys =
-        "learning_rate: 1.0e-3\nlr_scheduler: constant\nadam_epsilon: 1.0e-5\nsave_steps: 4\nsdft: {enabled: true, "
-        "on_policy: true, max_new_tokens: 24, learn: " +
-        learn + "}\n";
+        "learning_rate: 1.0e-3\nlr_scheduler: constant\nadam_epsilon: 1.0e-5\nsave_steps: 4\n" +
+        (learn == "answers" ? "sdft: {enabled: true, on_policy: true, max_new_tokens: 24}\n" : predictions_from(learn));
     for (const auto& [processes, zero] : {std::pair{"2", "0"}, {"3", "1"}, {"2", "3"}}) {
       const std::string name = learn + processes + zero;
       const auto several = train(name, keys,

@@ -68,6 +68,25 @@ TEST(OptionsObjective, PredictionsStandAlone) {
   EXPECT_THAT(error_of(keys + "}\nexcess_length_strategy: split\n"), HasSubstr("parts have no prompts"));
 }
 
+TEST(OptionsObjective, DistillationOnPolicyLearnsNoLabels) {
+  const std::string keys = "kd_trainer: true\nkd_teacher: t\nkd_on_policy: true\n";
+  const TrainOptions read = parsed(keys + "kd_max_new_tokens: 64\nkd_sampling_temperature: 0.7\n");
+  EXPECT_TRUE(read.on_policy());
+  EXPECT_TRUE(read.answer_writing().predictions);
+  EXPECT_FALSE(read.answer_writing().shown);
+  EXPECT_EQ(read.answer_writing().max_new_tokens, 64);
+  EXPECT_EQ(to_yaml(parse_options(to_yaml(read), "config.yaml", {})), to_yaml(read));
+  EXPECT_THAT(error_of("kd_trainer: true\nkd_on_policy: true\n"), HasSubstr("kd_on_policy needs kd_teacher"));
+  EXPECT_THAT(error_of("kd_on_policy: true\n"), HasSubstr("kd_on_policy is for distillation"));
+  EXPECT_THAT(error_of("kd_trainer: true\nkd_teacher: t\nkd_max_new_tokens: 9\n"),
+              HasSubstr("kd_max_new_tokens is for kd_on_policy: true"));
+  EXPECT_THAT(error_of(keys + "kd_ce_alpha: 0.5\n"), HasSubstr("kd_on_policy: true learns no labels"));
+  EXPECT_THAT(error_of(keys + "loss: {token_weight: stm}\n"), HasSubstr("kd_on_policy: true learns none"));
+  EXPECT_THAT(error_of(keys + "sdft: {enabled: true}\n"), HasSubstr("sdft does not go with kd_on_policy"));
+  EXPECT_THAT(error_of(keys + "train_on_inputs: true\n"), HasSubstr("does not go with kd_on_policy"));
+  EXPECT_THAT(error_of(keys + "excess_length_strategy: split\n"), HasSubstr("parts have no prompts"));
+}
+
 // Each with its own line, together with what other groups of keys have to say.
 TEST(OptionsObjective, AllContradictionsAreToldAtOnce) {
   const std::string error = error_of(

@@ -199,6 +199,31 @@ TEST_P(TrainSelfDistillation, OnlyTheLastTurnIsPredicted) {
             std::ssize(prompts()[0]) + std::ssize(document.input_ids) - static_cast<std::int64_t>(own));
 }
 
+// Another model sees what the model sees, and rows of tokens will do.
+TEST_P(TrainSelfDistillation, ForAnotherTeacherNothingIsShown) {
+  options_.sdft = {};
+  options_.distillation = {.enabled = true,
+                           .teacher = options_.base_model,
+                           .on_policy = true,
+                           .max_new_tokens = 6,
+                           .sampling_temperature = 0};
+  const RunData read = read_to_rewrite(options_, config_.vocab, console_);
+  ASSERT_EQ(read.shown.size(), 2);
+  std::vector<ShownDocument> shown = {apart(read.shown.read(0))};
+  EXPECT_TRUE(shown[0].prompt.empty());
+  EXPECT_EQ(shown[0].document.input_ids, plain_[0].input_ids);
+  Rewriter(options_).respond(shown, *engine(), options_.sequence_len, 0, console_);
+  const std::size_t own = data::last_exchange(plain_[0])->prompt.size();
+  EXPECT_EQ(shown[0].document.input_ids.size(), own + 6);  // which nothing ended
+  EXPECT_TRUE(shown[0].document.others_prompt.empty());
+  EXPECT_TRUE(pack(std::span(&shown[0].document, 1)).others.empty());
+  folder_.write("rows.jsonl", "{\"input_ids\": [1, 2, 3, 4], \"labels\": [-100, -100, 3, 4]}\n");
+  EXPECT_EQ(read_to_rewrite(options_, config_.vocab, console_).train.size(), 1);
+  folder_.write("rows.jsonl", "{\"text\": \"All of it.\"}\n");
+  EXPECT_THAT(inlay::testing::user_error_of([&] { read_to_rewrite(options_, config_.vocab, console_); }),
+              HasSubstr("kd_on_policy: none of the 1 documents has an answer"));
+}
+
 // Rows that leave no room for an answer would teach nothing.
 TEST_P(TrainSelfDistillation, PromptsThatLeaveNoRoomAreLeftOutOfPredictions) {
   options_.sdft.on_policy = true;
