@@ -181,6 +181,24 @@ TEST_P(TrainSelfDistillation, RespondsToThePromptAndLeavesTheAnswerToTheTeacher)
   EXPECT_EQ(responded(options_.sequence_len)[0].document.input_ids, ids);
 }
 
+// Where it says nothing, that it ended is what there is to predict, also where the data's ends are not learned.
+TEST_P(TrainSelfDistillation, AnAnswerOfNoTokensHasALabel) {
+  options_.sdft.on_policy = true;
+  options_.sdft.learn = options::SdftLearn::predictions;
+  options_.sdft.temperature = 0;
+  const std::vector<std::int32_t> own = data::last_exchange(plain_[0])->prompt;
+  const auto model = engine();
+  const std::int32_t first = generate(*model, own, {.count = 1})[0];
+  folder_.write("base/generation_config.json", "{\"eos_token_id\": " + std::to_string(first) + "}");
+  std::vector<ShownDocument> shown = {{plain_[0], prompts()[0]}};
+  shown[0].document.labels.back() = ignore_label;  // train_on_eos: none
+  Rewriter(options_).respond(shown, *model, options_.sequence_len, 0, console_);
+  const Document& document = shown[0].document;
+  ASSERT_EQ(document.input_ids.size(), own.size() + 1);
+  EXPECT_EQ(document.labels.back(), data::ByteTokenizer::eos);
+  EXPECT_EQ(pack(std::span(&document, 1)).valid_count(), 1);
+}
+
 // Of a conversation the last turn is answered; what is learned of earlier ones elsewhere is a part of its prompt here.
 TEST_P(TrainSelfDistillation, OnlyTheLastTurnIsPredicted) {
   options_.sdft.on_policy = true;
