@@ -16,9 +16,9 @@
 #include "train/disk_need.h"
 #include "train/loop.h"
 #include "train/objective.h"
-#include "train/on_policy.h"
 #include "train/reference.h"
 #include "train/schedule.h"
+#include "train/self_distillation.h"
 
 namespace inlay::train {
 
