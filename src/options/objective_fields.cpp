@@ -129,9 +129,10 @@ const std::vector<Field>& objective_fields() {
              "answers: the model is shown the data's answer, and what it writes is learned like any text; predictions "
              "(on policy): it answers the prompt alone, and learns what a teacher that is shown the data's answer "
              "predicts for each token"),
-      choice("sdft.teacher", INLAY_MEMBER(sdft.teacher), {{"base", SdftTeacher::base}, {"itself", SdftTeacher::itself}},
-             "the teacher of predictions: the model that the run starts from, or the one in training, which needs no "
-             "second copy of the weights"),
+      choice(
+          "sdft.teacher", INLAY_MEMBER(sdft.teacher), {{"base", SdftTeacher::base}, {"itself", SdftTeacher::itself}},
+          "the teacher of predictions: the base model, without any adapter, or the model in training, which needs no "
+          "second copy of the weights"),
       number("sdft.beta", INLAY_MEMBER(sdft.beta), 0, 1,
              "for predictions: 0: KL(teacher, model); 1: KL(model, teacher); between: the generalised Jensen-Shannon "
              "divergence"),
